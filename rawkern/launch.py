@@ -1,0 +1,196 @@
+"""Grid, block and shared memory of a launch, validated once; kernel and device limits are checked where they are known."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["DEFAULT_BLOCK", "LaunchConfig", "check_kernel_limits", "count", "cover", "make_config"]
+
+Dim3 = tuple[int, int, int]
+
+MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
+MAX_BLOCK: Dim3 = (1024, 1024, 64)
+MAX_THREADS = 1024
+DEFAULT_BLOCK = 256
+WARP = 32
+AXES = "xyz"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchConfig:
+    """How many blocks of how many threads, and the bytes of dynamic shared memory each block gets."""
+
+    grid: Dim3
+    block: Dim3
+    shared_mem: int = 0
+    cooperative: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Threads of one block."""
+        x, y, z = self.block
+        return x * y * z
+
+
+def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, *, cooperative: bool = False) -> LaunchConfig:
+    """Check what a user gave for a launch of the kernel ``name``.
+
+    Parameters
+    ----------
+    name : str
+        The kernel, for error messages.
+    grid, block : int or tuple of 1 to 3 positive ints
+        Blocks of the grid, threads of a block. Missing axes are 1.
+    shared_mem : int
+        Bytes of dynamic shared memory of each block, 0 or more.
+    cooperative : bool
+        Whether all blocks have to run at the same time.
+
+    Raises
+    ------
+    TypeError
+        A value that is no int.
+    ValueError
+        A number that no CUDA device accepts.
+    """
+    grid3 = _dim3(name, "grid", grid, MAX_GRID)
+    block3 = _dim3(name, "block", block, MAX_BLOCK)
+    threads = block3[0] * block3[1] * block3[2]
+    if threads > MAX_THREADS:
+        raise ValueError(
+            f"{name}: block {_show(block3)} has {threads} threads, a block has at most {MAX_THREADS}; "
+            f"use a smaller block and a larger grid"
+        )
+    return LaunchConfig(grid3, block3, _shared_mem(name, shared_mem), cooperative)
+
+
+def count(name: str, n: Any) -> int:
+    """The number of elements given to ``forall``: an int, 0 or more."""
+    value = _integer(n)
+    if value is None:
+        raise TypeError(f"{name}: forall takes the number of elements as an int, got {_describe(n)}{_way_out(n)}")
+    if value < 0:
+        raise ValueError(f"{name}: forall({value}) is negative; the number of elements is 0 or more")
+    return value
+
+
+def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = False) -> LaunchConfig:
+    """The one-dimensional launch whose threads cover ``n`` elements, at least one block of them.
+
+    Raises
+    ------
+    ValueError
+        When ``n`` needs more blocks than a grid can have.
+    """
+    size = _integer(block)
+    if size is None:
+        raise TypeError(f"{name}: the block of forall is an int (it launches one dimension), got {_describe(block)}")
+    if not 1 <= size <= MAX_THREADS:
+        raise ValueError(f"{name}: the block of forall is {size}, allowed are 1 to {MAX_THREADS} threads")
+    blocks = -(-n // size)
+    if blocks > MAX_GRID[0]:
+        raise ValueError(
+            f"{name}: forall({n}) needs {blocks} blocks of {size} threads, a grid has at most {MAX_GRID[0]}; "
+            f"let each thread do several elements (a grid-stride loop) and launch with kernel[grid, block](...)"
+        )
+    return LaunchConfig((max(blocks, 1), 1, 1), (size, 1, 1), 0, cooperative)
+
+
+def check_kernel_limits(name: str, config: LaunchConfig, max_threads: int, max_shared_mem: int, static: int) -> None:
+    """Compare a launch with what the compiled kernel and its device allow.
+
+    Parameters
+    ----------
+    max_threads : int
+        The kernel's ``max_threads_per_block`` (registers and ``__launch_bounds__`` decide it).
+    max_shared_mem : int
+        Bytes of shared memory a block can have here, static and dynamic together.
+    static : int
+        Bytes of shared memory the kernel declares itself.
+
+    Raises
+    ------
+    ValueError
+        The limit, the value and the way out.
+    """
+    if config.threads > max_threads:
+        raise ValueError(
+            f"{name}: block {_show(config.block)} has {config.threads} threads, this kernel runs with at most "
+            f"{max_threads} a block (its registers or __launch_bounds__ set that); use a smaller block"
+        )
+    room = max(max_shared_mem - static, 0)
+    if config.shared_mem > room:
+        declared = f" ({max_shared_mem} less {static} that the kernel declares itself)" if static else ""
+        raise ValueError(
+            f"{name}: shared_mem is {config.shared_mem} bytes, the maximum here is {room} bytes{declared}; "
+            f"use a smaller tile or fewer threads per block"
+        )
+
+
+def auto_block(max_threads: int) -> int:
+    """The block ``forall`` picks: 256 threads, or the whole warps that the kernel's own limit leaves."""
+    if max_threads >= DEFAULT_BLOCK:
+        return DEFAULT_BLOCK
+    return max(max_threads // WARP * WARP, 1) if max_threads >= WARP else max(max_threads, 1)
+
+
+def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
+    axes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(axes) <= 3:
+        raise ValueError(f"{name}: {what} has {len(axes)} axes, allowed are 1 to 3: {what}={tuple(axes)!r}")
+    sizes: list[int] = []
+    for axis, size, limit in zip(AXES, axes, limits, strict=False):
+        number = _integer(size)
+        if number is None:
+            raise TypeError(
+                f"{name}: {what} is an int or a tuple of 1 to 3 ints, got {_describe(size)}"
+                f"{f' for axis {axis}' if len(axes) > 1 else ''}{_way_out(size)}"
+            )
+        if number < 1:
+            hint = "; forall(n) takes n = 0, an explicit grid needs at least one block" if what == "grid" else ""
+            raise ValueError(f"{name}: {what}.{axis} is {number}, it must be positive{hint}")
+        if number > limit:
+            hint = "; put the longest axis on x" if axis != "x" else ""
+            raise ValueError(f"{name}: {what}.{axis} is {number}, the maximum is {limit}{hint}")
+        sizes.append(number)
+    sizes += [1] * (3 - len(sizes))
+    return sizes[0], sizes[1], sizes[2]
+
+
+def _shared_mem(name: str, value: Any) -> int:
+    number = _integer(value)
+    if number is None:
+        raise TypeError(f"{name}: shared_mem is a number of bytes, an int, got {_describe(value)}{_way_out(value)}")
+    if number < 0:
+        raise ValueError(f"{name}: shared_mem is {number}, it must be 0 or more bytes")
+    return number
+
+
+def _integer(value: Any) -> int | None:
+    """The value of an int of Python or NumPy; None for all else, bool among it."""
+    if type(value) is int:
+        return value
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    return None
+
+
+def _describe(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}" if isinstance(value, (bool, float, str, type(None))) else _type(value)
+
+
+def _type(value: Any) -> str:
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _way_out(value: Any) -> str:
+    if isinstance(value, float):
+        return "; divide with // or (n + block - 1) // block, which stays an int"
+    return "; pass int(...)" if hasattr(value, "__index__") and not isinstance(value, bool) else ""
+
+
+def _show(dims: Dim3) -> str:
+    return "(" + ", ".join(map(str, dims)) + ")"
