@@ -1,0 +1,260 @@
+"""Code that binds arguments, written once per signature: a fast path for plain tensors, the careful path for the rest.
+
+The fast path accepts only what needs no thought: exactly Tensor, Parameter or Buffer, strided, with memory, of the
+right dtype, contiguous and aligned, all on one device. Whatever else comes is looked at again by `arguments`, which
+accepts it after all or says what is wrong. Generated source is registered with `linecache`, so tracebacks show it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import _torch_private as private
+from . import tensors
+from .arguments import Call
+from .ctype import CType
+from .memory import dtype_name
+from .values import FLOAT_LIMITS, Where, by_value, traced
+
+if TYPE_CHECKING:
+    from .signature import Bound, Param, Signature
+
+__all__ = ["build", "check"]
+
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+_serial = itertools.count(1)
+_SYMBOLIC = {
+    "int": (torch.SymInt, torch.SymBool),
+    "bool": (torch.SymBool,),
+    "float": (torch.SymFloat, torch.SymInt),
+    "half": (torch.SymFloat, torch.SymInt),
+    "bfloat16": (torch.SymFloat, torch.SymInt),
+    "float8": (torch.SymFloat, torch.SymInt),
+}
+
+
+class _Devices(dict[int, torch.device]):
+    """torch.device by CUDA index, -1 for the CPU, made once each."""
+
+    def __missing__(self, index: int) -> torch.device:
+        self[index] = device = torch.device("cuda", index)
+        return device
+
+
+DEVICES = _Devices({-1: _CPU})
+
+
+def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """Positional and keyword arguments in the order of the parameters."""
+    params, given = signature.params, len(args)
+    if not kwargs:
+        if given == len(params):
+            return tuple(args)
+        were = "was" if given == 1 else "were"
+        takes = f"{len(params)} argument{'' if len(params) == 1 else 's'}"
+        raise TypeError(f"{signature.name} takes {takes}, {given} {were} given: {signature}")
+    if given > len(params):
+        raise TypeError(f"{signature.name} takes {len(params)} arguments, {given + len(kwargs)} were given: {signature}")
+    names = [param.name for param in params]
+    for name in kwargs:
+        if name not in names:
+            raise TypeError(f"{signature.name} has no parameter '{name}': {signature}")
+        if name in names[:given]:
+            at = names.index(name) + 1
+            raise TypeError(f"{signature.name}: argument {at} '{name}' is given by position and by keyword: {signature}")
+    for param in params[given:]:
+        if param.name not in kwargs:
+            raise TypeError(f"{signature.name}: argument {param.index + 1} '{param.name}' is missing: {signature}")
+    return (*args, *(kwargs[name] for name in names[given:]))
+
+
+def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strided: bool) -> Bound:
+    """Bind arguments one by one; the path of all that is not plain, and of every error."""
+    if tensors.state.level == tensors.FAKE:
+        return check(signature, bound, args)
+    if tensors.state.level == 0:
+        if private.dispatch_modes():
+            raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")
+        if private.jit_tracing():
+            raise traced(f"{signature.name}:", "torch.jit.trace is active")
+    call = Call(strided, signature.struct_layout)
+    values = tuple(
+        call.value(param.ctype, value, _where(signature, param))
+        for param, value in zip(signature.params, args, strict=True)
+    )
+    if call.written:
+        private.increment_version(tuple(call.written))
+    device = None if call.device is None else DEVICES[call.device]
+    index = -1 if call.device is None else call.device
+    return bound(device, values, tuple(call.written), tuple(call.keep), tuple(call.tensors), index, call.fresh)
+
+
+def _where(signature: Signature, param: Param) -> Where:
+    return Where(signature.name, param.index + 1, param.name)
+
+
+def check(
+    signature: Signature, bound: type[Bound], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> Bound:
+    """Check arguments for kind only: number, dtypes, devices. Symbolic numbers are neither compared nor converted."""
+    first: tuple[Where, torch.device] | None = None
+    for param, value in zip(signature.params, arrange(signature, args, kwargs), strict=True):
+        where, ctype = _where(signature, param), param.ctype
+        if param.is_pointer and isinstance(value, torch.Tensor):
+            target = ctype.target
+            assert target is not None
+            if target.dtypes and dtype_name(value.dtype) not in target.dtypes:
+                does = f"the kernel {'reads' if param.const else 'writes'} {ctype.spell()}"
+                raise TypeError(f"{where} is {dtype_name(value.dtype)}, {does}")
+            if first is None:
+                first = where, value.device
+            elif value.device != first[1]:
+                raise ValueError(f"{where} is on {value.device}, argument {first[0].position} is on {first[1]}")
+        elif type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            if type(value) not in _SYMBOLIC.get(ctype.kind, ()):
+                raise TypeError(f"{where} is a {type(value).__name__}, the kernel takes {ctype.spell()}")
+        elif not param.is_pointer and ctype.kind not in ("struct", "array") and not isinstance(value, torch.Tensor):
+            if not _holds_symbols(value):
+                by_value(ctype, value, where)
+    return bound(_META, (), (), (), ())
+
+
+def _holds_symbols(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(
+        isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)) for item in value
+    )
+
+
+# --- the generated fast path ----------------------------------------------------------------------------------------
+
+
+def build(signature: Signature, bound: type[Bound]) -> Callable[..., Bound]:
+    """The `bind(args, kwargs, strided)` function of a signature."""
+    space: dict[str, Any] = {
+        "Bound": bound,
+        "bump": private.increment_version,
+        "DEVICES": DEVICES,
+        "grad_enabled": torch.is_grad_enabled,
+        "modes": private.dispatch_modes,
+        "new": tuple.__new__,
+        "PLAIN": private.PLAIN,
+        "state": tensors.state,
+        "tracing": private.jit_tracing,
+        "arrange": lambda args, kwargs: arrange(signature, args, kwargs),
+        "careful": lambda args, strided: careful(signature, bound, args, strided),
+    }
+    text = _write(signature, space)
+    file = f"<rawkern bind {signature.name} {next(_serial)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), space)
+    return space["bind"]
+
+
+def _write(signature: Signature, space: dict[str, Any]) -> str:
+    params = signature.params
+    lines = [f"# {signature}", "def bind(args, kwargs, strided):"]
+    lines += [f"    if kwargs or len(args) != {len(params)}:", "        args = arrange(args, kwargs)"]
+    if not all(_is_plain(param.ctype) for param in params):
+        return "\n".join([*lines, "    return careful(args, strided)"]) + "\n"
+    if params:
+        lines.append(f"    {''.join(f'a{p.index}, ' for p in params)} = args")
+    for param in params:
+        if not param.is_pointer:
+            lines += _write_value(signature, param, space)
+    pointers = [param for param in params if param.is_pointer]
+    lines += _write_pointers(pointers, space)
+    values = "".join(f"p{p.index}, " if p.is_pointer else f"a{p.index}, " for p in params)
+    written = "".join(f"a{p.index}, " for p in pointers if not p.const)
+    passed = "".join(f"a{p.index}, " for p in pointers)
+    if pointers:
+        if written:
+            lines.append(f"        bump(({written}))")
+        lines.append(f"        return new(Bound, (DEVICES[i], ({values}), ({written}), (), ({passed}), i, False))")
+    else:
+        lines.append(f"        return new(Bound, (None, ({values}), (), (), (), -1, False))")
+    lines.append("    return careful(args, strided)")
+    return "\n".join(lines) + "\n"
+
+
+def _is_plain(ctype: CType) -> bool:
+    """Whether the fast path knows the type: no structs and no tables of pointers."""
+    if ctype.target is not None:
+        return ctype.target.kind == "void" or bool(ctype.target.dtypes)
+    return ctype.kind != "struct"
+
+
+def _write_value(signature: Signature, param: Param, space: dict[str, Any]) -> list[str]:
+    ctype, name = param.ctype, f"a{param.index}"
+    if ctype.kind == "int" and ctype.size <= 8:
+        test = f"type({name}) is not int or not {ctype.low} <= {name} <= {ctype.high}"
+    elif ctype.kind == "bool":
+        test = f"{name} is not True and {name} is not False"
+    elif ctype.name == "double":
+        test = f"type({name}) is not float"
+    elif ctype.kind in ("float", "half"):
+        limit = FLOAT_LIMITS[ctype.name]
+        test = f"type({name}) is not float or not {-limit!r} <= {name} <= {limit!r}"
+    else:
+        test = ""
+    space[f"value{param.index}"] = lambda value, c=ctype, w=_where(signature, param): by_value(c, value, w)
+    convert = f"{name} = value{param.index}({name})"
+    # Inside a fake implementation numbers may be symbols, which only `check` understands.
+    guard = "state.level != 2"
+    if test:
+        return [f"    if ({test}) and {guard}:", f"        {convert}"]
+    return [f"    if {guard}:", f"        {convert}"]
+
+
+def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[str]:
+    open_road = "not (modes() or tracing() or state.level) or state.level == 1"
+    if not pointers:
+        return [f"    if {open_road}:"]
+    tests = [test for param in pointers for test in _pointer_tests(param, space)]
+    first = f"a{pointers[0].index}"
+    tests += [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers]
+    tests.append(f"({first}.is_cuda if (i := {first}.get_device()) >= 0 else {first}.is_cpu)")
+    tests += [f"a{p.index}.get_device() == i" for p in pointers[1:]]
+    by_align: dict[int, list[str]] = {}
+    for param in pointers:
+        align = param.ctype.target.align if param.ctype.target is not None else 0
+        if align > 1:
+            by_align.setdefault(align, []).append(f"p{param.index}")
+    tests += [f"not ({' | '.join(names)}) & {align - 1}" for align, names in by_align.items()]
+    tests.append(f"({open_road})")
+    condition = "\n            and ".join(tests)
+    return [
+        "    try:",
+        f"        fast = (\n            {condition}\n        )",
+        "    except (RuntimeError, ValueError, AttributeError):",
+        "        fast = False  # no memory to point to: sparse, functorch and uninitialised tensors",
+        "    if fast:",
+    ]
+
+
+def _pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
+    name, target = f"a{param.index}", param.ctype.target
+    assert target is not None
+    tests = [f"type({name}) in PLAIN"]
+    dtypes = [d for d in (getattr(torch, n, None) for n in target.dtypes) if isinstance(d, torch.dtype)]
+    if len(dtypes) == 1:
+        space[dtype_name(dtypes[0])] = dtypes[0]
+        tests.append(f"{name}.dtype is {dtype_name(dtypes[0])}")
+    elif dtypes:
+        space[f"dtypes{param.index}"] = frozenset(dtypes)
+        tests.append(f"{name}.dtype in dtypes{param.index}")
+    if param.const:
+        tests.append(f"({name}.is_contiguous() or strided)")
+    else:
+        tests.append(f"({name}.is_contiguous() or (strided and 0 not in {name}.stride()))")
+        tests.append(f"not ({name}.requires_grad and grad_enabled() and not state.level)")
+    if any(dtype.is_complex for dtype in dtypes) or not dtypes:
+        tests.append(f"not {name}.is_conj()")
+    tests.append(f"not {name}.is_neg()")
+    if param.ctype.kind == "reference":
+        tests.append(f"{name}.numel() == 1")
+    return tests
