@@ -1,0 +1,268 @@
+"""One run of the compiler: a source through NVRTC to code, kernels and their exact types.
+
+One compilation gives code and types together: a variable template is appended, and for each ``extern "C"`` kernel and each template
+instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which spells the kernel's type in full, through
+typedefs and macros. Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where the
+guess fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rawkern import diagnostics, scan, shims
+from rawkern.errors import CompileError
+from rawkern.names import demangle, function_parameters, split_function, strip_anonymous
+from rawkern.source import Source
+from rawkern.toolchain import nvrtc, toolchain
+
+__all__ = ["Built", "Entry", "build", "declared", "run_nvrtc"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel of a program."""
+
+    symbol: str  # its name in the code: "_Z5saxpyifPKfPf" or, extern "C", "saxpy"
+    name: str  # its C++ name: "saxpy", "ns::k", "axpy<float, 4>"
+    params: tuple[str, ...]  # each parameter's full C++ type: "int", "const float*", "float* const*", "ns::Params"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What one source became."""
+
+    code: bytes  # PTX text, or a cubin
+    entries: tuple[Entry, ...]
+    symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
+    log: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What NVRTC gave back."""
+
+    ok: bool
+    log: str
+    ptx: str = ""
+    cubin: bytes = b""
+    lowered: tuple[tuple[str, str], ...] = ()  # (name expression, symbol)
+
+
+def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
+    """Compile a source; `asked` are the template instances and overloads it must hold.
+
+    Raises
+    ------
+    CompileError
+        If it does not compile, has no kernel, or lacks an instance that was asked for.
+    """
+    wanted = {name: _expression(name) for name in asked}
+    guessed = {kernel.name.rpartition("::")[2]: kernel.name for kernel in declared(source) if kernel.extern_c and not kernel.template}
+    probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
+    result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], probe=True)
+    if not result.ok:
+        probes = {}
+        result = _plain(source, arch, wanted)
+    types = _types(result, wanted, guessed, probes)
+    unknown = [symbol for symbol, (_, params) in types.items() if params is None]
+    if unknown:
+        result, types = _probe_found(source, arch, wanted, guessed, result, unknown)
+    if not types:
+        raise _no_kernel(source, result.log)
+    lowered = dict(result.lowered)
+    return Built(
+        result.cubin if arch.startswith("sm_") else _tidy(result.ptx, source).encode(),
+        tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items()),
+        tuple((name, lowered[expression]) for name, expression in wanted.items()),
+        result.log,
+    )
+
+
+def declared(source: Source) -> tuple[scan.Declaration, ...]:
+    """Return every ``__global__`` function in the text of a source and its local headers."""
+    found = list(scan.declarations(source.text))
+    for path, _ in source.headers:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found += scan.declarations(file.read())
+        except OSError:
+            continue
+    return tuple(found)
+
+
+# Asking for names and types ----------------------------------------------------------------------------------------------------------
+
+_PROBE = "\ntemplate <class __rawkern_F> __device__ char __rawkern_probe;\n"
+_ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
+_BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
+
+Types = dict[str, tuple[str, tuple[str, ...] | None]]  # symbol -> (name, parameter types, None while unknown)
+
+
+def _expression(name: str) -> str:
+    """Turn a name as users write it into an expression: an overload ``f(int)`` is selected by a cast."""
+    name = name.strip()
+    if not name.endswith(")") or name.startswith(("static_cast", "&", "(")):
+        return name
+    depth = 0
+    for i in range(len(name) - 1, -1, -1):
+        depth += (name[i] == ")") - (name[i] == "(")
+        if depth == 0:
+            return f"static_cast<void(*)({name[i + 1 : -1]})>({name[:i].strip()})"
+    return name
+
+
+def _probe(expression: str) -> str:
+    if expression.startswith("static_cast<void(*)("):
+        # decltype of the cast is a pointer to the function, which would be probed as such.
+        return f"&__rawkern_probe<void({expression[len('static_cast<void(*)(') : expression.rindex(')>(')]})>"
+    return f"&__rawkern_probe<decltype({expression})>"
+
+
+def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
+    """Compile without probes, to tell whose fault it is that a compilation with them failed."""
+    result = run_nvrtc(source, arch)
+    if not result.ok:
+        raise diagnostics.compile_error(source, result.log, include_path(source))
+    if not wanted:
+        return result
+    asked = run_nvrtc(source, arch, wanted.values())
+    if asked.ok:
+        return asked
+    bad = {match[1].strip() for match in _BAD_NAME.finditer(asked.log)}
+    names = [name for name, expression in wanted.items() if expression in bad]
+    if not names:
+        raise diagnostics.compile_error(source, asked.log, include_path(source))
+    kernels = [name for name, _ in _types(result, {}, {}, {}).values()]
+    templates = dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template)
+    raise diagnostics.unknown_instance(source, names, kernels, templates, asked.log)
+
+
+def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], probes: dict[str, str]) -> Types:
+    """Read names and parameter types of a result's kernels off their symbols and the probes' symbols."""
+    lowered = dict(result.lowered)
+    probed = {lowered[expression]: _probed(lowered, probes.get(expression)) for expression in wanted.values() if expression in lowered}
+    types: Types = {}
+    for symbol in dict.fromkeys(_ENTRY.findall(result.ptx)):
+        if symbol.startswith("_Z"):
+            name, params, instance = split_function(demangle(symbol))
+            if instance:  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
+                params = probed.get(symbol) or _probed(lowered, probes.get(symbol))
+            types[symbol] = (strip_anonymous(name), params)
+        else:
+            types[symbol] = (symbol, _probed(lowered, probes.get(symbol) or probes.get(guessed.get(symbol, symbol))))
+    return types
+
+
+def _probed(lowered: dict[str, str], probe: str | None) -> tuple[str, ...] | None:
+    symbol = lowered.get(probe) if probe else None
+    if symbol is None:
+        return None
+    text = demangle(symbol)
+    return function_parameters(text[text.index("<") + 1 : text.rindex(">")])
+
+
+def _probe_found(
+    source: Source, arch: str, wanted: dict[str, str], guessed: dict[str, str], result: Result, unknown: list[str]
+) -> tuple[Result, Types]:
+    """Compile again, with probes for the kernels that are really there."""
+    probes = {expression: _probe(expression) for expression in wanted.values()}
+    for symbol in unknown:
+        name = split_function(demangle(symbol))[0] if symbol.startswith("_Z") else guessed.get(symbol, symbol)
+        probes[symbol] = _probe(strip_anonymous(name))
+    for _ in range(len(probes) + 1):
+        again = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], probe=True)
+        if again.ok:
+            result = again
+            break
+        bad = {match[1].strip() for match in _BAD_NAME.finditer(again.log)}
+        left = {name: probe for name, probe in probes.items() if probe not in bad}
+        if len(left) == len(probes):
+            break
+        probes = left
+    types = _types(result, wanted, guessed, probes)
+    for symbol in [symbol for symbol, (_, params) in types.items() if params is None]:
+        types[symbol] = (types[symbol][0], _types_from_debug(source, symbol))
+    return result, types
+
+
+def _types_from_debug(source: Source, symbol: str) -> tuple[str, ...]:
+    if symbol.startswith("_Z"):
+        return split_function(demangle(symbol))[1]
+    raise CompileError(f"{source.name}: the types of kernel {symbol!r} cannot be found", file=source.name)
+
+
+def _no_kernel(source: Source, log: str) -> CompileError:
+    templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+    if templates:
+        message = (
+            f"{source.name} has no kernel that is not a template; name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
+        )
+    elif declared(source):
+        message = f"{source.name} has no kernel: its __global__ functions are left out by #if or only declared"
+    else:
+        message = f"{source.name} has no kernel: no __global__ function is defined in it"
+    return CompileError(message, file=source.name, log=log)
+
+
+# NVRTC -------------------------------------------------------------------------------------------------------------------------------
+
+_PROBE_VARIABLE = re.compile(r"^[^\n]*\b_Z15__rawkern_probeI[^\n]*\n", re.M)
+
+
+def run_nvrtc(
+    source: Source, arch: str, expressions: Iterable[str] = (), *, probe: bool = False, extra: tuple[str, ...] = ()
+) -> Result:
+    """Run NVRTC once, for the named expressions' symbols, too; a source that it refuses gives a result with its log."""
+    binding = nvrtc()
+    expressions = tuple(dict.fromkeys(expressions))
+    headers = shims.needed(source.local_names)
+    text = source.text + _PROBE if probe else source.text
+    names = tuple(name.encode() for name in headers)
+    program = binding.createProgram(text, source.name, tuple(content.encode() for content in headers.values()), names)
+    try:
+        for expression in expressions:
+            binding.addNameExpression(program, expression)
+        try:
+            binding.compileProgram(program, (*_options(source, arch), *extra))
+        except binding.NVRTCError as error:
+            return Result(False, _text(binding.getProgramLog(program)) or str(error))
+        ptx = _text(binding.getPTX(program))
+        cubin = binding.getCUBIN(program) if arch.startswith("sm_") else b""
+        lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
+        return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
+    finally:
+        binding.destroyProgram(program)
+
+
+def include_path(source: Source) -> tuple[str, ...]:
+    """Return the directories in which the compiler looks for ``<...>`` includes, in order."""
+    return (*source.include_dirs, *toolchain().include_dirs)
+
+
+def _options(source: Source, arch: str) -> list[str]:
+    options = [f"-arch={arch}"]
+    if not any(re.match(r"--?std\b", option) for option in source.options):
+        options.append("-std=c++17")
+    debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
+    if arch.startswith("compute_") and not debug.intersection(source.options):
+        options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
+    if source.path is None:
+        options.append("-no-source-include")  # a string has no directory of its own; the current one is in include_dirs
+    return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
+
+
+def _text(value: str | bytes) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text.strip("\0\n ")
+
+
+def _tidy(ptx: str, source: Source) -> str:
+    """Drop the probes from PTX, and the current directory from a string source's name."""
+    ptx = _PROBE_VARIABLE.sub("", ptx)
+    if source.path is None:
+        ptx = re.sub(rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/{re.escape(source.name)}"', rf'\1"{source.name}"', ptx, flags=re.M)
+    return ptx + "\n"

@@ -1,0 +1,174 @@
+"""Bytes by key on disk: what was compiled once is read back, never trusted unchecked.
+
+Each entry is one file that starts with the checksum of the rest. Entries are written to a temporary file and moved into place,
+so that a reader in another process sees a whole entry or none. A disk that is full or read-only costs speed, not correctness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rawkern.errors import RawkernError
+
+__all__ = ["CacheInfo", "clear", "directory", "get", "info", "put"]
+
+_MAGIC = b"rawkern-cache 1\n"
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
+_SUFFIX = ".bin"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
+
+# The directory that was checked last, by the setting it came from: checking costs a dozen system calls.
+_checked: tuple[tuple[str, str, str], Path] | None = None
+
+
+class CacheInfo(NamedTuple):
+    """What the cache holds: its directory, the number of entries and their total size in bytes."""
+
+    directory: Path
+    entries: int
+    nbytes: int
+
+
+def directory() -> Path:
+    """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
+
+    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder.
+
+    Raises
+    ------
+    RawkernError
+        If another user could put files into it: machine code read from there would run as this user.
+    """
+    global _checked
+    setting = (os.environ.get("RAWKERN_CACHE_DIR", ""), os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
+    known = _checked
+    if known is not None and known[0] == setting:
+        return known[1]
+    path = _configured(setting[0])
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = _resolved(path)
+    _check_private(path)
+    _checked = (setting, path)
+    return path
+
+
+def get(key: str) -> bytes | None:
+    """Return the bytes stored under a key, or None if there are none or they are damaged (they are then removed)."""
+    path = _path(key)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    data = content[_HEADER_SIZE:]
+    if content[:_HEADER_SIZE] == _MAGIC + hashlib.sha256(data).digest():
+        return data
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return None
+
+
+def put(key: str, data: bytes) -> None:
+    """Store bytes under a key, replacing what was there; silently does nothing where the disk takes no files."""
+    path = _path(key)
+    temporary = None
+    try:
+        folder = path.parent
+        folder.mkdir(mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(data).digest())
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def clear() -> None:
+    """Remove every entry; entries written meanwhile by other processes may stay."""
+    for path in _entries(with_temporary=True):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def info() -> CacheInfo:
+    """Return the directory, the number of entries and their size in bytes."""
+    count = nbytes = 0
+    for path in _entries():
+        with contextlib.suppress(OSError):
+            nbytes += path.stat().st_size
+            count += 1
+    return CacheInfo(directory(), count, nbytes)
+
+
+def _configured(setting: str) -> Path:
+    if setting:
+        return Path(setting).expanduser().absolute()
+    import platformdirs  # only where needed: RAWKERN_CACHE_DIR spares the import
+
+    return Path(platformdirs.user_cache_dir("rawkern", appauthor=False))
+
+
+def _resolved(path: Path) -> Path:
+    """Follow symbolic links once, so that what was checked is what is used afterwards."""
+    try:
+        return path.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WAY_OUT}") from error
+
+
+_WAY_OUT = "set RAWKERN_CACHE_DIR to a directory that only you can write to"
+
+
+def _check_private(path: Path) -> None:
+    """Refuse a directory that another user can write to or replace."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return  # not there and not to be made: get finds nothing, put does nothing
+    if not stat.S_ISDIR(status.st_mode):
+        raise RawkernError(f"the cache directory {path} is not a directory; {_WAY_OUT}")
+    if status.st_uid != os.geteuid():
+        raise RawkernError(f"the cache directory {path} belongs to user {status.st_uid}, not to you; {_WAY_OUT}")
+    if status.st_mode & 0o022:
+        mode = stat.S_IMODE(status.st_mode)
+        raise RawkernError(f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WAY_OUT}")
+    for parent in path.parents:
+        _check_parent(path, parent)
+
+
+def _check_parent(path: Path, parent: Path) -> None:
+    """Refuse a parent in which another user could swap the directory for one of their own."""
+    try:
+        status = os.stat(parent)
+    except OSError:
+        return
+    if status.st_uid not in (0, os.geteuid()) and status.st_mode & 0o200:
+        raise RawkernError(f"the cache directory {path} lies in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}")
+    # With the sticky bit (/tmp) only owners rename their entries, so ours stays ours.
+    if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
+        raise RawkernError(f"the cache directory {path} lies in {parent}, which others can write to; {_WAY_OUT}")
+
+
+def _path(key: str) -> Path:
+    if not _KEY.match(key):
+        raise ValueError(f"{key!r} is not a cache key; use up to 200 letters, digits, '_', '-' and '.'")
+    # Two characters of the key as a folder keep directories small; hashed keys spread evenly.
+    return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + _SUFFIX)
+
+
+def _entries(with_temporary: bool = False) -> list[Path]:
+    root = directory()
+    found = list(root.glob(f"??/*{_SUFFIX}"))
+    return found + list(root.glob("??/.tmp-*")) if with_temporary else found

@@ -1,0 +1,174 @@
+"""Standard headers that NVRTC lacks, as far as device code needs them.
+
+NVRTC compiles without a host compiler's headers, yet CUDA files written for nvcc include ``<stdint.h>``, ``<cmath>`` or ``<stdio.h>``.
+These small ones stand in. They name types as libcu++ does for NVRTC (int64_t is ``long long``), so that both can be included.
+The rest of the C++ library is libcu++: its names are made visible in ``std``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+__all__ = ["needed"]
+
+_STDDEF = """
+typedef decltype(sizeof(0)) size_t;
+typedef decltype((char*)0 - (char*)0) ptrdiff_t;
+#ifndef NULL
+#define NULL 0
+#endif
+#ifndef offsetof
+#define offsetof(type, member) __builtin_offsetof(type, member)
+#endif
+namespace std { using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nullptr_t; }
+"""
+
+_LIMITS = {
+    "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255", "CHAR_MIN": "SCHAR_MIN", "CHAR_MAX": "SCHAR_MAX",
+    "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535", "INT_MIN": "(-INT_MAX - 1)", "INT_MAX": "2147483647",
+    "UINT_MAX": "4294967295U", "LONG_MIN": "(-LONG_MAX - 1L)", "LONG_MAX": "9223372036854775807L", "ULONG_MAX": "18446744073709551615UL",
+    "LLONG_MIN": "(-LLONG_MAX - 1LL)", "LLONG_MAX": "9223372036854775807LL", "ULLONG_MAX": "18446744073709551615ULL",
+}  # fmt: skip
+
+# IEEE 754 single and double precision.
+_FLOAT = {
+    "FLT_RADIX": "2", "FLT_MANT_DIG": "24", "FLT_DIG": "6", "FLT_MIN_EXP": "(-125)", "FLT_MAX_EXP": "128", "FLT_MIN_10_EXP": "(-37)",
+    "FLT_MAX_10_EXP": "38", "FLT_MAX": "3.402823466e+38F", "FLT_MIN": "1.175494351e-38F", "FLT_EPSILON": "1.192092896e-07F",
+    "FLT_DECIMAL_DIG": "9", "FLT_TRUE_MIN": "1.401298464e-45F",
+    "DBL_MANT_DIG": "53", "DBL_DIG": "15", "DBL_MIN_EXP": "(-1021)", "DBL_MAX_EXP": "1024", "DBL_MIN_10_EXP": "(-307)",
+    "DBL_MAX_10_EXP": "308", "DBL_MAX": "1.7976931348623157e+308", "DBL_MIN": "2.2250738585072014e-308",
+    "DBL_EPSILON": "2.2204460492503131e-16", "DBL_DECIMAL_DIG": "17", "DBL_TRUE_MIN": "4.9406564584124654e-324",
+}  # fmt: skip
+
+_MATH = {
+    "INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)", "HUGE_VALF": "__int_as_float(0x7f800000)",
+    "HUGE_VAL": "__longlong_as_double(0x7ff0000000000000LL)",
+    "M_E": "2.71828182845904523536", "M_LOG2E": "1.44269504088896340736", "M_LOG10E": "0.434294481903251827651",
+    "M_LN2": "0.693147180559945309417", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.785398163397448309616", "M_1_PI": "0.318309886183790671538",
+    "M_2_PI": "0.636619772367581343076", "M_2_SQRTPI": "1.12837916709551257390", "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.707106781186547524401",
+}  # fmt: skip
+
+_MATH_FUNCTIONS = (
+    "abs fabs fmod remainder remquo fma fmax fmin fdim exp exp2 expm1 log log10 log2 log1p pow sqrt cbrt hypot sin cos tan asin acos atan "
+    "atan2 sinh cosh tanh asinh acosh atanh erf erfc tgamma lgamma ceil floor trunc round lround llround nearbyint rint lrint llrint "
+    "frexp ldexp modf scalbn scalbln ilogb logb nextafter copysign isfinite isinf isnan signbit"
+).split()
+_MATH_FLOAT_FUNCTIONS = (
+    "fabsf fmodf remainderf fmaf fmaxf fminf fdimf expf exp2f expm1f logf log10f log2f log1pf powf sqrtf cbrtf hypotf sinf cosf tanf asinf "
+    "acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf erff erfcf tgammaf lgammaf ceilf floorf truncf roundf nearbyintf rintf "
+    "frexpf ldexpf modff scalbnf ilogbf logbf nextafterf copysignf"
+).split()
+
+
+def _guarded(name: str, text: str) -> str:
+    guard = "RAWKERN_" + "".join(c.upper() if c.isalnum() else "_" for c in name)
+    return f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n"
+
+
+def _defines(values: dict[str, str]) -> str:
+    return "".join(f"#ifndef {name}\n#define {name} {value}\n#endif\n" for name, value in values.items())
+
+
+def _using(names: list[str]) -> str:
+    return "namespace std { " + " ".join(f"using ::{name};" for name in names) + " }\n"
+
+
+def _stdint() -> str:
+    """Typedefs and macros as in libcu++'s <cuda/std/cstdint>, which gives way to none of them."""
+    kinds = {"8": ("signed char", "unsigned char", "CHAR"), "16": ("short", "unsigned short", "SHRT"),
+             "32": ("int", "unsigned int", "INT"), "64": ("long long", "unsigned long long", "LLONG")}  # fmt: skip
+    lines, names, macros = [], [], {}
+    for bits, (signed, unsigned, word) in kinds.items():
+        for form in ("", "_fast", "_least"):
+            lines += [f"typedef {signed} int{form}{bits}_t;", f"typedef {unsigned} uint{form}{bits}_t;"]
+            names += [f"int{form}{bits}_t", f"uint{form}{bits}_t"]
+            short = "SCHAR" if word == "CHAR" else word
+            macros[f"INT{form.upper()}{bits}_MIN"] = f"{short}_MIN"
+            macros[f"INT{form.upper()}{bits}_MAX"] = f"{short}_MAX"
+            macros[f"UINT{form.upper()}{bits}_MAX"] = f"U{word}_MAX"
+    for name in ("intptr_t", "intmax_t"):
+        lines += [f"typedef long long {name};", f"typedef unsigned long long u{name};"]
+        names += [name, f"u{name}"]
+    macros |= {f"INT{kind}_MIN": "LLONG_MIN" for kind in ("PTR", "MAX")} | {f"INT{kind}_MAX": "LLONG_MAX" for kind in ("PTR", "MAX")}
+    macros |= {"UINTPTR_MAX": "ULLONG_MAX", "UINTMAX_MAX": "ULLONG_MAX", "SIZE_MAX": "ULLONG_MAX", "PTRDIFF_MIN": "LLONG_MIN", "PTRDIFF_MAX": "LLONG_MAX"}
+    constants = "".join(
+        f"#ifndef {u}INT{bits}_C\n#define {u}INT{bits}_C(x) (({u.lower()}int_least{bits}_t)(x))\n#endif\n"
+        for bits in kinds for u in ("", "U")
+    )  # fmt: skip
+    return '#include <limits.h>\n' + "\n".join(lines) + "\n" + _defines(macros) + constants + _using(names)
+
+
+def _libcudacxx(*names: str) -> str:
+    """A header of libcu++, its names visible in std; NVRTC's own std::move, forward and initializer_list come first."""
+    includes = "".join(f"#include <cuda/std/{name}>\n" for name in names)
+    return includes + "namespace std { using namespace ::cuda::std; }\n"
+
+
+def _headers() -> dict[str, str]:
+    limits, floats = _defines(_LIMITS), _defines(_FLOAT)
+    math = _defines(_MATH) + _using(_MATH_FUNCTIONS + _MATH_FLOAT_FUNCTIONS)
+    stdlib = '#include <stddef.h>\nnamespace std { using ::malloc; using ::free; using ::abs; using ::labs; using ::llabs; }\n'
+    headers = {
+        "stddef.h": _STDDEF, "cstddef": "#include <stddef.h>",
+        "stdint.h": _stdint(), "cstdint": "#include <stdint.h>", "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
+        "limits.h": limits, "climits": "#include <limits.h>",
+        "float.h": floats, "cfloat": "#include <float.h>",
+        "math.h": math, "cmath": "#include <math.h>",
+        "stdio.h": "#include <stddef.h>\nnamespace std { using ::printf; }", "cstdio": "#include <stdio.h>",
+        "stdlib.h": stdlib, "cstdlib": "#include <stdlib.h>",
+        "string.h": "#include <stddef.h>\nnamespace std { using ::memcpy; using ::memset; }", "cstring": "#include <string.h>",
+        "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "", "memory.h": "#include <string.h>",
+        "time.h": "namespace std { using ::clock; using ::clock_t; }", "ctime": "#include <time.h>",
+        "cub/cub.cuh": _CUB,
+    }  # fmt: skip
+    same_name = (
+        "algorithm array atomic barrier bit bitset chrono complex concepts expected functional initializer_list iterator latch limits memory mdspan "
+        "new numeric optional ratio semaphore span string_view tuple type_traits utility variant version"
+    ).split()
+    headers |= {name: _libcudacxx(name) for name in same_name if name != "initializer_list"}
+    headers["initializer_list"] = ""  # built into NVRTC
+    return {name: _guarded(name, text) for name, text in headers.items()}
+
+
+# The whole of <cub/cub.cuh> brings device-wide algorithms along, whose launch code is for the host and does not compile here.
+_CUB = """
+#include <cub/version.cuh>
+#include <cub/util_type.cuh>
+#include <cub/util_ptx.cuh>
+#include <cub/util_math.cuh>
+#include <cub/thread/thread_load.cuh>
+#include <cub/thread/thread_store.cuh>
+#include <cub/thread/thread_operators.cuh>
+#include <cub/thread/thread_reduce.cuh>
+#include <cub/thread/thread_scan.cuh>
+#include <cub/thread/thread_search.cuh>
+#include <cub/thread/thread_sort.cuh>
+#include <cub/warp/warp_exchange.cuh>
+#include <cub/warp/warp_load.cuh>
+#include <cub/warp/warp_merge_sort.cuh>
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
+#include <cub/warp/warp_store.cuh>
+#include <cub/block/block_adjacent_difference.cuh>
+#include <cub/block/block_discontinuity.cuh>
+#include <cub/block/block_exchange.cuh>
+#include <cub/block/block_histogram.cuh>
+#include <cub/block/block_load.cuh>
+#include <cub/block/block_merge_sort.cuh>
+#include <cub/block/block_radix_rank.cuh>
+#include <cub/block/block_radix_sort.cuh>
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_run_length_decode.cuh>
+#include <cub/block/block_scan.cuh>
+#include <cub/block/block_shuffle.cuh>
+#include <cub/block/block_store.cuh>
+"""
+
+_HEADERS = _headers()
+
+
+def needed(local_names: Set[str]) -> dict[str, str]:
+    """Return the headers by name, less those that the user has files for."""
+    return {name: text for name, text in _HEADERS.items() if name not in local_names}
