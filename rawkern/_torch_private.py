@@ -16,6 +16,7 @@ __all__ = [
     "dispatch_mode_name",
     "dispatch_modes",
     "has_dispatch",
+    "has_memory",
     "increment_version",
     "jit_tracing",
     "raw_stream",
@@ -76,14 +77,20 @@ def stream_capturing() -> bool:
 
 def has_dispatch(t: torch.Tensor) -> bool:
     """Whether a tensor subclass has a `__torch_dispatch__` of its own, so that its memory may be elsewhere."""
-    plain = _get("_C._disabled_torch_dispatch_impl")
     own = getattr(type(t), "__torch_dispatch__", None)
-    return own is not None and own is not plain and own is not torch.Tensor.__torch_dispatch__
+    return own is not None and own is not _no_dispatch and own is not torch.Tensor.__torch_dispatch__
 
 
-def _asks(path: str, t: torch.Tensor) -> bool:
-    ask = _get(path)
-    return bool(ask is not None and ask(t))
+def _never(t: torch.Tensor) -> bool:
+    return False
+
+
+is_functional: Callable[[torch.Tensor], bool] = _get("_is_functional_tensor") or _never
+is_batched: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_batchedtensor") or _never
+is_grad_tracking: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_gradtrackingtensor") or _never
+is_functorch: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_functorch_wrapped_tensor") or _never
+is_zero: Callable[[torch.Tensor], bool] = _get("Tensor._is_zerotensor") or _never
+_no_dispatch = _get("_C._disabled_torch_dispatch_impl")
 
 
 def wrapper_kind(t: torch.Tensor) -> str | None:
@@ -91,15 +98,24 @@ def wrapper_kind(t: torch.Tensor) -> str | None:
 
     Returns "fake", "functional", "vmap", "grad", "zero" or None.
     """
-    if type(t).__name__ == "FakeTensor" or _asks("_subclasses.fake_tensor.is_fake", t):
+    if has_memory(t):
+        return None
+    if any(kind.__name__ == "FakeTensor" for kind in type(t).__mro__):
         return "fake"
-    if type(t).__name__ == "FunctionalTensor" or _asks("_is_functional_tensor", t):
+    if type(t).__name__ == "FunctionalTensor" or is_functional(t):
         return "functional"
-    if _asks("_C._functorch.is_batchedtensor", t):
+    if is_batched(t):
         return "vmap"
-    if _asks("_C._functorch.is_gradtrackingtensor", t):
+    if is_grad_tracking(t):
         return "grad"
-    if _asks("_C._functorch.is_functorch_wrapped_tensor", t):
+    if is_functorch(t):
         return "functorch"
-    zero = getattr(t, "_is_zerotensor", None)
-    return "zero" if zero is not None and zero() else None
+    return "zero" if is_zero(t) else None
+
+
+def has_memory(t: torch.Tensor) -> bool:
+    """Whether `t` is of a plain class and has an address; false for empty tensors too."""
+    try:
+        return type(t) in PLAIN and t.data_ptr() != 0
+    except (RuntimeError, ValueError):  # functorch wrappers, uninitialised parameters
+        return False

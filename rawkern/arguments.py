@@ -96,7 +96,8 @@ class Call:
             return
         if target.kind == "pointer":
             if memory.dtype not in ("int64", "uint64"):
-                raise TypeError(f"{where} is {memory.dtype}, {does}; pass an int64 tensor of addresses or a list of tensors")
+                mend = "pass an int64 tensor of addresses or a list of tensors"
+                raise TypeError(f"{where} is {memory.dtype}, {does}; {mend}")
             return
         if target.dtypes:
             if memory.dtype not in target.dtypes:
@@ -138,9 +139,8 @@ class Call:
         if not memory.writable:
             raise ValueError(f"{where} is a read-only {memory.kind}, {does}; pass a writable copy, {where.expr}.copy()")
         if memory.overlaps:
-            raise ValueError(
-                f"{where} has several elements at one address (stride 0), {does}; pass {where.expr}.{_copy_call(memory)}"
-            )
+            mend = f"pass {where.expr}.{_copy_call(memory)}"
+            raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {mend}")
         t = memory.tensor
         if t is not None and t.requires_grad and torch.is_grad_enabled() and tensors.state.level == 0:
             raise tensors.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
@@ -215,7 +215,9 @@ class Call:
     def _struct_of_members(self, ctype: CType, value: Mapping[Any, Any], where: Where) -> bytes:
         members = ctype.layout.members if ctype.layout is not None else ()
         if not members:
-            raise TypeError(f"{where} is a dict, and the members of {ctype.name} are not known; pass {ctype.size} bytes")
+            raise TypeError(
+                f"{where} is a dict, and the members of {ctype.name} are not known; pass {ctype.size} bytes"
+            )
         _check_names(ctype, value, where)
         missing = [m.name for m in members if m.name not in value]
         if missing:

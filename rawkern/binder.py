@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,7 @@ from .memory import dtype_name
 from .values import FLOAT_LIMITS, Where, by_value, traced
 
 if TYPE_CHECKING:
-    from .signature import Bound, Param, Signature
+    from .signature import Binder, Bound, Param, Signature
 
 __all__ = ["build", "check"]
 
@@ -38,15 +38,8 @@ _SYMBOLIC = {
 }
 
 
-class _Devices(dict[int, torch.device]):
-    """torch.device by CUDA index, -1 for the CPU, made once each."""
-
-    def __missing__(self, index: int) -> torch.device:
-        self[index] = device = torch.device("cuda", index)
-        return device
-
-
-DEVICES = _Devices({-1: _CPU})
+# By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
+DEVICES = {-1: _CPU} | {index: torch.device("cuda", index) for index in range(128)}
 
 
 def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
@@ -59,17 +52,19 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
         takes = f"{len(params)} argument{'' if len(params) == 1 else 's'}"
         raise TypeError(f"{signature.name} takes {takes}, {given} {were} given: {signature}")
     if given > len(params):
-        raise TypeError(f"{signature.name} takes {len(params)} arguments, {given + len(kwargs)} were given: {signature}")
+        total = given + len(kwargs)
+        raise TypeError(f"{signature.name} takes {len(params)} arguments, {total} were given: {signature}")
     names = [param.name for param in params]
     for name in kwargs:
         if name not in names:
             raise TypeError(f"{signature.name} has no parameter '{name}': {signature}")
         if name in names[:given]:
-            at = names.index(name) + 1
-            raise TypeError(f"{signature.name}: argument {at} '{name}' is given by position and by keyword: {signature}")
+            at = names.index(name)
+            where = signature.wheres[at]
+            raise TypeError(f"{where} is given by position and by keyword: {signature}")
     for param in params[given:]:
         if param.name not in kwargs:
-            raise TypeError(f"{signature.name}: argument {param.index + 1} '{param.name}' is missing: {signature}")
+            raise TypeError(f"{signature.wheres[param.index]} is missing: {signature}")
     return (*args, *(kwargs[name] for name in names[given:]))
 
 
@@ -84,8 +79,8 @@ def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strid
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
     call = Call(strided, signature.struct_layout)
     values = tuple(
-        call.value(param.ctype, value, _where(signature, param))
-        for param, value in zip(signature.params, args, strict=True)
+        call.value(param.ctype, value, where)
+        for param, value, where in zip(signature.params, args, signature.wheres, strict=True)
     )
     if call.written:
         private.increment_version(tuple(call.written))
@@ -94,17 +89,13 @@ def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strid
     return bound(device, values, tuple(call.written), tuple(call.keep), tuple(call.tensors), index, call.fresh)
 
 
-def _where(signature: Signature, param: Param) -> Where:
-    return Where(signature.name, param.index + 1, param.name)
-
-
 def check(
     signature: Signature, bound: type[Bound], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
 ) -> Bound:
     """Check arguments for kind only: number, dtypes, devices. Symbolic numbers are neither compared nor converted."""
     first: tuple[Where, torch.device] | None = None
-    for param, value in zip(signature.params, arrange(signature, args, kwargs), strict=True):
-        where, ctype = _where(signature, param), param.ctype
+    for param, where, value in zip(signature.params, signature.wheres, arrange(signature, args, kwargs), strict=True):
+        ctype = param.ctype
         if param.is_pointer and isinstance(value, torch.Tensor):
             target = ctype.target
             assert target is not None
@@ -118,13 +109,12 @@ def check(
         elif type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool):
             if type(value) not in _SYMBOLIC.get(ctype.kind, ()):
                 raise TypeError(f"{where} is a {type(value).__name__}, the kernel takes {ctype.spell()}")
-        elif not param.is_pointer and ctype.kind not in ("struct", "array") and not isinstance(value, torch.Tensor):
-            if not _holds_symbols(value):
-                by_value(ctype, value, where)
+        elif not (param.is_pointer or ctype.kind == "struct" or isinstance(value, torch.Tensor) or _has_symbols(value)):
+            by_value(ctype, value, where)
     return bound(_META, (), (), (), ())
 
 
-def _holds_symbols(value: Any) -> bool:
+def _has_symbols(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and any(
         isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)) for item in value
     )
@@ -133,7 +123,7 @@ def _holds_symbols(value: Any) -> bool:
 # --- the generated fast path ----------------------------------------------------------------------------------------
 
 
-def build(signature: Signature, bound: type[Bound]) -> Callable[..., Bound]:
+def build(signature: Signature, bound: type[Bound]) -> Binder:
     """The `bind(args, kwargs, strided)` function of a signature."""
     space: dict[str, Any] = {
         "Bound": bound,
@@ -157,7 +147,7 @@ def build(signature: Signature, bound: type[Bound]) -> Callable[..., Bound]:
 
 def _write(signature: Signature, space: dict[str, Any]) -> str:
     params = signature.params
-    lines = [f"# {signature}", "def bind(args, kwargs, strided):"]
+    lines = [f"# {signature}", "def bind(args, kwargs=None, strided=False):"]
     lines += [f"    if kwargs or len(args) != {len(params)}:", "        args = arrange(args, kwargs)"]
     if not all(_is_plain(param.ctype) for param in params):
         return "\n".join([*lines, "    return careful(args, strided)"]) + "\n"
@@ -173,8 +163,9 @@ def _write(signature: Signature, space: dict[str, Any]) -> str:
     passed = "".join(f"a{p.index}, " for p in pointers)
     if pointers:
         if written:
-            lines.append(f"        bump(({written}))")
-        lines.append(f"        return new(Bound, (DEVICES[i], ({values}), ({written}), (), ({passed}), i, False))")
+            lines += [f"        written = ({written})", "        bump(written)"]
+        write = "written" if written else "()"
+        lines.append(f"        return new(Bound, (DEVICES[i], ({values}), {write}, (), ({passed}), i, False))")
     else:
         lines.append(f"        return new(Bound, (None, ({values}), (), (), (), -1, False))")
     lines.append("    return careful(args, strided)")
@@ -201,7 +192,7 @@ def _write_value(signature: Signature, param: Param, space: dict[str, Any]) -> l
         test = f"type({name}) is not float or not {-limit!r} <= {name} <= {limit!r}"
     else:
         test = ""
-    space[f"value{param.index}"] = lambda value, c=ctype, w=_where(signature, param): by_value(c, value, w)
+    space[f"value{param.index}"] = lambda value, c=ctype, w=signature.wheres[param.index]: by_value(c, value, w)
     convert = f"{name} = value{param.index}({name})"
     # Inside a fake implementation numbers may be symbols, which only `check` understands.
     guard = "state.level != 2"
@@ -211,9 +202,8 @@ def _write_value(signature: Signature, param: Param, space: dict[str, Any]) -> l
 
 
 def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[str]:
-    open_road = "not (modes() or tracing() or state.level) or state.level == 1"
     if not pointers:
-        return [f"    if {open_road}:"]
+        return ["    if not (modes() or tracing() or state.level) or state.level == 1:"]
     tests = [test for param in pointers for test in _pointer_tests(param, space)]
     first = f"a{pointers[0].index}"
     tests += [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers]
@@ -225,7 +215,8 @@ def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[st
         if align > 1:
             by_align.setdefault(align, []).append(f"p{param.index}")
     tests += [f"not ({' | '.join(names)}) & {align - 1}" for align, names in by_align.items()]
-    tests.append(f"({open_road})")
+    # A fake implementation has fake or meta tensors, which have no address, so it does not get here.
+    tests.append("(not (modes() or tracing()) or state.level == 1)")
     condition = "\n            and ".join(tests)
     return [
         "    try:",

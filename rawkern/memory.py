@@ -66,8 +66,10 @@ def _not_memory(value: Any, where: Where, need: str) -> TypeError:
     if isinstance(value, np.generic):
         mend = "pass a tensor or an array, not one element of it"
     elif isinstance(value, bool | int | float | complex):
-        mend = "pass the tensor itself, not its address" if isinstance(value, int) and value > 0xFFFF else (
-            f"pass a tensor, such as torch.tensor([{value!r}])"
+        mend = (
+            "pass the tensor itself, not its address"
+            if isinstance(value, int) and value > 0xFFFF
+            else (f"pass a tensor, such as torch.tensor([{value!r}])")
         )
     elif isinstance(value, (list, tuple)):
         mend = f"pass torch.tensor({where.expr})"
@@ -99,7 +101,9 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
         raise traced(where, _NO_MEMORY[kind])
     if kind == "zero":
         if writes:
-            raise TypeError(f"{where} is a zero tensor without memory, the kernel writes {need}; pass {where.expr}.clone()")
+            raise TypeError(
+                f"{where} is a zero tensor without memory, the kernel writes {need}; pass {where.expr}.clone()"
+            )
         t, fresh = t.clone(), True
     _check_class(t, where, need)
     if t.is_meta:
@@ -109,7 +113,8 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
     try:
         pointer, contiguous = t.data_ptr(), t.is_contiguous()
     except (RuntimeError, ValueError) as error:
-        raise TypeError(f"{where} is a {type(t).__name__} without readable memory: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise TypeError(f"{where} is a {type(t).__name__} without readable memory: {why}") from None
     if pointer == 0 and t.numel():
         raise TypeError(f"{where} is a {type(t).__name__} without memory of its own; pass the plain tensor inside it")
     for bit, lazy, call in (("conj", t.is_conj(), "resolve_conj"), ("neg", t.is_neg(), "resolve_neg")):
@@ -191,8 +196,10 @@ def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory
         dense.append(step)
         step *= n
     count = step // dtype.itemsize if dtype.itemsize else 0
-    contiguous = strides is None or count == 0 or all(
-        s == d or n == 1 for s, d, n in zip(strides, reversed(dense), shape, strict=True)
+    contiguous = (
+        strides is None
+        or count == 0
+        or all(s == d or n == 1 for s, d, n in zip(strides, reversed(dense), shape, strict=True))
     )
     device = _cuda_device(value, pointer, where)
     _order_after(face.get("stream"), device)

@@ -12,8 +12,17 @@ import torch
 from . import binder
 from .ctype import CType, StructLayout, parse, with_layout
 from .errors import UnsupportedError
+from .values import Where
 
 __all__ = ["Bound", "Param", "Signature", "make_signature"]
+
+
+class Binder(Protocol):
+    """The function `Signature.bind` is."""
+
+    def __call__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, strided: bool = False
+    ) -> Bound: ...
 
 
 class EntryLike(Protocol):
@@ -123,15 +132,16 @@ class Signature:
         return self._block[2]
 
     @cached_property
-    def _bind(self) -> Callable[..., Bound]:
-        return binder.build(self, Bound)
+    def wheres(self) -> tuple[Where, ...]:
+        """The words for each argument in error messages."""
+        return tuple(Where(self.name, param.index + 1, param.name) for param in self.params)
 
-    def bind(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, strided: bool = False
-    ) -> Bound:
-        """Check the arguments of one launch and turn them into C values.
+    @cached_property
+    def bind(self) -> Binder:
+        """Check the arguments of one launch and turn them into C values: `bind(args, kwargs=None, strided=False)`.
 
-        Everything is checked before anything happens; then the versions of the written tensors are bumped.
+        Everything is checked before anything happens; then the versions of the written tensors are bumped. This is the
+        generated function itself, so that a launch pays for no call in between.
 
         Raises
         ------
@@ -140,10 +150,10 @@ class Signature:
         LaunchError
             For launches that autograd or a tracer would lose.
         """
-        return self._bind(args, kwargs, strided)
+        return binder.build(self, Bound)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Bound:
-        """Check arguments for kind only (count, dtypes, devices): what `bind` does in an operator's fake implementation.
+        """Check arguments for kind only (count, dtypes, devices), as `bind` does in an operator's fake implementation.
 
         Symbolic sizes are neither compared nor converted.
         """

@@ -1,4 +1,4 @@
-"""Zero-copy exchange of torch tensors with CuPy and NumPy, torch's CUDA streams, and the state of a running operator."""
+"""Zero-copy exchange of torch tensors with CuPy and NumPy, torch's CUDA streams, and the state of an operator."""
 
 from __future__ import annotations
 
@@ -181,10 +181,10 @@ def to_torch(a: Any) -> torch.Tensor:
     """
     if isinstance(a, torch.Tensor):
         return a
+    if not hasattr(a, "__dlpack__"):
+        raise TypeError(f"to_torch: got {type(a).__name__}; pass a NumPy or CuPy array, or an object with __dlpack__")
     dtype = getattr(a, "dtype", None)
-    if not isinstance(dtype, np.dtype):
-        if not hasattr(a, "__dlpack__"):
-            raise TypeError(f"to_torch: got {type(a).__name__}; pass a NumPy or CuPy array, or an object with __dlpack__")
+    if not isinstance(dtype, np.dtype) or not hasattr(a, "strides"):
         tensor, readonly = take_dlpack(a, "to_torch: the array")
         if readonly:
             raise ValueError("to_torch: the array is read-only, and torch would allow writing to it; pass a copy of it")

@@ -232,10 +232,9 @@ def _vector(ctype: CType, value: Any, where: Where) -> bytes:
         value = (value.real, value.imag)  # cuComplex is float2
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist() if value.dtype.kind in "biufc" else list(value)
-    if isinstance(value, torch.Size) or not isinstance(value, (tuple, list)):
-        if not isinstance(value, torch.Size):
-            sample = ", ".join(str(i) for i in range(1, ctype.lanes + 1)) + ("," if ctype.lanes == 1 else "")
-            raise _wrong(ctype, shown(value), where, f"pass a tuple of {ctype.lanes} numbers, such as ({sample})")
+    if not isinstance(value, (tuple, list)):
+        sample = ", ".join(str(i) for i in range(1, ctype.lanes + 1)) + ("," if ctype.lanes == 1 else "")
+        raise _wrong(ctype, shown(value), where, f"pass a tuple of {ctype.lanes} numbers, such as ({sample})")
     if len(value) != ctype.lanes:
         raise TypeError(
             f"{where} has {len(value)} numbers, the kernel takes {ctype.name} by value; pass a tuple of {ctype.lanes}"
