@@ -52,7 +52,7 @@ def _raw_stream(index: int) -> int:
 # Number of active torch dispatch modes (FakeTensorMode, make_fx, FlopCounterMode ...): 0.03 us.
 dispatch_modes: Callable[[], int] = _get("_C._len_torch_dispatch_stack") or _mode_stack_length
 # Whether torch.jit.trace is recording: 0.04 us.
-jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or torch.jit.is_tracing
+jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or _get("jit.is_tracing")
 # The version bump without the isinstance check of the public one: 0.09 us instead of 0.20.
 increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increment_version") or _increment_version
 # torch's current stream of a device as an integer: 0.07 us instead of 3.4. Missing in builds without CUDA.
@@ -78,7 +78,7 @@ def stream_capturing() -> bool:
 def has_dispatch(t: torch.Tensor) -> bool:
     """Whether a tensor subclass has a `__torch_dispatch__` of its own, so that its memory may be elsewhere."""
     own = getattr(type(t), "__torch_dispatch__", None)
-    return own is not None and own is not _no_dispatch and own is not torch.Tensor.__torch_dispatch__
+    return own is not None and own is not _no_dispatch and own is not _get("Tensor.__torch_dispatch__")
 
 
 def _never(t: torch.Tensor) -> bool:

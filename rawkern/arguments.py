@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import tensors
-from .ctype import CType, Member, StructLayout, parse, with_layout
-from .memory import Memory, capturing, describe
-from .values import Where, by_value, raw_bytes, shown
+from rawkern import tensors
+from rawkern.ctype import CType, Member, StructLayout, parse, with_layout
+from rawkern.memory import Memory, capturing, describe
+from rawkern.values import Where, by_value, raw_bytes, shown
 
 __all__ = ["Call"]
 
@@ -241,7 +241,7 @@ class Call:
         if isinstance(value, bytes) and element.size == 1 and len(value) <= ctype.lanes:
             return value.ljust(ctype.lanes, b"\0")
         if isinstance(value, (torch.Tensor, np.ndarray)):
-            value = value.tolist()
+            value = list(value.tolist())
         if not isinstance(value, (list, tuple)) or len(value) != ctype.lanes:
             raise TypeError(f"{where} is {shown(value)}, the kernel takes {ctype.name}; pass a list of {ctype.lanes}")
         return b"".join(self._member(element, item, where.item(i)) for i, item in enumerate(value))

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _torch_private as private
-from . import tensors
-from .arguments import Call
-from .ctype import CType
-from .memory import dtype_name
-from .values import FLOAT_LIMITS, Where, by_value, traced
+from rawkern import _torch_private as private
+from rawkern import tensors
+from rawkern.arguments import Call
+from rawkern.ctype import CType
+from rawkern.memory import dtype_name
+from rawkern.values import FLOAT_LIMITS, Where, by_value, traced
 
 if TYPE_CHECKING:
-    from .signature import Binder, Bound, Param, Signature
+    from rawkern.signature import Binder, Bound, Param, Signature
 
 __all__ = ["build", "check"]
 
@@ -231,7 +231,8 @@ def _pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
     name, target = f"a{param.index}", param.ctype.target
     assert target is not None
     tests = [f"type({name}) in PLAIN"]
-    dtypes = [d for d in (getattr(torch, n, None) for n in target.dtypes) if isinstance(d, torch.dtype)]
+    known = (getattr(torch, each, None) for each in target.dtypes)
+    dtypes = [dtype for dtype in known if isinstance(dtype, torch.dtype)]
     if len(dtypes) == 1:
         space[dtype_name(dtypes[0])] = dtypes[0]
         tests.append(f"{name}.dtype is {dtype_name(dtypes[0])}")

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
-from . import _torch_private as private
-from .errors import LaunchError, MissingDependencyError
-from .values import Where, shown, traced
+from rawkern import _torch_private as private
+from rawkern.errors import LaunchError, MissingDependencyError
+from rawkern.values import Where, shown, traced
 
 __all__ = ["Memory", "describe", "dtype_name", "take_dlpack"]
 
@@ -319,7 +320,7 @@ def take_dlpack(value: Any, where: str) -> tuple[torch.Tensor, bool]:
     if tensor.strides and any(tensor.strides[i] < 0 for i in range(tensor.ndim)):
         raise ValueError(f"{where} has a negative stride, which torch cannot hold; pass a copy of it")
     try:
-        return torch.utils.dlpack.from_dlpack(capsule), readonly
+        return from_dlpack(capsule), readonly
     except (RuntimeError, BufferError) as error:
         raise TypeError(f"{where} cannot be exchanged through DLPack: {str(error).splitlines()[0]}") from error
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from . import binder
-from .ctype import CType, StructLayout, parse, with_layout
-from .errors import UnsupportedError
-from .values import Where
+from rawkern import binder
+from rawkern.ctype import CType, StructLayout, parse, with_layout
+from rawkern.errors import UnsupportedError
+from rawkern.values import Where
 
 __all__ = ["Bound", "Param", "Signature", "make_signature"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import _torch_private as private
-from .errors import LaunchError, MissingDependencyError
-from .memory import dtype_name, take_dlpack
+from rawkern import _torch_private as private
+from rawkern.errors import LaunchError, MissingDependencyError
+from rawkern.memory import dtype_name, take_dlpack
 
 __all__ = ["current_stream", "from_torch", "in_fake_op", "inside_op", "record", "stream_handle", "to_torch"]
 
@@ -78,7 +78,7 @@ def stream_handle(stream: Any) -> int:
     """
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        found = protocol() if callable(protocol) else protocol
+        found: Any = protocol() if callable(protocol) else protocol
         return int(found[1])  # (version, handle)
     for name in ("cuda_stream", "ptr"):  # torch before it had the protocol, CuPy
         handle = getattr(stream, name, None)

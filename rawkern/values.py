@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import _torch_private as private
-from .ctype import CType
-from .errors import LaunchError
+from rawkern import _torch_private as private
+from rawkern.ctype import CType
+from rawkern.errors import LaunchError
 
 __all__ = ["FLOAT_LIMITS", "Where", "by_value", "shown", "traced"]
 
@@ -90,9 +90,12 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
     if isinstance(value, (np.generic, np.ndarray)):
         return _numpy_scalar(ctype, value, where)
     if not isinstance(value, (str, bytes, bytearray)) and not hasattr(value, "__dlpack__"):
-        for base in (bool, int, float, complex):
-            if isinstance(value, base):
-                return base(value)
+        if isinstance(value, int):  # subclasses: enums
+            return int(value)
+        if isinstance(value, float):
+            return float(value)
+        if isinstance(value, complex):
+            return complex(value)
         if hasattr(value, "__index__"):
             return value.__index__()
         if hasattr(value, "__float__"):  # fractions.Fraction, decimal.Decimal
