@@ -59,11 +59,16 @@ def const(ty: str, value: int | float, n: int = 1) -> Val:
 
 @dataclass
 class Module:
-    """Declarations and out-of-line helper functions, each kept once, and the functions' text."""
+    """Declarations and out-of-line helper functions, each kept once, and the functions' text.
+
+    `features` names the target's extensions that lowering may use beyond what every target has (``"avx512f"``);
+    FMA, and F16C on x86, are taken for granted unless ``"nofma"`` or ``"nof16c"`` is there.
+    """
 
     declarations: dict[str, str] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
+    features: frozenset[str] = frozenset()
 
     def declare(self, name: str, text: str) -> None:
         self.declarations.setdefault(name, text)

@@ -1,0 +1,78 @@
+"""Register-only PTX instructions as LLVM IR: arithmetic, logic, comparison, selection, conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ..ir import Emitter, Val
+from .decode import Op, Result, Row, UnsupportedOpcode, parse
+from .formats import canonical
+from .table import BASES, TABLE
+
+__all__ = ["Result", "UnsupportedOpcode", "canonical", "lower", "supported"]
+
+
+@lru_cache(maxsize=4096)
+def _decode(opcode: str) -> tuple[Op, Row]:
+    op = parse(opcode)
+    rows = TABLE.get((op.base, ".".join(t.name for t in op.types)))
+    if rows is None:
+        if op.base not in BASES:
+            raise UnsupportedOpcode(f"{opcode}: the CPU engine has no instruction {op.base}")
+        raise UnsupportedOpcode(f"{opcode}: the CPU engine has no {op.base} of these types")
+    refused: UnsupportedOpcode | None = None
+    for found in rows:
+        try:
+            found.check(op)
+        except UnsupportedOpcode as error:
+            refused = error
+        else:
+            return op, found
+    assert refused is not None
+    raise refused
+
+
+def supported(opcode: str) -> bool:
+    """Whether `lower` knows this mnemonic, with all its types and modifiers."""
+    try:
+        _decode(opcode)
+    except UnsupportedOpcode:
+        return False
+    return True
+
+
+def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -> Result:
+    """Emit one register-only instruction and return its results.
+
+    Parameters
+    ----------
+    e : Emitter
+        Where the code goes.
+    opcode : str
+        The full mnemonic, such as ``"mad.lo.cc.u32"``.
+    args : sequence of Val
+        The source operands in PTX order: integers of the registers' widths (at least those of the types), i1 for
+        predicates; immediates as constants, those of floating point by their bits.
+    cc : Val, optional
+        The carry flag that addc, subc and madc read.
+
+    Returns
+    -------
+    Result
+        setp gives two predicates: p and its complement q, or those of a packed pair's low and high half.
+
+    Raises
+    ------
+    UnsupportedOpcode
+        If the instruction, a type or a modifier is not known. Nothing has been emitted then.
+    """
+    op, found = _decode(opcode)
+    if found.carry:
+        return found.emit(e, op, args, cc)  # type: ignore[call-arg]
+    out = found.emit(e, op, args)
+    if isinstance(out, Result):
+        return out
+    vals = (out,) if isinstance(out, Val) else out
+    lazy = op.type.name if found.lazy and not op.has("sat") else None
+    return Result(vals, None, lazy, op.type.signed)

@@ -1,0 +1,139 @@
+"""Floating-point arithmetic that PTX defines exactly, for scalar and packed formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..ir import Emitter, Val
+from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
+from .decode import DTYPES, DType, Emit, Op, fetch
+from .rounding import directed, odd_float, two_sum
+
+
+def packed(emit: Emit) -> Emit:
+    """Let `emit`, written for one element, serve packed pairs as well, as vectors of twice the length."""
+
+    def either(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+        t = op.type
+        if t.count == 1:
+            return emit(e, op, args)
+        parts = [unpack(e, v, 16) for v in e.same(*(fetch(e, a, t) for a in args))]
+        return pack(e, emit(e, replace(op, types=(DTYPES[t.element],)), parts), "i32")
+
+    return either
+
+
+def operands(e: Emitter, op: Op, args: Sequence[Val]) -> list[Val]:
+    """The operands as floats or doubles, subnormals flushed if the instruction says so."""
+    t = op.type
+    bits = [fetch(e, a, t) for a in args]
+    return [load(e, flush(e, b, t) if op.has("ftz") else b, t) for b in bits]
+
+
+def finish(e: Emitter, op: Op, x: Val, t: DType) -> Val:
+    """Clamp, round to the format and flush, as the modifiers say; bits."""
+    if op.has("sat"):
+        x = saturate(e, x)
+    elif op.has("relu"):
+        x = rectify(e, x)
+    bits = store(e, x, t)
+    return flush(e, bits, t) if op.has("ftz") else bits
+
+
+@packed
+def add_sub_mul(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """A sum or product; f16 and bf16 go through float, which is long enough to round twice."""
+    t = op.type
+    a, b = operands(e, op, args)
+    if op.rounding != "rn":
+        return finish(e, op, directed(e, op.base, (a, b), op.rounding), t)
+    if t.name == "bf16" and op.base == "mul":  # a float may be too short for small products
+        a, b = (e.cast("fpext", x, "double") for x in (a, b))
+        return finish(e, op, odd_float(e, e.bin("fmul", a, b), None), t)
+    return finish(e, op, e.bin(f"f{op.base}", a, b), t)
+
+
+@packed
+def fma(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    t = op.type
+    a, b, c = operands(e, op, args)
+    if t.bits == 16:
+        return finish(e, op, _small_fma(e, a, b, c, t), t)
+    if op.rounding != "rn":
+        return finish(e, op, directed(e, "fma", (a, b, c), op.rounding), t)
+    return finish(e, op, fused(e, a, b, c), t)
+
+
+def fused(e: Emitter, a: Val, b: Val, c: Val) -> Val:
+    return e.intrinsic("llvm.fma", a.ty, a, b, c)
+
+
+def _small_fma(e: Emitter, a: Val, b: Val, c: Val, t: DType) -> Val:
+    """a * b + c as a float rounded to odd: the product is exact in float for f16, in double for bf16."""
+    if t.name == "bf16":
+        a, b, c = (e.cast("fpext", x, "double") for x in (a, b, c))
+        s, error = two_sum(e, e.bin("fmul", a, b), c)
+        return odd_float(e, s, error)
+    s, error = two_sum(e, e.bin("fmul", a, b), c)
+    bits = e.cast("bitcast", s, "i32")
+    inexact = e.cmp("fcmp one", error, 0.0)
+    # where the error points toward zero, the next smaller magnitude is the odd one
+    inward = e.cmp("icmp slt", e.bin("xor", bits, e.cast("bitcast", error, "i32")), 0)
+    odd = e.bin("or", e.bin("sub", bits, e.resize(inward, "i32")), 1)
+    even = e.cmp("icmp eq", e.bin("and", bits, 1), 0)
+    return e.cast("bitcast", e.select(e.bin("and", inexact, even), odd, bits), "float")
+
+
+def div_rcp_sqrt(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    xs = operands(e, op, args)
+    if op.base == "rcp":
+        xs.insert(0, e.const(xs[0].ty, 1.0))
+    name = "sqrt" if op.base == "sqrt" else "div"
+    if op.rounding != "rn":
+        y = directed(e, name, xs, op.rounding)
+    elif name == "sqrt":
+        y = e.intrinsic("llvm.sqrt", xs[0].ty, xs[0])
+    else:
+        y = e.bin("fdiv", xs[0], xs[1])
+    return finish(e, op, y, op.type)
+
+
+@packed
+def negate_absolute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """neg and abs; they flush with .ftz, and their NaN is canonical as that of arithmetic."""
+    t = op.type
+    bits = fetch(e, args[0], t)
+    if op.has("ftz"):
+        bits = flush(e, bits, t)
+    sign = FORMATS[t.name].sign
+    return e.bin("xor", bits, sign) if op.base == "neg" else e.bin("and", bits, sign - 1)
+
+
+@packed
+def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """min and max; of a number and a NaN the number, unless .NaN; -0 is less than +0."""
+    t = op.type
+    xs = operands(e, op, args)
+    signs = None
+    if op.has("xorsign"):
+        sign = FORMATS[t.name].sign
+        a, b = (fetch(e, v, t) for v in args[:2])
+        signs = e.bin("and", e.bin("xor", a, b), sign)
+    if op.has("abs"):
+        xs = [e.intrinsic("llvm.fabs", x.ty, x) for x in xs]
+    name = f"llvm.{op.base}imum" + ("" if op.has("NaN") else "num")
+    y = xs[0]
+    for x in xs[1:]:
+        y = e.intrinsic(name, y.ty, y, x)
+    bits = finish(e, op, y, t)
+    return bits if signs is None else e.bin("or", bits, signs)
+
+
+def copy_sign(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """The second operand with the first one's sign, bit for bit."""
+    sign = FORMATS[op.type.name].sign
+    a, b = (fetch(e, v, op.type) for v in args)
+    return e.bin("or", e.bin("and", b, sign - 1), e.bin("and", a, sign))
+
+

@@ -1,0 +1,92 @@
+"""Floating-point formats: register bits to values that LLVM computes with and back, subnormals, NaNs, packing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import Emitter, Val, llvm_type
+from .decode import DTYPES, DType
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Bit masks of an IEEE-like format, and the NaN that the hardware's arithmetic gives."""
+
+    sign: int
+    exponent: int
+    nan: int
+
+
+FORMATS = {
+    "f16": Format(0x8000, 0x7C00, 0x7FFF),
+    "bf16": Format(0x8000, 0x7F80, 0x7FFF),
+    "f32": Format(0x80000000, 0x7F800000, 0x7FFFFFFF),
+    "f64": Format(1 << 63, 0x7FF << 52, 0x7FF8 << 48),
+}
+
+
+def load(e: Emitter, bits: Val, t: DType) -> Val:
+    """The value of register bits as float (f16, bf16, f32) or double; exact."""
+    if t.name == "f16":
+        return e.cast("fpext", e.cast("bitcast", bits, "half"), "float")
+    if t.name == "bf16":
+        return e.cast("bitcast", e.bin("shl", e.resize(bits, "i32"), 16), "float")
+    return e.cast("bitcast", bits, t.fp)
+
+
+def store(e: Emitter, x: Val, t: DType) -> Val:
+    """Register bits of a value, rounded to nearest even; a NaN stays one, with any payload."""
+    if t.name == "f16":
+        return e.cast("bitcast", e.cast("fptrunc", x, "half"), "i16")
+    if t.name == "bf16":
+        bits = e.cast("bitcast", x, "i32")
+        odd = e.bin("and", e.bin("lshr", bits, 16), 1)
+        rounded = e.bin("lshr", e.bin("add", e.bin("add", bits, odd), 0x7FFF), 16)
+        rounded = e.select(e.cmp("fcmp uno", x, x), FORMATS["bf16"].nan, rounded)
+        return e.resize(rounded, "i16")
+    return e.cast("bitcast", x, t.int)
+
+
+def flush(e: Emitter, bits: Val, t: DType) -> Val:
+    """Subnormals become zeros of their sign."""
+    f = FORMATS[t.name]
+    tiny = e.cmp("icmp eq", e.bin("and", bits, f.exponent), 0)
+    return e.select(tiny, e.bin("and", bits, f.sign), bits)
+
+
+def saturate(e: Emitter, x: Val) -> Val:
+    """Cut to [+0, 1]; NaN becomes +0."""
+    x = e.select(e.cmp("fcmp ogt", x, 0.0), x, e.like(x, 0.0))
+    return e.select(e.cmp("fcmp olt", x, 1.0), x, e.like(x, 1.0))
+
+
+def rectify(e: Emitter, x: Val) -> Val:
+    """Negative values and -0 become +0; NaN stays."""
+    return e.select(e.cmp("fcmp ule", x, 0.0), e.select(e.cmp("fcmp uno", x, x), x, e.like(x, 0.0)), x)
+
+
+def is_nan(e: Emitter, bits: Val, t: DType) -> Val:
+    if t.bits >= 32:
+        x = e.cast("bitcast", bits, t.fp)
+        return e.cmp("fcmp uno", x, x)
+    f = FORMATS[t.name]
+    return e.cmp("icmp ugt", e.bin("and", bits, f.sign - 1), f.exponent)
+
+
+def canonical(e: Emitter, val: Val, kind: str) -> Val:
+    """Give `val`, bits of format `kind` (a Result's `lazy_nan`), the hardware's NaN in place of any other."""
+    t = DTYPES[kind]
+    if t.count == 2:
+        return pack(e, canonical(e, unpack(e, val, 16), t.element), "i32")
+    return e.select(is_nan(e, val, t), FORMATS[kind].nan, val)
+
+
+def unpack(e: Emitter, v: Val, bits: int) -> Val:
+    """See a register as its packed parts: `v.n` lanes of 32 bits become twice or four times as many."""
+    n = v.n * v.bits // bits
+    return e.let(f"i{bits}", n, f"bitcast {v} to {llvm_type(f'i{bits}', n)}")
+
+
+def pack(e: Emitter, v: Val, ty: str) -> Val:
+    n = v.n * v.bits // int(ty[1:])
+    return e.let(ty, n, f"bitcast {v} to {llvm_type(ty, n)}")

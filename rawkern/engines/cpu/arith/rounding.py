@@ -1,0 +1,162 @@
+"""Rounding other than to nearest: from an exact sum to a format, and directed arithmetic.
+
+A value between two formats is kept as ``s + error``: `s` a double to nearest, `error` what is missing (only its
+sign matters once ``s`` is subtracted from). The result is rounded to nearest and then moved by one ulp where that
+went the wrong way. Rounding to odd keeps enough to round once more, to a format two bits shorter, correctly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir import Emitter, Module, Val, llvm_type
+from .decode import DType
+
+_INT = {"half": "i16", "float": "i32", "double": "i64"}
+
+
+def two_sum(e: Emitter, a: Val, b: Val) -> tuple[Val, Val]:
+    """The rounded sum and its exact error (Knuth); both operands may have any order of size."""
+    s = e.bin("fadd", a, b)
+    part = e.bin("fsub", s, a)
+    error = e.bin("fadd", e.bin("fsub", a, e.bin("fsub", s, part)), e.bin("fsub", b, part))
+    return s, error
+
+
+def _toward(e: Emitter, bits: Val) -> Val:
+    """-1 for negative values, 1 for the others: what to add to the bits to go up by one ulp."""
+    return e.bin("or", e.bin("ashr", bits, bits.bits - 1), 1)
+
+
+def step(e: Emitter, r: Val, rest: Val, mode: str) -> Val:
+    """Correct `r`, rounded to nearest, given the sign of what the exact value has beyond it; bits."""
+    bits = e.cast("bitcast", r, _INT[r.ty])
+    if mode == "rn":
+        return bits
+    if mode == "rm":
+        return e.select(e.cmp("fcmp olt", rest, 0.0), e.bin("sub", bits, _toward(e, bits)), bits)
+    if mode == "rp":
+        return e.select(e.cmp("fcmp ogt", rest, 0.0), e.bin("add", bits, _toward(e, bits)), bits)
+    negative = e.cmp("icmp slt", bits, 0)
+    if mode == "rz":
+        over = e.select(negative, e.cmp("fcmp ogt", rest, 0.0), e.cmp("fcmp olt", rest, 0.0))
+        return e.bin("sub", bits, e.resize(over, bits.ty))
+    # odd: an even result next to the exact value gives way to its odd neighbour on that side
+    further = e.bin("xor", negative, e.cmp("fcmp ogt", rest, 0.0))
+    move = e.select(further, e.like(bits, 1), e.like(bits, -1))
+    even = e.cmp("icmp eq", e.bin("and", bits, 1), 0)
+    inexact = e.cmp("fcmp one", rest, 0.0)
+    return e.select(e.bin("and", even, inexact), e.bin("add", bits, move), bits)
+
+
+def narrow(e: Emitter, s: Val, error: Val | None, mode: str, ty: str = "float") -> Val:
+    """Round the double (or float) `s` + `error` to `ty` (float or half), giving bits; mode "odd" is there too."""
+    r = e.cast("fptrunc", s, ty)
+    if mode == "rn" and error is None:
+        return e.cast("bitcast", r, _INT[ty])
+    rest = e.bin("fsub", s, e.cast("fpext", r, s.ty))
+    if error is not None:
+        rest = e.bin("fadd", rest, error)
+    return step(e, r, rest, mode)
+
+
+def odd_float(e: Emitter, s: Val, error: Val | None) -> Val:
+    """The double `s` + `error` as a float rounded to odd."""
+    return e.cast("bitcast", narrow(e, s, error, "odd"), "float")
+
+
+def to_small(e: Emitter, x: Val, t: DType, mode: str) -> Val:
+    """Round a float (to odd, if it is a rounded one) to f16 or bf16 bits in any mode; NaN stays NaN."""
+    if t.name == "f16":
+        return narrow(e, x, None, mode, "half")
+    bits = e.cast("bitcast", x, "i32")
+    if mode != "rz":
+        away = e.bin("ashr", bits, 31) if mode == "rm" else e.invert(e.bin("ashr", bits, 31))
+        bits = e.bin("add", bits, e.bin("and", away, 0xFFFF))
+    cut = e.select(e.cmp("fcmp uno", x, x), 0x7FFF, e.bin("lshr", bits, 16))
+    return e.resize(cut, "i16")
+
+
+# -- directed arithmetic ------------------------------------------------------------------------------
+def directed(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
+    """add, sub, mul, fma, div or sqrt in mode rz, rm or rp, on floats or doubles."""
+    args = e.same(*args)
+    if "avx512f" in e.module.features and args[0].n in (1, 32):
+        return _embedded(e, name, args, mode)
+    if args[0].ty == "double":
+        return _helper(e, name, args, mode)
+    if name == "sub":
+        name, args = "add", (args[0], e.fneg(args[1]))
+    wide = [e.cast("fpext", a, "double") for a in args]
+    if name in ("add", "fma"):
+        a = wide[0] if name == "add" else e.bin("fmul", wide[0], wide[1])
+        s, error = two_sum(e, a, wide[-1])
+        bits = narrow(e, s, error, mode)
+        if mode == "rm":  # a sum that cancels is -0, unless both terms are +0
+            signs = e.bin("or", e.cast("bitcast", a, "i64"), e.cast("bitcast", wide[-1], "i64"))
+            zero = e.resize(e.bin("lshr", signs, 32), "i32")
+            bits = e.select(e.cmp("fcmp oeq", s, 0.0), e.bin("and", zero, 0x80000000), bits)
+        return e.cast("bitcast", bits, "float")
+    # a quotient or root of two floats that is no float is further from any than a double's rounding moves it
+    exact = e.intrinsic("llvm.sqrt", "double", *wide) if name == "sqrt" else e.bin(f"f{name}", *wide)
+    return e.cast("bitcast", narrow(e, exact, None, mode), "float")
+
+
+_X86_MODE = {"rm": 9, "rp": 10, "rz": 11}
+_X86_NAME = {"fma": "vfmadd"}
+
+
+def _embedded(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
+    """AVX-512 instructions that carry their rounding mode, on 512 bits at a time."""
+    ty, n = args[0].ty, args[0].n
+    size, suffix = (16, "ps") if ty == "float" else (8, "pd")
+    full = f"llvm.x86.avx512.{_X86_NAME.get(name, name)}.{suffix}.512"
+    vector = llvm_type(ty, size)
+    e.module.declare(full, f"declare {vector} @{full}({', '.join([vector] * len(args))}, i32)")
+    parts = []
+    for at in range(0, n, size):
+        lanes = ", ".join(f"i32 {at + i}" for i in range(size))
+        cut = [
+            e.splat(a, size) if n == 1
+            else e.let(ty, size, f"shufflevector {a}, {a.t} poison, <{size} x i32> <{lanes}>")
+            for a in args
+        ]
+        call = f"call {vector} @{full}({', '.join(map(str, cut))}, i32 {_X86_MODE[mode]})"
+        parts.append(e.let(ty, size, call))
+    if n == 1:
+        return e.let(ty, 1, f"extractelement {parts[0]}, i64 0")
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [_join(e, a, b) for a, b in pairs]
+    return parts[0]
+
+
+def _join(e: Emitter, a: Val, b: Val) -> Val:
+    lanes = ", ".join(f"i32 {i}" for i in range(2 * a.n))
+    return e.let(a.ty, 2 * a.n, f"shufflevector {a}, {b}, <{2 * a.n} x i32> <{lanes}>")
+
+
+_SET_ROUNDING = {"rz": 0, "rp": 2, "rm": 3}
+
+
+def _helper(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
+    """A function that switches the processor's rounding mode around one instruction."""
+    a = args[0]
+    function = f"rawkern_{name}_{mode}_{a.ty}_{a.n}"
+
+    def build(module: Module) -> str:
+        names = [f"{a.t} %x{i}" for i in range(len(args))]
+        lanes = f"v{a.n}f64" if a.n > 1 else "f64"
+        intrinsic = f"llvm.experimental.constrained.{name if name in ('fma', 'sqrt') else 'f' + name}.{lanes}"
+        module.declare(intrinsic, f"declare {a.t} @{intrinsic}({', '.join([a.t] * len(args))}, metadata, metadata)")
+        module.declare("llvm.set.rounding", "declare void @llvm.set.rounding(i32)")
+        how = 'metadata !"round.dynamic", metadata !"fpexcept.strict"'
+        return "\n".join([
+            f"define internal {a.t} @{function}({', '.join(names)}) noinline strictfp {{",
+            f"call void @llvm.set.rounding(i32 {_SET_ROUNDING[mode]}) strictfp",
+            f"%r = call {a.t} @{intrinsic}({', '.join(names)}, {how}) strictfp",
+            "call void @llvm.set.rounding(i32 1) strictfp",
+            f"ret {a.t} %r\n}}",
+        ])
+
+    return e.call(e.module.helper(function, build), a.ty, a.n, *args)
