@@ -1,4 +1,4 @@
-"""Grid, block and shared memory of a launch, validated once; kernel and device limits are checked where they are known."""
+"""Grid, block and shared memory of a launch, validated once; a kernel's own limits are checked when it is loaded."""
 
 from __future__ import annotations
 

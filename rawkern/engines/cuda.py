@@ -50,14 +50,13 @@ FORK = (
     "start method (a kernel on CPU tensors runs after a fork too)"
 )
 # Driver errors that say something a user can act on.
+_LATE = "and CUDA reports it only now; set CUDA_LAUNCH_BLOCKING=1, or run the same kernel on CPU tensors"
 HINTS = {
-    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the block needs more registers or shared memory than the device has: use a "
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "the block needs more registers or shared memory than the device has; use a "
     "smaller block, or __launch_bounds__ in the kernel",
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "an earlier kernel read or wrote outside of its arrays, and CUDA reports it only now; "
-    "set CUDA_LAUNCH_BLOCKING=1, or run the same kernel on CPU tensors",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "an earlier kernel used a pointer that is not aligned to its type, and CUDA reports "
-    "it only now; set CUDA_LAUNCH_BLOCKING=1",
-    "CUDA_ERROR_LAUNCH_FAILED": "an earlier kernel failed, and CUDA reports it only now; set CUDA_LAUNCH_BLOCKING=1",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": f"an earlier kernel read or wrote outside of its arrays, {_LATE}",
+    "CUDA_ERROR_MISALIGNED_ADDRESS": f"an earlier kernel used a pointer that is not aligned to its type, {_LATE}",
+    "CUDA_ERROR_LAUNCH_FAILED": f"an earlier kernel failed, {_LATE}",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "an earlier kernel ran into the display's watchdog",
     "CUDA_ERROR_INVALID_VALUE": "the device does not accept this grid, block or shared_mem",
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this cannot be recorded into a CUDA graph",
@@ -94,8 +93,8 @@ def _nearest(capability: int, known: tuple[int, ...]) -> str:
     if older:  # PTX, which the driver translates
         return f"compute_{max(older)}"
     raise UnsupportedError(
-        f"the GPU's compute capability is {capability // 10}.{capability % 10}, the CUDA compiler that is installed "
-        f"starts at {min(known) // 10}.{min(known) % 10}; install the extra of an older CUDA: pip install 'rawkern[cuda12]'"
+        f"the GPU's compute capability is {capability // 10}.{capability % 10}, the CUDA compiler installed here "
+        f"starts at {min(known) // 10}.{min(known) % 10}; install an older one: pip install 'rawkern[cuda12]'"
     )
 
 
@@ -155,7 +154,8 @@ class Module:
             try:
                 self.handle = self.driver.moduleLoadData(program.code)
             except self.driver.CUDADriverError as error:
-                raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {error}") from error
+                message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
+                raise LaunchError(message) from error
 
     def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
         """Make a compiled kernel ready for launches, by its symbol."""
@@ -258,14 +258,14 @@ class EngineKernel:
             pack_into(buffer, 0, *values)
             if stream is None:
                 stream = current_stream(index)
-            if current_device() != index:
-                with self.module.current():
+            try:
+                if current_device() == index:
                     start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
-            else:
-                try:
-                    start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
-                except driver_error as error:
-                    self._again(error, (function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0))
+                else:
+                    with self.module.current():
+                        start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
+            except driver_error as error:
+                self._again(error, (function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0))
             pool.append(taken)
 
         return run
@@ -296,8 +296,8 @@ class EngineKernel:
 
     def _failed(self, error: Exception) -> NoReturn:
         text = str(error)
-        hint = next((hint for code, hint in HINTS.items() if code in text), None)
-        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{f'; {hint}' if hint else ''}") from error
+        hint = next((f"; {hint}" for code, hint in HINTS.items() if code in text), "")
+        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from error
 
     def _new_buffer(self) -> tuple[bytearray, int]:
         """Make room for one launch's parameters: their bytes, then a pointer to each."""
@@ -319,7 +319,7 @@ class EngineKernel:
                 except self.module.driver.CUDADriverError as error:
                     room = self.max_shared_mem - self.attributes["shared_size_bytes"]
                     raise LaunchError(
-                        f"{self.name}: shared_mem is {shared_mem} bytes, the maximum on cuda:{self.module.index} is {room}"
+                        f"{self.name}: shared_mem is {shared_mem} bytes, the maximum here is {room} bytes: {error}"
                     ) from error
                 self._dynamic_limit = shared_mem
 

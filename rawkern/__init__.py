@@ -1,0 +1,65 @@
+"""Write CUDA C, call it on torch tensors: no build step, no copies, no GPU needed to test it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Where each public name is defined. Nothing is imported before it is used: `import rawkern` costs next to nothing.
+_HOME = {
+    "RawKernel": "kernel",
+    "RawModule": "module",
+    "load": "module",
+    "from_torch": "tensors",
+    "to_torch": "tensors",
+    "CompileError": "errors",
+    "LaunchError": "errors",
+    "MissingDependencyError": "errors",
+    "RawkernError": "errors",
+    "UnsupportedError": "errors",
+    "square": "ops",
+    "mul": "ops",
+    "scale": "ops",
+    "relu": "ops",
+    "relu_": "ops",
+}
+
+__all__ = [  # noqa: RUF022 - in the order of the documentation
+    "RawKernel",
+    "RawModule",
+    "load",
+    "from_torch",
+    "to_torch",
+    "square",
+    "mul",
+    "scale",
+    "relu",
+    "relu_",
+    "CompileError",
+    "LaunchError",
+    "MissingDependencyError",
+    "RawkernError",
+    "UnsupportedError",
+]
+
+if TYPE_CHECKING:
+    from rawkern.errors import CompileError, LaunchError, MissingDependencyError, RawkernError, UnsupportedError
+    from rawkern.kernel import RawKernel
+    from rawkern.module import RawModule, load
+    from rawkern.ops import mul, relu, relu_, scale, square
+    from rawkern.tensors import from_torch, to_torch
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rawkern' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"rawkern.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,253 @@
+"""RawKernel: one CUDA kernel as a Python callable, and the way of its launches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rawkern import compiler, launch, lookup
+from rawkern.devices import architecture, default_device
+from rawkern.launcher import Launcher, State
+from rawkern.module import Build, PathLike, RawModule
+from rawkern.signature import make_signature
+
+__all__ = ["Launcher", "RawKernel"]
+
+LAUNCHERS_KEPT = 256  # per kernel; programs whose n changes at every launch would fill the memory
+
+
+class RawKernel:
+    """One CUDA kernel, called on torch tensors.
+
+    The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
+    forms of launch; in each, the kernel's own parameter types decide how arguments are converted, and arguments may
+    also be given by parameter name::
+
+        kernel[grid, block](n, 2.0, x, y)              # also kernel[grid, block, shared_mem](...)
+        kernel.forall(n)(n, 2.0, x, y)                 # a grid of one dimension that covers n elements
+        kernel(grid, block, (n, 2.0, x, y), shared_mem=0, stream=None)
+
+    ``grid`` and ``block`` are an int or a tuple of 1 to 3 positive ints.
+
+    Parameters
+    ----------
+    code : str, optional
+        CUDA source. Give this or ``path``.
+    name : str, optional
+        The kernel's name, a template instance (``"axpy<float, 4>"``) or an overload (``"axpy(int, float*)"``); may be
+        left out where the source has one kernel.
+    options, path, include_dirs, enable_cooperative_groups, strided
+        As for `RawModule`.
+
+    Raises
+    ------
+    CompileError, ValueError
+        At the first use: the source does not compile, or has no such kernel.
+
+    Notes
+    -----
+    Launches on a GPU are asynchronous, on torch's current stream of the tensors' device. A kernel may be launched from
+    several threads, pickles as its source and name, and a copy of it is the kernel itself.
+    """
+
+    def __init__(
+        self,
+        code: str | None = None,
+        name: str | None = None,
+        options: Sequence[str] = (),
+        *,
+        path: PathLike | None = None,
+        include_dirs: Sequence[PathLike] = (),
+        enable_cooperative_groups: bool = False,
+        strided: bool = False,
+    ) -> None:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name is {type(name).__name__}; pass the kernel's name as a string")
+        module = RawModule(
+            code,
+            path=path,
+            options=options,
+            include_dirs=include_dirs,
+            enable_cooperative_groups=enable_cooperative_groups,
+            strided=strided,
+        )
+        self._start(module, name)
+
+    @classmethod
+    def _of(cls, module: RawModule, name: str | None) -> RawKernel:
+        kernel = cls.__new__(cls)
+        kernel._start(module, name)
+        return kernel
+
+    def _start(self, module: RawModule, name: str | None) -> None:
+        self._module = module
+        self._name = name
+        self._state: State | None = None
+        self._launchers: dict[Any, Launcher] = {}
+        module._kernels.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RawKernel._of, (self._module, self._name)
+
+    def __copy__(self) -> RawKernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RawKernel:
+        return self
+
+    def __repr__(self) -> str:
+        state = self._state
+        return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self._name or 'not compiled yet'}>"
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **wrong: Any) -> None:
+        """Launch in CuPy's form: ``kernel(grid, block, args, *, shared_mem=0, stream=None)``.
+
+        Parameters
+        ----------
+        grid, block : int or tuple of 1 to 3 ints
+        args : tuple
+            The kernel's arguments.
+        shared_mem : int
+            Bytes of dynamic shared memory.
+        stream : optional
+            A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
+            tensors' device. On the CPU a launch ends before it returns, whatever the stream.
+        """
+        if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
+            raise TypeError(
+                f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
+                f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got {self._shown(form, wrong)}"
+            )
+        launcher = self[form[0], form[1], shared_mem]
+        if stream is None:
+            launcher(*form[2])
+        else:
+            launcher._on_stream(stream, tuple(form[2]), {})
+
+    def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
+        given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
+        return f"kernel({', '.join(given)})"
+
+    def __getitem__(self, key: Any) -> Launcher:
+        """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
+        try:
+            return self._launchers[key]
+        except (KeyError, TypeError):
+            pass
+        if not isinstance(key, tuple) or len(key) not in (2, 3):
+            raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
+        config = launch.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
+        return self._keep(key, Launcher(self, config))
+
+    def forall(self, n: int, *, block: int | None = None) -> Launcher:
+        """Settle a launch of one dimension whose threads cover ``n`` elements; ``n`` = 0 checks and launches nothing.
+
+        Parameters
+        ----------
+        n : int
+            Elements, 0 or more. There may be more threads than that: the kernel compares its index with ``n``.
+        block : int, optional
+            Threads of a block; by default 256, or fewer where the kernel's registers or launch bounds ask for it.
+
+        Raises
+        ------
+        ValueError
+            ``n`` is negative, or needs more than 2**31 - 1 blocks.
+        """
+        key = (n, block, "forall")
+        try:
+            return self._launchers[key]
+        except (KeyError, TypeError):
+            pass
+        if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
+            return Launcher(self, None)
+        count = launch.count(self.name, n)
+        threads = launch.DEFAULT_BLOCK if block is None else block
+        config = launch.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
+        return self._keep(key, Launcher(self, config, count, picks_block=block is None))
+
+    def _keep(self, key: Any, launcher: Launcher) -> Launcher:
+        if len(self._launchers) >= LAUNCHERS_KEPT:
+            self._launchers.clear()
+        with contextlib.suppress(TypeError):  # a list in the key: it works, only slower
+            self._launchers[key] = launcher
+        return launcher
+
+    # What it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The kernel's name as it was asked for, or as the source has it."""
+        if self._name is not None:
+            return self._name
+        return self._state.entry.name if self._state else "kernel"
+
+    @property
+    def signature(self) -> str:
+        """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
+        return str(self._find().signature)
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU."""
+        return dict(self._engine_kernel(default_device()).attributes)
+
+    def ptx(self, arch: str | None = None) -> str:
+        """Return the module's PTX; needs no GPU.
+
+        Parameters
+        ----------
+        arch : str, optional
+            Such as ``"compute_90"``; by default what the CPU engine runs.
+        """
+        with self._module._lock:
+            state = self._find()
+            return state.build.program(
+                lookup.architecture_name(arch or compiler.CPU_ARCH, "compute"), state.asked
+            ).code.decode()
+
+    def cubin(self, arch: str) -> bytes:
+        """Return the module's machine code for an architecture such as ``"sm_90"``; needs no GPU."""
+        with self._module._lock:
+            state = self._find()
+            return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
+
+    # Finding it in the source -------------------------------------------------------------------------------------
+
+    def _find(self, device: torch.device | None = None) -> State:
+        """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
+        module = self._module
+        with module._lock:
+            build = module._current()
+            state = self._state
+            if state is None or state.build is not build:
+                state = self._state = self._look(build, device)
+            return state
+
+    def _look(self, build: Build, device: torch.device | None) -> State:
+        name = self._name
+        asked: tuple[str, ...] = ()
+        if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
+            asked = (name,)
+        arch = architecture(device) if device is not None else None
+        program = build.program(arch, asked)
+        entry = lookup.entry(program, name)
+        if entry is None and name is not None and "(" in name:
+            # An overload by types as the source spells them (typedefs, macros): the compiler has to read them.
+            asked = (name,)
+            program = build.program(arch, asked)
+            entry = lookup.entry(program, name)
+        if entry is None:
+            raise ValueError(lookup.unknown(program, name))
+        names = compiler.parameter_names(build.source, entry)
+        signature = make_signature(entry, names, lambda struct: compiler.struct_layout(program, struct))
+        return State(build, entry, asked, signature)
+
+    def _engine_kernel(self, device: torch.device) -> Any:
+        with self._module._lock:
+            return self._find(device).engine_kernel(device)

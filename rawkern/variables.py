@@ -1,0 +1,110 @@
+"""Variables of a module, ``__device__`` and ``__constant__``, as torch tensors on their own memory."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern import build as nvrtc_build
+from rawkern import ctype
+from rawkern.compiler import CPU_ARCH
+from rawkern.names import demangle
+
+if TYPE_CHECKING:
+    from rawkern.module import Build
+
+__all__ = ["Variable", "describe", "view"]
+
+# A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
+_DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
+_HIDDEN = re.compile(r"\$|__rawkern|_Z15__rawkern|__cudart|__assert")
+_ELEMENT = re.compile(r"\s*(?:\[\d*\]\s*)+\Z")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable's symbol in the code and its element type."""
+
+    symbol: str
+    type: str  # "float", "ns::P", as the compiler has it
+    dtype: torch.dtype  # uint8, its bytes, where torch has no such type
+
+
+def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
+    """Return a variable's memory on one device as a one-dimensional tensor. Call it under the module's lock.
+
+    Raises
+    ------
+    ValueError
+        There is no such variable; the message lists those there are.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")
+    variable = describe(build, name)
+    module = build.engine_module(device)
+    address, nbytes = module.global_view(variable.symbol)
+    memory = _cuda(address, nbytes, device, module) if device.type == "cuda" else _host(address, nbytes, module)
+    return memory.view(variable.dtype)
+
+
+def describe(build: Build, name: str) -> Variable:
+    """Ask the compiler for a variable's symbol and type."""
+    known = build.variables.get(name)
+    if known is not None:
+        return known
+    address, probe = f"&{name}", f"&__rawkern_probe<decltype({name})>"
+    program = build.program()  # what does not compile at all says so here
+    result = nvrtc_build.run_nvrtc(build.source, CPU_ARCH, (address, probe), probe=True)
+    if not result.ok:
+        ptx = build.program(CPU_ARCH).code.decode()
+        there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
+        if name in {entry.name for entry in program.entries}:
+            raise ValueError(f"{name!r} is a kernel, not a variable; the source has these variables: {there}")
+        raise ValueError(f"there is no variable {name!r}; the source has {there}")
+    lowered = dict(result.lowered)
+    spelled = demangle(lowered[probe])
+    element = _ELEMENT.sub("", spelled[spelled.index("<") + 1 : spelled.rindex(">")])
+    element = re.sub(r"\b(?:const|volatile)\b", "", element).strip()
+    variable = build.variables[name] = Variable(lowered[address], element, _dtype(element))
+    return variable
+
+
+def _dtype(element: str) -> torch.dtype:
+    """The torch dtype of a C type; vectors count as their elements, and structs and pointers as bytes and addresses."""
+    if element.endswith("*"):
+        return torch.int64
+    parsed = ctype.parse(element)
+    if parsed.kind == "vector" and parsed.element is not None:
+        parsed = parsed.element
+    names = parsed.dtypes
+    # A C type may stand for several dtypes of one width (char: int8, uint8, bool); the first is its own.
+    found = getattr(torch, names[0], None) if names else None
+    return found if isinstance(found, torch.dtype) else torch.uint8
+
+
+def _host(address: int, nbytes: int, owner: Any) -> torch.Tensor:
+    memory = (ctypes.c_char * nbytes).from_address(address)
+    memory.owner = owner  # type: ignore[attr-defined]  # the tensor keeps the buffer, the buffer keeps the module
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+class _CudaMemory:
+    """GPU memory in the form that torch takes without a copy."""
+
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def _cuda(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
+    return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)
