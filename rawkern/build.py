@@ -18,7 +18,7 @@ from rawkern.names import demangle, function_parameters, split_function, strip_a
 from rawkern.source import Source
 from rawkern.toolchain import nvrtc, toolchain
 
-__all__ = ["Built", "Entry", "build", "declared", "run_nvrtc"]
+__all__ = ["PROBE", "Built", "Entry", "build", "declared", "include_path", "instance_of", "probe_type", "run_nvrtc"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     wanted = {name: _expression(name) for name in asked}
     guessed = {kernel.name.rpartition("::")[2]: kernel.name for kernel in declared(source) if kernel.extern_c and not kernel.template}
     probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
-    result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], probe=True)
+    result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
         probes = {}
         result = _plain(source, arch, wanted)
@@ -95,7 +95,7 @@ def declared(source: Source) -> tuple[scan.Declaration, ...]:
 
 # Asking for names and types ----------------------------------------------------------------------------------------------------------
 
-_PROBE = "\ntemplate <class __rawkern_F> __device__ char __rawkern_probe;\n"
+PROBE = "\ntemplate <class __rawkern_F> __device__ char __rawkern_probe;\n"
 _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
@@ -161,8 +161,18 @@ def _probed(lowered: dict[str, str], probe: str | None) -> tuple[str, ...] | Non
     symbol = lowered.get(probe) if probe else None
     if symbol is None:
         return None
+    return function_parameters(probe_type(symbol))
+
+
+def probe_type(symbol: str) -> str:
+    """Read the type that a probe was made for off its symbol."""
     text = demangle(symbol)
-    return function_parameters(text[text.index("<") + 1 : text.rindex(">")])
+    return text[text.index("<") + 1 : text.rindex(">")]
+
+
+def instance_of(entry: Entry) -> tuple[str, ...]:
+    """Return the expressions that make the compiler keep this kernel: a template's instance must be named."""
+    return (entry.name,) if "<" in entry.name else ()
 
 
 def _probe_found(
@@ -170,29 +180,35 @@ def _probe_found(
 ) -> tuple[Result, Types]:
     """Compile again, with probes for the kernels that are really there."""
     probes = {expression: _probe(expression) for expression in wanted.values()}
-    for symbol in unknown:
-        name = split_function(demangle(symbol))[0] if symbol.startswith("_Z") else guessed.get(symbol, symbol)
-        probes[symbol] = _probe(strip_anonymous(name))
-    for _ in range(len(probes) + 1):
-        again = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], probe=True)
+    candidates = {symbol: _candidates(source, symbol, guessed) for symbol in unknown}
+    while True:
+        probes |= {symbol: names[0] for symbol, names in candidates.items() if names}
+        again = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
         if again.ok:
-            result = again
             break
         bad = {match[1].strip() for match in _BAD_NAME.finditer(again.log)}
-        left = {name: probe for name, probe in probes.items() if probe not in bad}
-        if len(left) == len(probes):
-            break
-        probes = left
-    types = _types(result, wanted, guessed, probes)
-    for symbol in [symbol for symbol, (_, params) in types.items() if params is None]:
-        types[symbol] = (types[symbol][0], _types_from_debug(source, symbol))
-    return result, types
+        failed = [name for name, probe in probes.items() if probe in bad]
+        if not failed:
+            raise diagnostics.compile_error(source, again.log, include_path(source))
+        for name in failed:
+            del probes[name]
+            candidates[name] = candidates.get(name, [])[1:]
+    types = _types(again, wanted, guessed, probes)
+    for symbol, (name, params) in types.items():
+        if params is None:
+            if not symbol.startswith("_Z"):
+                raise CompileError(f'{source.name}: the types of kernel {symbol!r} cannot be found; write extern "C" before it', file=source.name)
+            types[symbol] = (name, split_function(demangle(symbol))[1])
+    return again, types
 
 
-def _types_from_debug(source: Source, symbol: str) -> tuple[str, ...]:
+def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[str]:
+    """List probes for a kernel by the names it may have: a macro may have made it inside a namespace."""
     if symbol.startswith("_Z"):
-        return split_function(demangle(symbol))[1]
-    raise CompileError(f"{source.name}: the types of kernel {symbol!r} cannot be found", file=source.name)
+        return [_probe(strip_anonymous(split_function(demangle(symbol))[0]))]
+    spaces = dict.fromkeys(re.findall(r"\bnamespace\s+([\w:]+)\s*\{", scan.blank(source.text)))
+    names = dict.fromkeys([guessed.get(symbol, symbol), symbol, *(f"{space}::{symbol}" for space in spaces)])
+    return [_probe(name) for name in names]
 
 
 def _no_kernel(source: Source, log: str) -> CompileError:
@@ -214,15 +230,17 @@ _PROBE_VARIABLE = re.compile(r"^[^\n]*\b_Z15__rawkern_probeI[^\n]*\n", re.M)
 
 
 def run_nvrtc(
-    source: Source, arch: str, expressions: Iterable[str] = (), *, probe: bool = False, extra: tuple[str, ...] = ()
+    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
 ) -> Result:
-    """Run NVRTC once, for the named expressions' symbols, too; a source that it refuses gives a result with its log."""
+    """Run NVRTC once, for the expressions' symbols, too; a source that it refuses gives a result with its log.
+
+    `append` is put after the source, on lines of its own; `extra` are more options.
+    """
     binding = nvrtc()
     expressions = tuple(dict.fromkeys(expressions))
     headers = shims.needed(source.local_names)
-    text = source.text + _PROBE if probe else source.text
     names = tuple(name.encode() for name in headers)
-    program = binding.createProgram(text, source.name, tuple(content.encode() for content in headers.values()), names)
+    program = binding.createProgram(source.text + append, source.name, tuple(content.encode() for content in headers.values()), names)
     try:
         for expression in expressions:
             binding.addNameExpression(program, expression)
@@ -250,8 +268,6 @@ def _options(source: Source, arch: str) -> list[str]:
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
     if arch.startswith("compute_") and not debug.intersection(source.options):
         options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
-    if source.path is None:
-        options.append("-no-source-include")  # a string has no directory of its own; the current one is in include_dirs
     return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
 
 

@@ -9,12 +9,13 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from rawkern import cache
+from rawkern import cache, layout
 from rawkern.build import Entry, build, declared
+from rawkern.ctype import StructLayout
 from rawkern.source import Source
 from rawkern.toolchain import toolchain
 
-__all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "templates"]
+__all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "parameter_names", "struct_layout", "templates"]
 
 CPU_ARCH = "compute_80"  # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
@@ -98,6 +99,16 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
 def templates(source: Source) -> tuple[str, ...]:
     """Return the names of the template kernels in a source and its local headers, found by reading the text."""
     return tuple(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+
+
+def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
+    """Return the names of a kernel's parameters; ``arg0``, ``arg1`` ... stand for those that have none."""
+    return layout.parameter_names(source, entry, _key(source, CPU_ARCH, ()))
+
+
+def struct_layout(program: Program, type_name: str) -> StructLayout:
+    """Return size, alignment and members of a struct that the program's source defines; UnsupportedError if it does not."""
+    return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:

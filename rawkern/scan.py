@@ -24,6 +24,7 @@ class Declaration:
     template: bool  # a template, so that only its instances are kernels
     extern_c: bool
     definition: bool
+    opaque: bool  # a parameter without a name might have one that only the compiler sees
     line: int
 
 
@@ -125,6 +126,7 @@ def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> D
         bool(template),
         '"C"' in scopes or bool(re.search(r'\bextern\s*"C"', head)),
         code[stop : stop + 1] == "{",
+        bool(re.search(r"\w\s*\(", inner)),
         code.count("\n", 0, start) + 1,
     )
 

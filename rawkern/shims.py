@@ -41,8 +41,8 @@ _FLOAT = {
 }  # fmt: skip
 
 _MATH = {
-    "INFINITY": "__int_as_float(0x7f800000)", "NAN": "__int_as_float(0x7fffffff)", "HUGE_VALF": "__int_as_float(0x7f800000)",
-    "HUGE_VAL": "__longlong_as_double(0x7ff0000000000000LL)",
+    "INFINITY": "__builtin_bit_cast(float, 0x7f800000)", "NAN": "__builtin_bit_cast(float, 0x7fc00000)",
+    "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000)", "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000LL)",
     "M_E": "2.71828182845904523536", "M_LOG2E": "1.44269504088896340736", "M_LOG10E": "0.434294481903251827651",
     "M_LN2": "0.693147180559945309417", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
     "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.785398163397448309616", "M_1_PI": "0.318309886183790671538",
@@ -62,6 +62,10 @@ _MATH_FLOAT_FUNCTIONS = (
 ).split()
 
 
+_INTEGERS = [f"{u}int{form}{bits}_t" for bits in (8, 16, 32, 64) for form in ("", "_fast", "_least") for u in ("", "u")]
+_INTEGERS += ["intptr_t", "uintptr_t", "intmax_t", "uintmax_t"]
+
+
 def _guarded(name: str, text: str) -> str:
     guard = "RAWKERN_" + "".join(c.upper() if c.isalnum() else "_" for c in name)
     return f"#ifndef {guard}\n#define {guard}\n{text}\n#endif\n"
@@ -79,40 +83,48 @@ def _stdint() -> str:
     """Typedefs and macros as in libcu++'s <cuda/std/cstdint>, which gives way to none of them."""
     kinds = {"8": ("signed char", "unsigned char", "CHAR"), "16": ("short", "unsigned short", "SHRT"),
              "32": ("int", "unsigned int", "INT"), "64": ("long long", "unsigned long long", "LLONG")}  # fmt: skip
-    lines, names, macros = [], [], {}
+    lines, macros = [], {}
     for bits, (signed, unsigned, word) in kinds.items():
         for form in ("", "_fast", "_least"):
             lines += [f"typedef {signed} int{form}{bits}_t;", f"typedef {unsigned} uint{form}{bits}_t;"]
-            names += [f"int{form}{bits}_t", f"uint{form}{bits}_t"]
             short = "SCHAR" if word == "CHAR" else word
             macros[f"INT{form.upper()}{bits}_MIN"] = f"{short}_MIN"
             macros[f"INT{form.upper()}{bits}_MAX"] = f"{short}_MAX"
             macros[f"UINT{form.upper()}{bits}_MAX"] = f"U{word}_MAX"
     for name in ("intptr_t", "intmax_t"):
         lines += [f"typedef long long {name};", f"typedef unsigned long long u{name};"]
-        names += [name, f"u{name}"]
     macros |= {f"INT{kind}_MIN": "LLONG_MIN" for kind in ("PTR", "MAX")} | {f"INT{kind}_MAX": "LLONG_MAX" for kind in ("PTR", "MAX")}
     macros |= {"UINTPTR_MAX": "ULLONG_MAX", "UINTMAX_MAX": "ULLONG_MAX", "SIZE_MAX": "ULLONG_MAX", "PTRDIFF_MIN": "LLONG_MIN", "PTRDIFF_MAX": "LLONG_MAX"}
     constants = "".join(
         f"#ifndef {u}INT{bits}_C\n#define {u}INT{bits}_C(x) (({u.lower()}int_least{bits}_t)(x))\n#endif\n"
         for bits in kinds for u in ("", "U")
     )  # fmt: skip
-    return '#include <limits.h>\n' + "\n".join(lines) + "\n" + _defines(macros) + constants + _using(names)
+    return '#include <limits.h>\n' + "\n".join(lines) + "\n" + _defines(macros) + constants
 
 
-def _libcudacxx(*names: str) -> str:
-    """A header of libcu++, its names visible in std; NVRTC's own std::move, forward and initializer_list come first."""
-    includes = "".join(f"#include <cuda/std/{name}>\n" for name in names)
-    return includes + "namespace std { using namespace ::cuda::std; }\n"
+def _or_libcudacxx(name: str, text: str) -> str:
+    """libcu++'s header where it is there: it defines its macros without asking whether somebody else has."""
+    return f"#if __has_include(<cuda/std/{name}>)\n#include <cuda/std/{name}>\n#else\n{text}\n#endif\n"
+
+
+def _libcudacxx(name: str) -> str:
+    """A header of libcu++, its names visible in std; NVRTC's own std::move, forward and initializer_list come first.
+
+    Some headers had another name in older releases: <cuda/std/__algorithm_>.
+    """
+    return (
+        f"#if __has_include(<cuda/std/{name}>) || !__has_include(<cuda/std/__{name}_>)\n#include <cuda/std/{name}>\n"
+        f"#else\n#include <cuda/std/__{name}_>\n#endif\nnamespace std {{ using namespace ::cuda::std; }}\n"
+    )
 
 
 def _headers() -> dict[str, str]:
-    limits, floats = _defines(_LIMITS), _defines(_FLOAT)
+    limits, floats = _or_libcudacxx("climits", _defines(_LIMITS)), _defines(_FLOAT)
     math = _defines(_MATH) + _using(_MATH_FUNCTIONS + _MATH_FLOAT_FUNCTIONS)
     stdlib = '#include <stddef.h>\nnamespace std { using ::malloc; using ::free; using ::abs; using ::labs; using ::llabs; }\n'
     headers = {
         "stddef.h": _STDDEF, "cstddef": "#include <stddef.h>",
-        "stdint.h": _stdint(), "cstdint": "#include <stdint.h>", "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
+        "stdint.h": _or_libcudacxx("cstdint", _stdint()) + _using(_INTEGERS), "cstdint": "#include <stdint.h>", "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
         "limits.h": limits, "climits": "#include <limits.h>",
         "float.h": floats, "cfloat": "#include <float.h>",
         "math.h": math, "cmath": "#include <math.h>",
@@ -121,16 +133,24 @@ def _headers() -> dict[str, str]:
         "string.h": "#include <stddef.h>\nnamespace std { using ::memcpy; using ::memset; }", "cstring": "#include <string.h>",
         "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "", "memory.h": "#include <string.h>",
         "time.h": "namespace std { using ::clock; using ::clock_t; }", "ctime": "#include <time.h>",
-        "cub/cub.cuh": _CUB,
+        "cuda.h": _DRIVER, "cub/cub.cuh": _CUB,
     }  # fmt: skip
     same_name = (
         "algorithm array atomic barrier bit bitset chrono complex concepts expected functional initializer_list iterator latch limits memory mdspan "
-        "new numeric optional ratio semaphore span string_view tuple type_traits utility variant version"
+        "new numbers numeric optional ratio semaphore span tuple type_traits utility variant"
     ).split()
     headers |= {name: _libcudacxx(name) for name in same_name if name != "initializer_list"}
     headers["initializer_list"] = ""  # built into NVRTC
     return {name: _guarded(name, text) for name, text in headers.items()}
 
+
+# The driver's functions are for the host; device code uses the version and the type of a tensor map.
+_DRIVER = """
+#ifndef CUDA_VERSION
+#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
+#endif
+typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
+"""
 
 # The whole of <cub/cub.cuh> brings device-wide algorithms along, whose launch code is for the host and does not compile here.
 _CUB = """

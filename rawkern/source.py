@@ -43,9 +43,11 @@ def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str
     if not isinstance(code, str):
         raise TypeError(f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file")
     kept, directories = _settings(options, include_dirs)
-    if re.search(r'#\s*include\s*"', code):
-        directories = (*directories, os.getcwd())
-    return _source(code, None, kept, directories)
+    if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
+        return _source(code, None, kept, directories, None)
+    # NVRTC looks in the current directory first; named again here, it is found from another one, too.
+    here = os.getcwd()
+    return _source(code, None, kept, (*directories, here), here)
 
 
 def from_path(
@@ -64,7 +66,7 @@ def from_path(
     """
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
-    return _source(_decode(_read_patiently(full), full), full, kept, directories)
+    return _source(_decode(_read_patiently(full), full), full, kept, directories, os.path.dirname(full))
 
 
 class Watch:
@@ -124,8 +126,8 @@ def _stamp(path: str) -> tuple[int, int, int, int] | None:
     return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
-def _source(text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:
-    found, local, missing = _closure(text, path, options, include_dirs)
+def _source(text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...], own: str | None) -> Source:
+    found, local, missing = _closure(text, own, options, include_dirs)
     return Source(text, path, include_dirs, options, tuple(sorted(found.items())), frozenset(local), tuple(sorted(missing)))
 
 
@@ -189,7 +191,7 @@ _FORCED = re.compile(r"(?:-include|--pre-include)=(.*)\Z")
 
 
 def _closure(
-    text: str, path: str | None, options: Sequence[str], include_dirs: Sequence[str]
+    text: str, own: str | None, options: Sequence[str], include_dirs: Sequence[str]
 ) -> tuple[dict[str, str], set[str], set[str]]:
     """Find local headers by reading, without a preprocessor: what ``#if`` leaves out is in, too, which only costs a rebuild.
 
@@ -200,7 +202,7 @@ def _closure(
     missing: set[str] = set()
     macros = {(match[1] or match[2], bool(match[1])) for option in options if (match := _NAME_IN_OPTION.match(option))}
     forced = {(match[1], True) for option in options if (match := _FORCED.match(option))}
-    todo: list[tuple[str, str | None]] = [(text, os.path.dirname(path) if path else None)]
+    todo: list[tuple[str, str | None]] = [(text, own)]  # with the directory each lies in
     computed = False
     seen: list[tuple[str, str | None]] = []
     while todo:

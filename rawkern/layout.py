@@ -1,0 +1,146 @@
+"""What the compiler knows beyond types: the names of parameters, the members of structs; asked for only when needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+
+from rawkern import cache, dwarf
+from rawkern.build import PROBE, Entry, declared, instance_of, probe_type, run_nvrtc
+from rawkern.ctype import Member, StructLayout
+from rawkern.errors import UnsupportedError
+from rawkern.names import canonical_type, strip_anonymous
+from rawkern.source import Source
+
+__all__ = ["parameter_names", "struct_layout"]
+
+_ARCH = "compute_80"  # structs have the same layout on every architecture
+_lock = threading.Lock()
+_memory: dict[str, object] = {}
+
+
+def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
+    """Return the names of a kernel's parameters: from the text where that is clear, else from debug information, else arg0, arg1 ...
+
+    `key` names the program in the cache.
+    """
+    names = _names_in_text(source, entry)
+    if names is None:
+        names = _names_in_debug(source, entry, key)
+    if names is None or len(names) != len(entry.params):
+        names = (None,) * len(entry.params)
+    filled = [name or f"arg{i}" for i, name in enumerate(names)]
+    return tuple(name if filled.index(name) == i else f"arg{i}" for i, name in enumerate(filled))
+
+
+def _names_in_text(source: Source, entry: Entry) -> tuple[str | None, ...] | None:
+    """Read the names from the declarations that can be this kernel's; None if there are none or they disagree."""
+    name = re.sub(r"<.*", "", entry.name, flags=re.S)
+    if not entry.params:
+        return ()
+    # An extern "C" kernel's name comes without its namespace, and nobody writes anonymous namespaces.
+    fitting = [
+        kernel for kernel in declared(source)
+        if len(kernel.params) == len(entry.params) and (kernel.name == name or (kernel.extern_c and kernel.name.endswith(f"::{name}")))
+    ]  # fmt: skip
+    definitions = [kernel for kernel in fitting if kernel.definition] or fitting
+    texts = {kernel.params for kernel in definitions}
+    if len(texts) != 1:
+        return None
+    (names,) = texts
+    return None if None in names and any(kernel.opaque for kernel in definitions) else names
+
+
+def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None, ...] | None:
+    def ask() -> object:
+        result = run_nvrtc(source, _ARCH, instance_of(entry), extra=("-G",))
+        try:
+            return dwarf.parameter_names(dwarf.read(result.ptx), entry.symbol) if result.ok else None
+        except ValueError:
+            return None
+
+    names = _kept(f"names-{key}-{_digest(entry.symbol)}", ask)
+    return tuple(names) if isinstance(names, (list, tuple)) else None
+
+
+def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
+    """Return size, alignment and members of a struct, which may be any type the source can name.
+
+    Members are () where they cannot be filled one by one: unions, bit fields, private ones.
+
+    Raises
+    ------
+    UnsupportedError
+        If the compiler cannot tell, such as for a type that is only declared.
+    """
+    found = _kept(f"struct-{key}-{_digest(type_name)}", lambda: _ask_layout(source, type_name))
+    if not isinstance(found, (list, tuple)):
+        raise UnsupportedError(f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source")
+    size, align, members = found
+    return StructLayout(size, align, tuple(Member(*member) for member in members))
+
+
+# A kernel that takes the struct by value: its debug information has the whole type, its PTX parameter size and alignment.
+_TAKES = "\ntemplate <class __rawkern_S> __global__ void __rawkern_struct(__rawkern_S) {}\n"
+_PARAM = re.compile(r"\.param\s+\.align\s+(\d+)\s+\.b8\s+\w+\[(\d+)\]")
+
+
+def _ask_layout(source: Source, type_name: str) -> object:
+    spelled = strip_anonymous(type_name)
+    expression = f"__rawkern_struct<{spelled}>"
+    result = run_nvrtc(source, _ARCH, [expression], append=_TAKES, extra=("-G",))
+    if not result.ok:
+        return None
+    (_, symbol), *_ = result.lowered
+    head = result.ptx[result.ptx.index(f".entry {symbol}(") :]
+    param = _PARAM.search(head[: head.index("{")])
+    if param is None:
+        return None
+    size, align = int(param[2]), int(param[1])
+    try:
+        members = dwarf.members(dwarf.read(result.ptx), symbol)
+    except ValueError:
+        members = None
+    if not members or any(member.bits for member in members):
+        return size, align, ()
+    types = _member_types(source, spelled, [member.name for member in members])
+    if types is None:
+        return size, align, ()
+    return size, align, [(member.name, text, member.offset) for member, text in zip(members, types, strict=True)]
+
+
+def _member_types(source: Source, spelled: str, names: list[str]) -> list[str] | None:
+    """Ask for each member's full type; debug information leaves namespaces out."""
+    probes = [f"&__rawkern_probe<decltype({spelled}::{name})>" for name in names]
+    result = run_nvrtc(source, _ARCH, probes, append=PROBE)
+    if not result.ok:
+        return None
+    lowered = dict(result.lowered)
+    return [canonical_type(probe_type(lowered[probe])) for probe in probes]
+
+
+def _kept(key: str, ask: Callable[[], object]) -> object:
+    """Return the JSON value kept under a key, in memory or on disk, asking for it where there is none."""
+    with _lock:
+        if key in _memory:
+            return _memory[key]
+    data = cache.get(key)
+    value = None
+    if data is not None:
+        try:
+            value = json.loads(data)
+        except ValueError:
+            data = None
+    if data is None:
+        value = ask()
+        cache.put(key, json.dumps(value).encode())
+    with _lock:
+        _memory[key] = value
+    return value
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
