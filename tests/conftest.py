@@ -21,6 +21,7 @@ def _gpus() -> tuple[int, str]:
         return 0, f"CuPy finds no GPU: {error}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("multigpu"):

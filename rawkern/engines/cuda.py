@@ -100,35 +100,30 @@ def _nearest(capability: int, known: tuple[int, ...]) -> str:
 
 @functools.cache
 def _compiler_architectures() -> tuple[int, ...]:
-    _cupy()
-    from cupy.cuda import nvrtc
-
-    return tuple(nvrtc.getSupportedArchs())
+    return tuple(_cuda().nvrtc.getSupportedArchs())
 
 
 @functools.cache
-def _cupy() -> Any:
-    """Import CuPy and see that it finds a GPU."""
+def _cuda() -> Any:
+    """Import `cupy.cuda` and see that it finds a GPU."""
     extra = "cuda12" if (torch.version.cuda or "13").startswith("12") else "cuda13"
     try:
         import cupy
-        from cupy.cuda import driver, runtime
     except ImportError as error:
         raise MissingDependencyError(
             f"a kernel on CUDA tensors needs CuPy ({error}); pip install 'rawkern[{extra}]'"
         ) from error
+    cuda: Any = cupy.cuda
     try:
-        count = runtime.getDeviceCount()
+        count, reason = cuda.runtime.getDeviceCount(), ""
     except RuntimeError as error:
         count, reason = 0, f" ({error})"
-    else:
-        reason = ""
     if not count:
         raise MissingDependencyError(
             f"the tensors are on a GPU, but CuPy {cupy.__version__} finds none{reason}; its CUDA version has to fit "
             f"the driver, as torch's does (CUDA {torch.version.cuda}): pip install 'rawkern[{extra}]'"
         )
-    return driver
+    return cuda
 
 
 def _refuse_capture(what: str) -> None:
@@ -145,11 +140,12 @@ class Module:
     def __init__(self, program: Program, index: int) -> None:
         if torch.cuda._is_in_bad_fork():
             raise RuntimeError(FORK)
-        self.driver = _cupy()
+        cuda = _cuda()
+        self.driver: Any = cuda.driver
         _refuse_capture(", ".join(entry.name for entry in program.entries) or "the module")
         torch.cuda.init()
         self.index = index
-        self.context = _primary_context(self.driver, index)
+        self.context = _primary_context(cuda, index)
         with self.current():
             try:
                 self.handle = self.driver.moduleLoadData(program.code)
@@ -187,18 +183,16 @@ class Module:
 
 
 @functools.cache
-def _primary_context(driver: Any, index: int) -> int:
+def _primary_context(cuda: Any, index: int) -> int:
     """Return the context that torch and the CUDA runtime use on a device."""
-    from cupy.cuda import runtime
-
     found: list[int] = []
 
     def look() -> None:
         # In a thread of its own: setDevice makes the primary context current, and the caller's device must not change.
-        runtime.setDevice(index)
-        if not driver.ctxGetCurrent():
-            runtime.free(0)
-        found.append(driver.ctxGetCurrent())
+        cuda.runtime.setDevice(index)
+        if not cuda.driver.ctxGetCurrent():
+            cuda.runtime.free(0)
+        found.append(cuda.driver.ctxGetCurrent())
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -246,7 +240,7 @@ class EngineKernel:
         (gx, gy, gz), (bx, by, bz) = grid, block
         function, index = self.function, self.module.index
         pool, pack_into, start = self.pool, self._pack_into, self._starter()
-        current_device, current_stream = private_current_device, private.raw_stream
+        device_now, current_stream = current_device, private.raw_stream
         driver_error = self.module.driver.CUDADriverError
 
         def run(stream: int | None, values: tuple[Any, ...]) -> None:
@@ -259,7 +253,7 @@ class EngineKernel:
             if stream is None:
                 stream = current_stream(index)
             try:
-                if current_device() == index:
+                if device_now() == index:
                     start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
                 else:
                     with self.module.current():
@@ -336,7 +330,7 @@ class EngineKernel:
 
 
 # torch's current device without the initialisation check of the public function, which every launch would pay.
-private_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
+current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 _alive: weakref.WeakSet[EngineKernel] = weakref.WeakSet()
 
 

@@ -1,0 +1,525 @@
+"""The CUDA engine: its launch path on a driver made of Python, and on a GPU where there is one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import types
+from typing import Any
+
+import pytest
+import torch
+
+import rawkern
+from rawkern import _torch_private as private
+from rawkern.engines import cuda
+from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
+from rawkern.signature import make_signature
+
+CONTEXT = 0x1000
+POINTERS = ("const float*", "float*", "int", "double")
+
+
+class DriverError(RuntimeError):
+    pass
+
+
+class Driver:
+    """Records launches as the real driver would see them, and fails on demand."""
+
+    CUDADriverError = DriverError
+
+    def __init__(self) -> None:
+        self.launches: list[dict[str, Any]] = []
+        self.context = CONTEXT
+        self.failures: list[str] = []
+        self.attributes = {0: 1024, 1: 1024, 4: 32}
+        self.set: list[tuple[int, int, int]] = []
+        self.layout: tuple[str, tuple[int, ...]] = ("", ())
+
+    def ctxGetCurrent(self) -> int:
+        return self.context
+
+    def ctxSetCurrent(self, context: int) -> None:
+        self.context = context
+
+    def moduleLoadData(self, code: bytes) -> int:
+        return 77
+
+    def moduleGetFunction(self, module: int, symbol: str) -> int:
+        return 99
+
+    def funcGetAttribute(self, number: int, function: int) -> int:
+        return self.attributes.get(number, 0)
+
+    def funcSetAttribute(self, function: int, number: int, value: int) -> None:
+        self.set.append((function, number, value))
+
+    def occupancyMaxActiveBlocksPerMultiprocessor(self, function: int, threads: int, shared_mem: int) -> int:
+        return 2
+
+    def launchKernel(self, function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, extra) -> None:
+        if self.failures:
+            raise DriverError(self.failures.pop())
+        formats, offsets = self.layout
+        where = (ctypes.c_uint64 * max(len(offsets), 1)).from_address(pointers) if offsets else ()
+        values = tuple(
+            struct.unpack(code, ctypes.string_at(where[i], struct.calcsize(code)))[0] for i, code in enumerate(formats)
+        )
+        self.launches.append(
+            {
+                "grid": (gx, gy, gz),
+                "block": (bx, by, bz),
+                "shared_mem": shared_mem,
+                "stream": stream,
+                "values": values,
+                "context": self.context,
+                "function": function,
+            }
+        )
+
+    def launchCooperativeKernel(self, *arguments: int) -> None:
+        assert len(arguments) == 10
+        self.launchKernel(*arguments, 0)
+        self.launches[-1]["cooperative"] = True
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = Driver()
+    fake = types.SimpleNamespace(driver=driver)
+    monkeypatch.setattr(cuda, "_cuda", lambda: fake)
+    monkeypatch.setattr(cuda, "_primary_context", lambda cuda, index: CONTEXT)
+    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(private, "raw_stream", lambda index: 500 + index)
+    monkeypatch.setattr(private, "stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    properties = types.SimpleNamespace(shared_memory_per_block_optin=232448, multi_processor_count=3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
+    return driver
+
+
+def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, cooperative: bool = False):
+    entry = types.SimpleNamespace(name="k", params=types_)
+    signature = make_signature(entry, [f"p{i}" for i in range(len(types_))])
+    driver.layout = (
+        "".join({"const float*": "Q", "float*": "Q", "int": "i", "double": "d"}[t] for t in types_),
+        signature.offsets,
+    )
+    program = types.SimpleNamespace(entries=(entry,), code=b"cubin", arch="sm_90")
+    return cuda.Module(program, index).kernel("k", signature, cooperative=cooperative)  # type: ignore[arg-type]
+
+
+def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
+    kernel = make(driver)
+    kernel.launch((3, 2, 1), (32, 4, 1), 64, 1234, (2**63 + 8, 16, -5, 0.1))
+    assert driver.launches == [
+        {
+            "grid": (3, 2, 1),
+            "block": (32, 4, 1),
+            "shared_mem": 64,
+            "stream": 1234,
+            "values": (2**63 + 8, 16, -5, 0.1),
+            "context": CONTEXT,
+            "function": 99,
+        }
+    ]
+
+
+def test_no_parameters(driver: Driver) -> None:
+    make(driver, ()).launch((1, 1, 1), (1, 1, 1), 0, 0, ())
+    assert len(driver.launches) == 1
+
+
+def test_torchs_current_stream_is_asked_for_at_each_launch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(driver, ("int",)).configured((1, 1, 1), (32, 1, 1), 0)
+    run(None, (1,))
+    run(0, (2,))
+    assert [launch["stream"] for launch in driver.launches] == [500, 0]
+
+
+def test_a_buffer_is_never_shared_by_two_launches(driver: Driver) -> None:
+    """A launch inside a launch, as a signal handler or a destructor makes one, keeps its own parameters."""
+    kernel = make(driver, ("int",))
+    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
+    real, seen = driver.launchKernel, []
+
+    def interrupted(*arguments: int) -> None:
+        if not seen:
+            seen.append(1)
+            run(None, (22,))
+        real(*arguments)
+
+    driver.launchKernel = interrupted  # type: ignore[method-assign]
+    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
+    run(None, (11,))
+    assert [launch["values"] for launch in driver.launches] == [(22,), (11,)]
+    assert len(kernel.pool) == 2
+
+
+def test_threads_keep_their_parameters_apart(driver: Driver) -> None:
+    run = make(driver, ("int", "double")).configured((1, 1, 1), (32, 1, 1), 0)
+
+    def many(number: int) -> None:
+        for i in range(500):
+            run(None, (number * 1000 + i, float(number * 1000 + i)))
+
+    threads = [threading.Thread(target=many, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(driver.launches) == 2000
+    assert all(launch["values"][0] == launch["values"][1] for launch in driver.launches)
+    assert len({launch["values"][0] for launch in driver.launches}) == 2000
+
+
+def test_a_thread_without_a_context_gets_the_primary_one(driver: Driver) -> None:
+    run = make(driver, ("int",)).configured((1, 1, 1), (32, 1, 1), 0)
+    driver.context = 0
+    driver.failures = ["CUDA_ERROR_INVALID_CONTEXT: invalid device context"]
+    run(None, (7,))
+    assert [launch["values"] for launch in driver.launches] == [(7,)]
+    assert driver.context == CONTEXT
+
+
+def test_another_current_device_is_left_as_it_was(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(driver, ("int",), index=1).configured((1, 1, 1), (32, 1, 1), 0)
+    driver.context = 0x2000
+    run(None, (7,))
+    assert driver.launches[0]["context"] == CONTEXT
+    assert driver.launches[0]["stream"] == 501
+    assert driver.context == 0x2000
+
+
+def test_driver_errors_say_what_to_do(driver: Driver) -> None:
+    kernel = make(driver, ("int",))
+    driver.failures = ["CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"]
+    with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
+        kernel.launch((1, 1, 1), (32, 1, 1), 0, 0, (1,))
+
+
+def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> None:
+    kernel = make(driver, ("int",))
+    kernel.configured((1, 1, 1), (32, 1, 1), 47 * 1024)  # 1 KiB is the kernel's own
+    assert driver.set == []
+    kernel.configured((1, 1, 1), (32, 1, 1), 100 * 1024)
+    kernel.configured((1, 1, 1), (32, 1, 1), 64 * 1024)
+    assert driver.set == [(99, 8, 100 * 1024)]
+    assert kernel.max_shared_mem == 232448
+
+
+def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
+    kernel = make(driver, ("int",), cooperative=True)
+    kernel.launch((6, 1, 1), (32, 1, 1), 0, 0, (4,))
+    assert driver.launches[0]["cooperative"]
+    assert driver.launches[0]["values"] == (4,)
+    with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
+        kernel.launch((7, 1, 1), (32, 1, 1), 0, 0, (4,))
+
+
+def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "stream_capturing", lambda: True)
+    with pytest.raises(LaunchError, match=r"k has to be compiled and loaded first.*warm up first"):
+        make(driver)
+
+
+def test_after_a_fork_there_is_no_cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make(driver, ("int",))
+    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
+    run(None, (1,))
+    cuda._after_fork()
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
+        run(None, (2,))
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
+        make(driver)
+    assert len(driver.launches) == 1
+
+
+def test_attributes_have_cupys_names(driver: Driver) -> None:
+    attributes = make(driver).attributes
+    assert attributes["max_threads_per_block"] == 1024
+    assert attributes["shared_size_bytes"] == 1024
+    assert attributes["num_regs"] == 32
+    assert set(attributes) >= {"local_size_bytes", "const_size_bytes", "ptx_version", "binary_version"}
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [(90, "sm_90"), (89, "sm_86"), (103, "sm_100"), (110, "compute_103"), (130, "compute_103")],
+)
+def test_nearest_architecture(capability: int, expected: str) -> None:
+    known = (75, 80, 86, 90, 100) if capability == 103 else (75, 80, 86, 90, 100, 103)
+    assert cuda._nearest(capability, known) == expected
+
+
+def test_a_gpu_older_than_the_compiler_is_named() -> None:
+    with pytest.raises(UnsupportedError, match=r"capability is 7\.0, .* starts at 7\.5; .*rawkern\[cuda12\]"):
+        cuda._nearest(70, (75, 80))
+
+
+def test_without_cupy_the_message_gives_the_pip_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(MissingDependencyError, match=r"needs CuPy .*pip install 'rawkern\[cuda1[23]\]'"):
+        cuda._cuda.__wrapped__()
+
+
+def test_where_cupy_finds_no_gpu_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy")
+
+    def none() -> int:
+        raise RuntimeError("cudaErrorInsufficientDriver")
+
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", none)
+    expected = r"on a GPU, but CuPy [\d.]+ finds none \(cudaErrorInsufficientDriver\).*pip install 'rawkern"
+    with pytest.raises(MissingDependencyError, match=expected):
+        cuda._cuda.__wrapped__()
+
+
+# On a GPU -----------------------------------------------------------------------------------------------------
+
+ADD = r"""
+extern "C" __global__ void add(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a + x[i];
+}"""
+
+SPIN = r"""
+extern "C" __global__ void spin(long long cycles, const float* x, float* y, int n) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}"""
+
+TILE = r"""
+extern "C" __global__ void reverse(const float* x, float* y, int n) {
+    extern __shared__ float tile[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = tile[n - 1 - i];
+}"""
+
+
+def values(n: int = 1001, device: str = "cuda") -> torch.Tensor:
+    return torch.linspace(-3.3, 7.7, n, device=device)
+
+
+@pytest.mark.gpu
+def test_launches_run_on_torchs_current_stream() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    spin.forall(x.numel())(1, x, out, x.numel())
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        first = torch.full_like(x, float("nan"))
+        spin.forall(x.numel())(20_000_000, x, first, x.numel())
+        second = torch.full_like(x, float("nan"))
+        spin.forall(x.numel())(1, first, second, x.numel())  # ordered after the first, or it reads NaN
+    assert not stream.query()
+    stream.synchronize()
+    torch.testing.assert_close(second, 4 * x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["torch", "cupy"])
+def test_stream_argument_and_recording(kind: str) -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    spin.forall(x.numel())(1, x, torch.empty_like(x), x.numel())
+    if kind == "torch":
+        side = torch.cuda.Stream()
+    else:
+        import cupy
+
+        side = cupy.cuda.Stream(non_blocking=True)
+    torch.cuda.synchronize()
+    out = torch.full_like(x, float("nan"))
+    torch.cuda.synchronize()
+    source = x.clone()
+    torch.cuda.synchronize()
+    spin((4,), (256,), (20_000_000, source, out, x.numel()), stream=side)
+    del source  # recorded on the stream: its memory is not given out while the kernel runs
+    for _ in range(4):
+        torch.full((x.numel(),), 1e30, device="cuda")
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out, 2 * x)
+
+
+@pytest.mark.gpu
+def test_launch_returns_before_the_kernel_ends() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.empty_like(x)
+    spin.forall(x.numel())(1, x, out, x.numel())
+    torch.cuda.synchronize()
+    spin.forall(x.numel())(200_000_000, x, out, x.numel())
+    assert not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_graph_capture_and_replay() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    add.forall(x.numel())(x.numel(), 1.5, x, out)  # warm up
+    out.fill_(float("nan"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
+    assert out.isnan().all()
+    graph.replay()
+    torch.testing.assert_close(out, x + 1.5)
+    x.mul_(2)
+    graph.replay()
+    torch.testing.assert_close(out, x + 1.5)
+
+
+@pytest.mark.gpu
+def test_first_launch_in_a_capture_says_warm_up() -> None:
+    add = rawkern.RawKernel(ADD.replace("a + x", "a - x"))
+    x = values()
+    out = torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(LaunchError, match="warm up first"), torch.cuda.graph(graph):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
+    torch.cuda.synchronize()
+    add.forall(x.numel())(x.numel(), 1.5, x, out)
+    torch.testing.assert_close(out, 1.5 - x)
+
+
+@pytest.mark.gpu
+def test_big_shared_memory_up_to_the_devices_maximum() -> None:
+    reverse = rawkern.RawKernel(TILE)
+    most = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
+    n = most // 4
+    x = values(n)
+    out = torch.full_like(x, float("nan"))
+    reverse[1, 256, n * 4](x, out, n)
+    torch.testing.assert_close(out, x.flip(0))
+    with pytest.raises(ValueError, match=rf"shared_mem is {most + 4} bytes, the maximum here is {most} bytes"):
+        reverse[1, 256, most + 4](x, out, n)
+
+
+@pytest.mark.gpu
+def test_a_thread_whose_first_cuda_call_is_a_launch() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    outs = [torch.full_like(x, float("nan")) for _ in range(4)]
+    add.forall(x.numel())(x.numel(), 0.0, x, torch.empty_like(x))
+    torch.cuda.synchronize()
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(2000):
+                add.forall(x.numel())(x.numel(), float(number), x, outs[number])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert not errors
+    for number, out in enumerate(outs):
+        torch.testing.assert_close(out, x + number)
+
+
+@pytest.mark.gpu
+def test_first_launch_of_all_in_a_thread() -> None:
+    add = rawkern.RawKernel(ADD.replace("a + x", "a * x"))
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=lambda: add.forall(x.numel())(x.numel(), 3.0, x, out))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out, 3 * x)
+
+
+@pytest.mark.gpu
+def test_a_forked_child_is_refused_as_torch_does() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    out = torch.empty_like(x)
+    add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            add.forall(x.numel())(x.numel(), 0.0, x, out)
+            os.write(write, b"launched")
+        except BaseException as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as file:
+        assert b"Cannot re-initialize CUDA in forked subprocess" in file.read()
+
+
+@pytest.mark.gpu
+def test_memory_stays_flat() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values(2**22)
+    out = torch.empty_like(x)
+    add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for _ in range(10):
+        add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    assert torch.cuda.max_memory_allocated() == before
+
+
+@pytest.mark.gpu
+def test_cooperative_grid_sync() -> None:
+    source = r"""
+    #include <cooperative_groups.h>
+    extern "C" __global__ void total(const int* x, int* parts, int* out, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) atomicAdd(&parts[blockIdx.x], x[i]);
+        cooperative_groups::this_grid().sync();
+        if (i == 0) { int s = 0; for (int b = 0; b < gridDim.x; b++) s += parts[b]; out[0] = s; }
+    }"""
+    total = rawkern.RawKernel(source, enable_cooperative_groups=True)
+    x = torch.arange(-500, 4000, device="cuda", dtype=torch.int32)
+    parts = torch.zeros(64, device="cuda", dtype=torch.int32)
+    out = torch.full((1,), -1, device="cuda", dtype=torch.int32)
+    total[64, 128](x, parts, out, x.numel())
+    assert out.item() == x.sum().item()
+    with pytest.raises(LaunchError, match="a cooperative launch needs all 1000000 blocks at once"):
+        total[1000000, 128](x, parts, out, x.numel())
+
+
+@pytest.mark.multigpu
+def test_each_device_runs_its_own_tensors() -> None:
+    add = rawkern.RawKernel(ADD)
+    for _ in range(2):
+        for index in (1, 0):
+            x = values(device=f"cuda:{index}")
+            out = torch.full_like(x, float("nan"))
+            add.forall(x.numel())(x.numel(), float(index), x, out)
+            assert torch.cuda.current_device() == 0
+            torch.testing.assert_close(out, x + index)
+
+
+@pytest.mark.multigpu
+def test_tensors_on_two_devices_are_refused() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values(device="cuda:0")
+    with pytest.raises(ValueError, match="cuda:1"):
+        add.forall(x.numel())(x.numel(), 1.0, x, torch.empty_like(x, device="cuda:1"))
