@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from ..ir import Emitter, Val
 from .decode import Op
-from .floating import finish, fused, operands, packed
-from .formats import flush
+from .floating import finish, fused, operands, packed, root_nan
+from .formats import flush, is_nan
 
 # (2^f - 1) / f on [-1/2, 1/2]; 2^f has relative error 2^-28.9
 _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875016719103,
@@ -143,14 +143,20 @@ def div(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 
 def rcp_sqrt(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
-    """rcp, sqrt and rsqrt; those of f64 keep the upper half of the result's bits only."""
     (x,) = operands(e, op, args)
+    return finish(e, op, _rcp_sqrt(e, op, x), op.type)
+
+
+def _rcp_sqrt(e: Emitter, op: Op, x: Val) -> Val:
     y = x if op.base == "rcp" else e.intrinsic("llvm.sqrt", x.ty, x)
-    if op.base != "sqrt":
-        y = e.bin("fdiv", e.like(y, 1.0), y)
-    bits = finish(e, op, y, op.type)
-    if op.type.bits == 64:
-        bits = e.bin("and", bits, 0xFFFFFFFF << 32)
-    return bits
+    return y if op.base == "sqrt" else e.bin("fdiv", e.like(y, 1.0), y)
 
 
+def rcp_rsqrt_f64(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """rcp and rsqrt of f64: with .ftz the upper half of the bits, rounded; else the whole."""
+    (x,) = operands(e, op, args)
+    bits = finish(e, op, _rcp_sqrt(e, op, x), op.type)
+    if not op.has("ftz"):
+        return root_nan(e, x, bits)
+    nan = is_nan(e, bits, op.type)
+    return e.bin("and", e.select(nan, 0x7FFFFFFF << 32, e.bin("add", bits, 0x80000000)), 0xFFFFFFFF << 32)

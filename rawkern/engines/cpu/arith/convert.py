@@ -63,7 +63,7 @@ def _integer_to_float(e: Emitter, op: Op, v: Val) -> Val:
 
 
 def _float_to_integer(e: Emitter, op: Op, v: Val) -> Val:
-    """Out of range the nearest bound; NaN gives 0, or the bound with only the top bit set for 64-bit results."""
+    """Out of range the nearest bound; NaN gives 0, or the top bit alone from f64 and for 64-bit results."""
     to, t = op.types
     if op.has("ftz"):
         v = flush(e, v, t)
@@ -75,9 +75,7 @@ def _float_to_integer(e: Emitter, op: Op, v: Val) -> Val:
 
 
 def nan_value(to: DType, t: DType) -> int:
-    if to.bits == 64 or (t.name == "f64" and to.bits == 32):
-        return 1 << to.bits - 1
-    return 0
+    return 1 << to.bits - 1 if 64 in (to.bits, t.bits) else 0
 
 
 def to_integer(e: Emitter, x: Val, nan: Val, to: DType, nan_bits: int) -> Val:
@@ -91,9 +89,12 @@ def to_integer(e: Emitter, x: Val, nan: Val, to: DType, nan_bits: int) -> Val:
 
 # -- floating point -----------------------------------------------------------------------------------
 def _float_to_float(e: Emitter, op: Op, v: Val) -> Val:
-    """One floating-point format to another; NaNs become the result format's."""
+    """One floating-point format to another."""
     to, t = op.types
-    if op.has("ftz") and t.name == "f32":
+    if to is t and not op.mods and to.bits >= 32:
+        return v
+    ftz = op.has("ftz") and to.name != "f16"  # the hardware does not flush on the way to f16
+    if ftz and t.name == "f32":
         v = flush(e, v, t)
     x = load(e, v, t)
     nan = e.cmp("fcmp uno", x, x)
@@ -105,11 +106,22 @@ def _float_to_float(e: Emitter, op: Op, v: Val) -> Val:
     elif op.has("relu"):
         x = rectify(e, x)
     bits = _round(e, x, to, mode)
-    if op.has("ftz") and to.name == "f32":
+    if ftz and to.name == "f32":
         bits = flush(e, bits, to)
-    if op.has("sat"):
-        return bits
-    return e.select(nan, _CVT_NAN[to.name], bits)
+    value = None if op.has("sat") else _nan(op)
+    return bits if value is None else e.select(nan, value, bits)
+
+
+def _nan(op: Op) -> int | None:
+    """The NaN that the hardware makes of any, or None where it keeps what it can of the payload."""
+    to, t = (d.name for d in op.types)
+    if op.has("ftz") and t == "f32" and to == "f64":
+        return 0x7FFFFFFFE0000000
+    if to in ("f32", "f64") and t in ("f16", "f32", "f64") and (t, to) != ("f16", "f32") and t != to:
+        return None
+    if (t, to) == ("bf16", "f32") and not op.has("ftz") or (t, to) == ("f64", "f16"):
+        return None
+    return 0x7FC0 if (t, to) == ("f64", "bf16") else _CVT_NAN[to]
 
 
 _CVT_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FF8 << 48}
@@ -129,17 +141,18 @@ def _to_tf32(e: Emitter, op: Op, v: Val) -> Val:
     """A float with 10 mantissa bits, in a register of 32."""
     x = e.cast("bitcast", v, "float")
     nan = e.cmp("fcmp uno", x, x)
+    kept = e.bin("or", v, 0x00400000) if op.rounding == "rna" else 0x7FFFE000
     if op.has("relu"):
         v = e.cast("bitcast", rectify(e, x), "i32")
     if op.rounding == "rna":
         v = e.bin("add", v, 0x1000)
     elif op.rounding == "rn":
         v = e.bin("add", e.bin("add", v, 0x0FFF), e.bin("and", e.bin("lshr", v, 13), 1))
-    v = e.bin("and", v, 0xFFFFE000)
+    v = e.bin("and", e.select(nan, kept, v), 0xFFFFE000)
     if op.has("satfinite"):
-        infinite = e.cmp("icmp eq", e.bin("and", v, 0x7FFFFFFF), 0x7F800000)
+        infinite = e.cmp("icmp uge", e.bin("and", v, 0x7FFFFFFF), 0x7F800000)
         v = e.select(infinite, e.bin("sub", v, 0x2000), v)
-    return e.select(nan, 0x7FFFFFFF, v)
+    return v
 
 
 # -- pairs --------------------------------------------------------------------------------------------

@@ -99,6 +99,18 @@ def div_rcp_sqrt(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     return finish(e, op, y, op.type)
 
 
+def root(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
+    """sqrt of f64: of negative numbers a NaN with its sign set."""
+    (x,) = operands(e, op, args)
+    return root_nan(e, x, div_rcp_sqrt(e, op, args))
+
+
+def root_nan(e: Emitter, x: Val, bits: Val) -> Val:
+    nan = FORMATS["f64"].nan
+    bits = e.select(e.cmp("fcmp uno", x, x), nan, bits)
+    return e.select(e.cmp("fcmp olt", x, 0.0), nan | 1 << 63, bits)
+
+
 @packed
 def negate_absolute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     """neg and abs; they flush with .ftz, and their NaN is canonical as that of arithmetic."""
