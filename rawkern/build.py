@@ -18,7 +18,7 @@ from rawkern.names import demangle, function_parameters, split_function, strip_a
 from rawkern.source import Source
 from rawkern.toolchain import nvrtc, toolchain
 
-__all__ = ["PROBE", "Built", "Entry", "build", "declared", "include_path", "instance_of", "probe_type", "run_nvrtc"]
+__all__ = ["PROBE", "Built", "Entry", "build", "declared", "include_path", "instance_of", "probe_of", "probe_type", "run_nvrtc"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     types = _types(result, wanted, guessed, probes)
     unknown = [symbol for symbol, (_, params) in types.items() if params is None]
     if unknown:
-        result, types = _probe_found(source, arch, wanted, guessed, result, unknown)
+        result, types = _probe_found(source, arch, wanted, guessed, probes, unknown)
     if not types:
         raise _no_kernel(source, result.log)
     lowered = dict(result.lowered)
@@ -95,7 +95,19 @@ def declared(source: Source) -> tuple[scan.Declaration, ...]:
 
 # Asking for names and types ----------------------------------------------------------------------------------------------------------
 
-PROBE = "\ntemplate <class __rawkern_F> __device__ char __rawkern_probe;\n"
+# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give.
+PROBE = """
+template <class T> __device__ char __rawkern_probe;
+template <class T, bool = __is_enum(T)> struct __rawkern_plain { using type = T; };
+template <class T> struct __rawkern_plain<T, true> { using type = __underlying_type(T); };
+template <class T> struct __rawkern_plain<T*, false> { using type = typename __rawkern_plain<T>::type*; };
+template <class T> struct __rawkern_plain<T&, false> { using type = typename __rawkern_plain<T>::type&; };
+template <class T> struct __rawkern_plain<const T, false> { using type = const typename __rawkern_plain<T>::type; };
+template <class T> struct __rawkern_plain<const T, true> { using type = const __underlying_type(T); };
+template <class T, decltype(sizeof(0)) N> struct __rawkern_plain<T[N], false> { using type = typename __rawkern_plain<T>::type[N]; };
+template <class T, decltype(sizeof(0)) N> struct __rawkern_plain<const T[N], false> { using type = const typename __rawkern_plain<T>::type[N]; };
+template <class R, class... A> struct __rawkern_plain<R(A...), false> { using type = R(typename __rawkern_plain<A>::type...); };
+"""
 _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
@@ -118,8 +130,13 @@ def _expression(name: str) -> str:
 def _probe(expression: str) -> str:
     if expression.startswith("static_cast<void(*)("):
         # decltype of the cast is a pointer to the function, which would be probed as such.
-        return f"&__rawkern_probe<void({expression[len('static_cast<void(*)(') : expression.rindex(')>(')]})>"
-    return f"&__rawkern_probe<decltype({expression})>"
+        return probe_of(f"void({expression[len('static_cast<void(*)(') : expression.rindex(')>(')]})")
+    return probe_of(f"decltype({expression})")
+
+
+def probe_of(type_text: str) -> str:
+    """Return the expression whose symbol spells a type in full, once `PROBE` is appended."""
+    return f"&__rawkern_probe<__rawkern_plain<{type_text}>::type>"
 
 
 def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
@@ -149,12 +166,25 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
     for symbol in dict.fromkeys(_ENTRY.findall(result.ptx)):
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
-            if instance:  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
+            if any(map(_is_class, params)) and not instance:
+                params = _probed(lowered, probes.get(symbol))
+            elif instance:  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
                 params = probed.get(symbol) or _probed(lowered, probes.get(symbol))
             types[symbol] = (strip_anonymous(name), params)
         else:
             types[symbol] = (symbol, _probed(lowered, probes.get(symbol) or probes.get(guessed.get(symbol, symbol))))
     return types
+
+
+_BUILTIN = re.compile(
+    r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)|bool|float|double|void|wchar_t|char\d+_t"
+    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+)(?![\w:<])"
+)
+
+
+def _is_class(param: str) -> bool:
+    """Whether a parameter's type is the user's own, and so may be an enumeration."""
+    return not _BUILTIN.match(param)
 
 
 def _probed(lowered: dict[str, str], probe: str | None) -> tuple[str, ...] | None:
@@ -176,10 +206,10 @@ def instance_of(entry: Entry) -> tuple[str, ...]:
 
 
 def _probe_found(
-    source: Source, arch: str, wanted: dict[str, str], guessed: dict[str, str], result: Result, unknown: list[str]
+    source: Source, arch: str, wanted: dict[str, str], guessed: dict[str, str], probes: dict[str, str], unknown: list[str]
 ) -> tuple[Result, Types]:
     """Compile again, with probes for the kernels that are really there."""
-    probes = {expression: _probe(expression) for expression in wanted.values()}
+    probes = probes | {expression: _probe(expression) for expression in wanted.values()}
     candidates = {symbol: _candidates(source, symbol, guessed) for symbol in unknown}
     while True:
         probes |= {symbol: names[0] for symbol, names in candidates.items() if names}
@@ -205,8 +235,11 @@ def _probe_found(
 def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[str]:
     """List probes for a kernel by the names it may have: a macro may have made it inside a namespace."""
     if symbol.startswith("_Z"):
-        return [_probe(strip_anonymous(split_function(demangle(symbol))[0]))]
-    spaces = dict.fromkeys(re.findall(r"\bnamespace\s+([\w:]+)\s*\{", scan.blank(source.text)))
+        name, params, instance = split_function(demangle(symbol))
+        plain = strip_anonymous(name)
+        # An overloaded name has no decltype; then the types that stand in its symbol are asked for.
+        return [_probe(plain)] if instance else [_probe(plain), probe_of(f"void({', '.join(map(strip_anonymous, params))})")]
+    spaces = dict.fromkeys(re.findall(r"\bnamespace\s+([\w:]+)\s*\{", source.text))
     names = dict.fromkeys([guessed.get(symbol, symbol), symbol, *(f"{space}::{symbol}" for space in spaces)])
     return [_probe(name) for name in names]
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from rawkern import cache, dwarf
-from rawkern.build import PROBE, Entry, declared, instance_of, probe_type, run_nvrtc
+from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type, run_nvrtc
 from rawkern.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
 from rawkern.names import canonical_type, strip_anonymous
@@ -114,7 +114,7 @@ def _ask_layout(source: Source, type_name: str) -> object:
 
 def _member_types(source: Source, spelled: str, names: list[str]) -> list[str] | None:
     """Ask for each member's full type; debug information leaves namespaces out."""
-    probes = [f"&__rawkern_probe<decltype({spelled}::{name})>" for name in names]
+    probes = [probe_of(f"decltype({spelled}::{name})") for name in names]
     result = run_nvrtc(source, _ARCH, probes, append=PROBE)
     if not result.ok:
         return None
