@@ -110,7 +110,10 @@ def wrapper_kind(t: torch.Tensor) -> str | None:
         return "grad"
     if is_functorch(t):
         return "functorch"
-    return "zero" if is_zero(t) else None
+    try:
+        return "zero" if is_zero(t) else None
+    except ValueError:  # an uninitialised parameter answers no question
+        return None
 
 
 def has_memory(t: torch.Tensor) -> bool:

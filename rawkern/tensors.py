@@ -124,8 +124,8 @@ def from_torch(t: torch.Tensor) -> Any:
     """The same memory as a NumPy array (CPU tensors) or a CuPy array (CUDA tensors); nothing is copied.
 
     The array is detached: gradients do not flow through it, and writing to it goes unseen by autograd. bfloat16 and
-    the float8 types arrive as the dtypes of ml_dtypes; without ml_dtypes they are refused, and
-    `from_torch(t.view(torch.uint8))` gives the bytes. Strides are kept. CUDA arrays are ordered after torch's current
+    the float8 types arrive as the dtypes of ml_dtypes; CuPy has no float8, so on a GPU those arrive as uint8 bytes.
+    Strides are kept. CUDA arrays are ordered after torch's current
     stream, by DLPack's protocol.
 
     Parameters
@@ -152,7 +152,7 @@ def from_torch(t: torch.Tensor) -> Any:
     if name in ("complex32", "float4_e2m1fn_x2") or name.startswith("q"):
         raise TypeError(f"from_torch: NumPy has no dtype for {name}; pass t.view(torch.uint8)")
     carrier = _AS_INTEGER.get(name)
-    target = _numpy_dtype(name)
+    target = _numpy_dtype("uint8" if t.is_cuda and name.startswith("float8") else name)
     if carrier is not None:
         t = t.view(getattr(torch, carrier))
     if t.device.type == "cpu":
