@@ -9,16 +9,15 @@ guess fails (``#if`` left one out), the source is compiled plainly first, and wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rawkern import diagnostics, scan, shims
+from rawkern import diagnostics, scan
 from rawkern.errors import CompileError
 from rawkern.names import demangle, function_parameters, split_function, strip_anonymous
+from rawkern.nvrtc import Result, include_path, run_nvrtc
 from rawkern.source import Source
-from rawkern.toolchain import nvrtc, toolchain
 
-__all__ = ["PROBE", "Built", "Entry", "build", "declared", "include_path", "instance_of", "probe_of", "probe_type", "run_nvrtc"]
+__all__ = ["PROBE", "Built", "Entry", "build", "declared", "instance_of", "probe_of", "probe_type"]
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,6 @@ class Built:
     log: str
 
 
-@dataclass(frozen=True)
-class Result:
-    """What NVRTC gave back."""
-
-    ok: bool
-    log: str
-    ptx: str = ""
-    cubin: bytes = b""
-    lowered: tuple[tuple[str, str], ...] = ()  # (name expression, symbol)
-
-
 def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     """Compile a source; `asked` are the template instances and overloads it must hold.
 
@@ -60,7 +48,11 @@ def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
         If it does not compile, has no kernel, or lacks an instance that was asked for.
     """
     wanted = {name: _expression(name) for name in asked}
-    guessed = {kernel.name.rpartition("::")[2]: kernel.name for kernel in declared(source) if kernel.extern_c and not kernel.template}
+    guessed = {
+        kernel.name.rpartition("::")[2]: kernel.name
+        for kernel in declared(source)
+        if kernel.extern_c and not kernel.template
+    }
     probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
     result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
     if not result.ok:
@@ -161,14 +153,20 @@ def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
 def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], probes: dict[str, str]) -> Types:
     """Read names and parameter types of a result's kernels off their symbols and the probes' symbols."""
     lowered = dict(result.lowered)
-    probed = {lowered[expression]: _probed(lowered, probes.get(expression)) for expression in wanted.values() if expression in lowered}
+    probed = {
+        lowered[expression]: _probed(lowered, probes.get(expression))
+        for expression in wanted.values()
+        if expression in lowered
+    }
     types: Types = {}
     for symbol in dict.fromkeys(_ENTRY.findall(result.ptx)):
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
             if any(map(_is_class, params)) and not instance:
                 params = _probed(lowered, probes.get(symbol))
-            elif instance:  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
+            elif (
+                instance
+            ):  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
                 params = probed.get(symbol) or _probed(lowered, probes.get(symbol))
             types[symbol] = (strip_anonymous(name), params)
         else:
@@ -206,7 +204,12 @@ def instance_of(entry: Entry) -> tuple[str, ...]:
 
 
 def _probe_found(
-    source: Source, arch: str, wanted: dict[str, str], guessed: dict[str, str], probes: dict[str, str], unknown: list[str]
+    source: Source,
+    arch: str,
+    wanted: dict[str, str],
+    guessed: dict[str, str],
+    probes: dict[str, str],
+    unknown: list[str],
 ) -> tuple[Result, Types]:
     """Compile again, with probes for the kernels that are really there."""
     probes = probes | {expression: _probe(expression) for expression in wanted.values()}
@@ -227,7 +230,10 @@ def _probe_found(
     for symbol, (name, params) in types.items():
         if params is None:
             if not symbol.startswith("_Z"):
-                raise CompileError(f'{source.name}: the types of kernel {symbol!r} cannot be found; write extern "C" before it', file=source.name)
+                raise CompileError(
+                    f'{source.name}: the types of kernel {symbol!r} cannot be found; write extern "C" before it',
+                    file=source.name,
+                )
             types[symbol] = (name, split_function(demangle(symbol))[1])
     return again, types
 
@@ -238,7 +244,11 @@ def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[st
         name, params, instance = split_function(demangle(symbol))
         plain = strip_anonymous(name)
         # An overloaded name has no decltype; then the types that stand in its symbol are asked for.
-        return [_probe(plain)] if instance else [_probe(plain), probe_of(f"void({', '.join(map(strip_anonymous, params))})")]
+        return (
+            [_probe(plain)]
+            if instance
+            else [_probe(plain), probe_of(f"void({', '.join(map(strip_anonymous, params))})")]
+        )
     spaces = dict.fromkeys(re.findall(r"\bnamespace\s+([\w:]+)\s*\{", source.text))
     names = dict.fromkeys([guessed.get(symbol, symbol), symbol, *(f"{space}::{symbol}" for space in spaces)])
     return [_probe(name) for name in names]
@@ -247,9 +257,7 @@ def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[st
 def _no_kernel(source: Source, log: str) -> CompileError:
     templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
     if templates:
-        message = (
-            f"{source.name} has no kernel that is not a template; name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
-        )
+        message = f"{source.name} has no kernel that is not a template; name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
     elif declared(source):
         message = f"{source.name} has no kernel: its __global__ functions are left out by #if or only declared"
     else:
@@ -257,61 +265,14 @@ def _no_kernel(source: Source, log: str) -> CompileError:
     return CompileError(message, file=source.name, log=log)
 
 
-# NVRTC -------------------------------------------------------------------------------------------------------------------------------
-
 _PROBE_VARIABLE = re.compile(r"^[^\n]*\b_Z15__rawkern_probeI[^\n]*\n", re.M)
-
-
-def run_nvrtc(
-    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
-) -> Result:
-    """Run NVRTC once, for the expressions' symbols, too; a source that it refuses gives a result with its log.
-
-    `append` is put after the source, on lines of its own; `extra` are more options.
-    """
-    binding = nvrtc()
-    expressions = tuple(dict.fromkeys(expressions))
-    headers = shims.needed(source.local_names)
-    names = tuple(name.encode() for name in headers)
-    program = binding.createProgram(source.text + append, source.name, tuple(content.encode() for content in headers.values()), names)
-    try:
-        for expression in expressions:
-            binding.addNameExpression(program, expression)
-        try:
-            binding.compileProgram(program, (*_options(source, arch), *extra))
-        except binding.NVRTCError as error:
-            return Result(False, _text(binding.getProgramLog(program)) or str(error))
-        ptx = _text(binding.getPTX(program))
-        cubin = binding.getCUBIN(program) if arch.startswith("sm_") else b""
-        lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
-        return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
-    finally:
-        binding.destroyProgram(program)
-
-
-def include_path(source: Source) -> tuple[str, ...]:
-    """Return the directories in which the compiler looks for ``<...>`` includes, in order."""
-    return (*source.include_dirs, *toolchain().include_dirs)
-
-
-def _options(source: Source, arch: str) -> list[str]:
-    options = [f"-arch={arch}"]
-    if not any(re.match(r"--?std\b", option) for option in source.options):
-        options.append("-std=c++17")
-    debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
-    if arch.startswith("compute_") and not debug.intersection(source.options):
-        options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
-    return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
-
-
-def _text(value: str | bytes) -> str:
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return text.strip("\0\n ")
 
 
 def _tidy(ptx: str, source: Source) -> str:
     """Drop the probes from PTX, and the current directory from a string source's name."""
     ptx = _PROBE_VARIABLE.sub("", ptx)
     if source.path is None:
-        ptx = re.sub(rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/{re.escape(source.name)}"', rf'\1"{source.name}"', ptx, flags=re.M)
+        ptx = re.sub(
+            rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/{re.escape(source.name)}"', rf'\1"{source.name}"', ptx, flags=re.M
+        )
     return ptx + "\n"

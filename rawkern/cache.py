@@ -48,7 +48,11 @@ def directory() -> Path:
         If another user could put files into it: machine code read from there would run as this user.
     """
     global _checked
-    setting = (os.environ.get("RAWKERN_CACHE_DIR", ""), os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
+    setting = (
+        os.environ.get("RAWKERN_CACHE_DIR", ""),
+        os.environ.get("XDG_CACHE_HOME", ""),
+        os.environ.get("HOME", ""),
+    )
     known = _checked
     if known is not None and known[0] == setting:
         return known[1]
@@ -143,7 +147,9 @@ def _check_private(path: Path) -> None:
         raise RawkernError(f"the cache directory {path} belongs to user {status.st_uid}, not to you; {_WAY_OUT}")
     if status.st_mode & 0o022:
         mode = stat.S_IMODE(status.st_mode)
-        raise RawkernError(f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WAY_OUT}")
+        raise RawkernError(
+            f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WAY_OUT}"
+        )
     for parent in path.parents:
         _check_parent(path, parent)
 
@@ -155,7 +161,9 @@ def _check_parent(path: Path, parent: Path) -> None:
     except OSError:
         return
     if status.st_uid not in (0, os.geteuid()) and status.st_mode & 0o200:
-        raise RawkernError(f"the cache directory {path} lies in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}")
+        raise RawkernError(
+            f"the cache directory {path} lies in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}"
+        )
     # With the sticky bit (/tmp) only owners rename their entries, so ours stays ours.
     if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
         raise RawkernError(f"the cache directory {path} lies in {parent}, which others can write to; {_WAY_OUT}")

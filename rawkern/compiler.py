@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import os
 import re
 import threading
 from collections import OrderedDict
@@ -19,6 +21,7 @@ __all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "parameter_names",
 
 CPU_ARCH = "compute_80"  # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
+_OWN_FILES = ("build", "compiler", "dwarf", "layout", "names", "nvrtc", "scan", "shims")  # what a program depends on
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
 
@@ -42,7 +45,11 @@ class Program:
     def entry(self, name: str) -> Entry:
         """Return the kernel of that name, symbol or name expression; KeyError if there is none or more than one."""
         symbol = dict(self.symbols).get(name)
-        found = [entry for entry in self.entries if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))]
+        found = [
+            entry
+            for entry in self.entries
+            if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))
+        ]
         if len(found) != 1:
             raise KeyError(name)
         return found[0]
@@ -112,14 +119,28 @@ def struct_layout(program: Program, type_name: str) -> StructLayout:
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
-    parts = [_FORMAT, _version(), toolchain().identity, arch, source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions]
+    parts = [
+        _FORMAT,
+        _version(),
+        toolchain().identity,
+        arch,
+        source.path,
+        source.text,
+        source.options,
+        source.include_dirs,
+        source.headers,
+        name_expressions,
+    ]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _version() -> str:
+@functools.cache
+def _version() -> list[object]:
+    """Tell one state of rawkern's own compiler from another: its release, and its files' stamps for those who edit them."""
     import rawkern
 
-    return getattr(rawkern, "__version__", "0")
+    files = [os.stat(os.path.join(os.path.dirname(__file__), f"{name}.py")) for name in _OWN_FILES]
+    return [getattr(rawkern, "__version__", "0"), *((file.st_mtime_ns, file.st_size) for file in files)]
 
 
 def _remembered(key: str) -> Program | None:
@@ -146,7 +167,9 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
 
 def _packed(program: Program) -> bytes:
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
-    return json.dumps({"entries": entries, "symbols": program.symbols, "log": program.log}).encode() + b"\n" + program.code
+    return (
+        json.dumps({"entries": entries, "symbols": program.symbols, "log": program.log}).encode() + b"\n" + program.code
+    )
 
 
 def _headers_unchanged(source: Source) -> bool:

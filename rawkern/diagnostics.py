@@ -11,7 +11,10 @@ from rawkern.source import Source
 
 __all__ = ["compile_error", "unknown_instance"]
 
-_ERROR = re.compile(r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?(?P<rest>(?:  [^\n]*\n)*)", re.M)
+_ERROR = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?(?P<rest>(?:  [^\n]*\n)*)",
+    re.M,
+)
 _AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 _MORE_SHOWN = 3
@@ -21,6 +24,9 @@ _HINTS = (
     (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function",
      "only device code is compiled here: mark helpers __device__, and put main() and other host code between\n"
      "  #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
+    (r"namespace scope variable without memory space annotations",
+     "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for the host,\n"
+     "  put it between #ifndef __CUDACC_RTC__ and #endif"),
     (r'identifier "(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?intptr_t|u?intmax_t)" is undefined', "#include <cstdint>"),
     (r'identifier "(?:FLT|DBL)_\w+" is undefined', "#include <cfloat>"),
     (r'identifier "(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT)" is undefined', "#include <climits>"),
@@ -28,13 +34,38 @@ _HINTS = (
     (r'namespace "std" has no member', "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
     (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
     (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
-    (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout|malloc|dim3)" is undefined',
+    (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
      "calls to the CUDA runtime are host code; launch from Python and leave them out, or between #ifndef __CUDACC_RTC__ and #endif"),
     (r'name followed by "::" must be a class or namespace name', "the header that declares that namespace is missing, or a name is misspelled"),
 )  # fmt: skip
 _HOST_HEADERS = frozenset(
-    "iostream fstream sstream string vector map set list deque unordered_map unordered_set memory thread mutex chrono iomanip random "
-    "stdexcept exception filesystem torch/extension.h torch/torch.h torch/types.h ATen/ATen.h pybind11/pybind11.h".split()
+    [
+        "iostream",
+        "fstream",
+        "sstream",
+        "string",
+        "vector",
+        "map",
+        "set",
+        "list",
+        "deque",
+        "unordered_map",
+        "unordered_set",
+        "memory",
+        "thread",
+        "mutex",
+        "chrono",
+        "iomanip",
+        "random",
+        "stdexcept",
+        "exception",
+        "filesystem",
+        "torch/extension.h",
+        "torch/torch.h",
+        "torch/types.h",
+        "ATen/ATen.h",
+        "pybind11/pybind11.h",
+    ]
 )
 
 
@@ -50,10 +81,19 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     excerpt = _excerpt(_text_of(file, source), line, column) or match["rest"].rstrip()
     headline = f"{file}:{line}:{column}: {match['text']}" if column else f"{file}:{line}: {match['text']}"
     hint = _hint(match["text"], log, source, searched)
-    return CompileError("\n".join(filter(None, [headline, excerpt, hint, _more(log, match)])), file=file, line=line, column=column, excerpt=excerpt, log=log)
+    return CompileError(
+        "\n".join(filter(None, [headline, excerpt, hint, _more(log, match)])),
+        file=file,
+        line=line,
+        column=column,
+        excerpt=excerpt,
+        log=log,
+    )
 
 
-def unknown_instance(source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str) -> CompileError:
+def unknown_instance(
+    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
+) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
     wanted = ", ".join(repr(name) for name in names)
     there = f"kernels: {', '.join(kernels) or 'none'}"
@@ -61,7 +101,9 @@ def unknown_instance(source: Source, names: Iterable[str], kernels: Iterable[str
         there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
     words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
     says = f"\n  the compiler says: {words[0]}" if words else ""
-    return CompileError(f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n "))
+    return CompileError(
+        f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n ")
+    )
 
 
 def _without_place(source: Source, log: str, text: str) -> CompileError:
@@ -122,7 +164,9 @@ def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
             return f"hint: <{name}> is for host code, which is not compiled here: put it between #ifndef __CUDACC_RTC__ and #endif"
         looked = [os.path.dirname(source.path)] if source.path else []
         looked += searched
-        where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
+        where = (
+            "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
+        )
         return f'hint: "{name}" was looked for in{where}\n  add its directory with include_dirs=[...]'
     for scope in (text, log):
         for pattern, hint in _HINTS:
@@ -132,10 +176,10 @@ def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
 
 
 def _more(log: str, first: re.Match[str]) -> str:
-    others = [f"{match['file'].strip()}:{match['line']}: {match['text']}" for match in _ERROR.finditer(log, first.end())]
+    others = [
+        f"{match['file'].strip()}:{match['line']}: {match['text']}" for match in _ERROR.finditer(log, first.end())
+    ]
     shown = [f"also {other}" for other in others[:_MORE_SHOWN]]
     if len(others) > _MORE_SHOWN:
         shown.append(f"and {len(others) - _MORE_SHOWN} more; the whole log is the error's .log")
     return "\n".join(shown)
-
-

@@ -50,7 +50,13 @@ class Debug(NamedTuple):
 def read(ptx: str) -> Debug:
     """Read the debug information of PTX; ValueError if it is not as expected."""
     try:
-        return Debug(_dies(_section(ptx, ".debug_info"), _abbreviations(_section(ptx, ".debug_abbrev")), _section(ptx, ".debug_str")))
+        return Debug(
+            _dies(
+                _section(ptx, ".debug_info"),
+                _abbreviations(_section(ptx, ".debug_abbrev")),
+                _section(ptx, ".debug_str"),
+            )
+        )
     except (IndexError, KeyError, struct.error) as error:
         raise ValueError(f"the debug information cannot be read: {error!r}") from error
 
@@ -78,7 +84,9 @@ def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...] | None:
 
 def _kernel(debug: Debug, symbol: str) -> Die | None:
     for die in debug.dies.values():
-        if die.tag == _SUBPROGRAM and symbol in (die.text(_LINKAGE_NAME) or die.text(_NEW_LINKAGE_NAME) or die.text(_NAME),):
+        if die.tag == _SUBPROGRAM and symbol in (
+            die.text(_LINKAGE_NAME) or die.text(_NEW_LINKAGE_NAME) or die.text(_NAME),
+        ):
             return die
     return None
 
@@ -87,7 +95,9 @@ def _record(debug: Debug, die: Die | None) -> Die | None:
     """Follow typedefs and qualifiers to a struct."""
     while die is not None and die.tag not in (_STRUCTURE, _CLASS):
         target = die.attributes.get(_TYPE)
-        if die.tag not in (_PARAMETER, _MEMBER, _INHERITANCE, _TYPEDEF, _CONST, _VOLATILE) or not isinstance(target, int):
+        if die.tag not in (_PARAMETER, _MEMBER, _INHERITANCE, _TYPEDEF, _CONST, _VOLATILE) or not isinstance(
+            target, int
+        ):
             return None
         die = debug.dies.get(target)
     return die
@@ -129,7 +139,9 @@ def _section(ptx: str, name: str) -> bytes:
     for width, values in _DIRECTIVE.findall(match[1]):
         for value in values.split(","):
             text = value.strip()
-            number = int(text, 0) if re.match(r"-?\d", text) else 0  # a label: where code or another section is, not asked for here
+            number = (
+                int(text, 0) if re.match(r"-?\d", text) else 0
+            )  # a label: where code or another section is, not asked for here
             data += (number % (1 << int(width))).to_bytes(int(width) // 8, "little")
     return bytes(data)
 
@@ -184,7 +196,16 @@ def _dies(data: bytes, table: dict[int, tuple[int, bool, list[tuple[int, int]]]]
     return dies
 
 
-_FIXED = {0x01: 8, 0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x0C: 1, 0x10: 8, 0x17: 4}  # addr, data1 to data8, flag, ref_addr, sec_offset
+_FIXED = {
+    0x01: 8,
+    0x0B: 1,
+    0x05: 2,
+    0x06: 4,
+    0x07: 8,
+    0x0C: 1,
+    0x10: 8,
+    0x17: 4,
+}  # addr, data1 to data8, flag, ref_addr, sec_offset
 _REFERENCE = {0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8}
 _BLOCK = {0x0A: 1, 0x03: 2, 0x04: 4}
 

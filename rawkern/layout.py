@@ -9,10 +9,11 @@ import threading
 from collections.abc import Callable
 
 from rawkern import cache, dwarf
-from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type, run_nvrtc
+from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type
 from rawkern.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
 from rawkern.names import canonical_type, strip_anonymous
+from rawkern.nvrtc import run_nvrtc
 from rawkern.source import Source
 
 __all__ = ["parameter_names", "struct_layout"]
@@ -78,7 +79,9 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     """
     found = _kept(f"struct-{key}-{_digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):
-        raise UnsupportedError(f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source")
+        raise UnsupportedError(
+            f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source"
+        )
     size, align, members = found
     return StructLayout(size, align, tuple(Member(*member) for member in members))
 

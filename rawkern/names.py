@@ -24,7 +24,12 @@ def _runtime() -> ctypes.CDLL:
         try:
             library = ctypes.CDLL(name)
             library.__cxa_demangle.restype = ctypes.c_void_p
-            library.__cxa_demangle.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+            library.__cxa_demangle.argtypes = [
+                ctypes.c_char_p,
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ctypes.POINTER(ctypes.c_int),
+            ]
             library.free.argtypes = [ctypes.c_void_p]  # found in libc, which every process has
         except (OSError, AttributeError):
             continue

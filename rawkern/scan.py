@@ -40,17 +40,66 @@ _LEXEME = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
-_TOKEN = re.compile(r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)')
+_TOKEN = re.compile(
+    r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
+)
 _ATTRIBUTES = frozenset(
-    "__launch_bounds__ __attribute__ __cluster_dims__ __maxnreg__ __block_size__ __declspec alignas __align__ decltype noexcept requires".split()
+    [
+        "__launch_bounds__",
+        "__attribute__",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__block_size__",
+        "__declspec",
+        "alignas",
+        "__align__",
+        "decltype",
+        "noexcept",
+        "requires",
+    ]
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NOT_NAMES = frozenset(
-    "const volatile __restrict__ __restrict restrict __grid_constant__ unsigned signed int long short char bool float double void auto typename "
-    "struct class union enum wchar_t char8_t char16_t char32_t __int128 size_t half nv_bfloat16 register".split()
+    [
+        "const",
+        "volatile",
+        "__restrict__",
+        "__restrict",
+        "restrict",
+        "__grid_constant__",
+        "unsigned",
+        "signed",
+        "int",
+        "long",
+        "short",
+        "char",
+        "bool",
+        "float",
+        "double",
+        "void",
+        "auto",
+        "typename",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "wchar_t",
+        "char8_t",
+        "char16_t",
+        "char32_t",
+        "__int128",
+        "size_t",
+        "half",
+        "nv_bfloat16",
+        "register",
+    ]
 )
-_QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__|typename|struct|class|union|enum|register)\b")
-_POINTER_TO = re.compile(r"\(\s*(?:\w+\s*::\s*)*[*&]+\s*(?:(?:const|volatile|__restrict__|__restrict)\b\s*)*(\w+)?\s*(?:\[[^\]]*\]\s*)*\)\s*[(\[]")
+_QUALIFIERS = re.compile(
+    r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__|typename|struct|class|union|enum|register)\b"
+)
+_POINTER_TO = re.compile(
+    r"\(\s*(?:\w+\s*::\s*)*[*&]+\s*(?:(?:const|volatile|__restrict__|__restrict)\b\s*)*(\w+)?\s*(?:\[[^\]]*\]\s*)*\)\s*[(\[]"
+)
 _PARAM_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
 
 

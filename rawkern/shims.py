@@ -50,16 +50,119 @@ _MATH = {
     "M_SQRT1_2": "0.707106781186547524401",
 }  # fmt: skip
 
-_MATH_FUNCTIONS = (
-    "abs fabs fmod remainder remquo fma fmax fmin fdim exp exp2 expm1 log log10 log2 log1p pow sqrt cbrt hypot sin cos tan asin acos atan "
-    "atan2 sinh cosh tanh asinh acosh atanh erf erfc tgamma lgamma ceil floor trunc round lround llround nearbyint rint lrint llrint "
-    "frexp ldexp modf scalbn scalbln ilogb logb nextafter copysign isfinite isinf isnan signbit"
-).split()
-_MATH_FLOAT_FUNCTIONS = (
-    "fabsf fmodf remainderf fmaf fmaxf fminf fdimf expf exp2f expm1f logf log10f log2f log1pf powf sqrtf cbrtf hypotf sinf cosf tanf asinf "
-    "acosf atanf atan2f sinhf coshf tanhf asinhf acoshf atanhf erff erfcf tgammaf lgammaf ceilf floorf truncf roundf nearbyintf rintf "
-    "frexpf ldexpf modff scalbnf ilogbf logbf nextafterf copysignf"
-).split()
+_MATH_FUNCTIONS = [
+    "abs",
+    "fabs",
+    "fmod",
+    "remainder",
+    "remquo",
+    "fma",
+    "fmax",
+    "fmin",
+    "fdim",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "pow",
+    "sqrt",
+    "cbrt",
+    "hypot",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "tgamma",
+    "lgamma",
+    "ceil",
+    "floor",
+    "trunc",
+    "round",
+    "lround",
+    "llround",
+    "nearbyint",
+    "rint",
+    "lrint",
+    "llrint",
+    "frexp",
+    "ldexp",
+    "modf",
+    "scalbn",
+    "scalbln",
+    "ilogb",
+    "logb",
+    "nextafter",
+    "copysign",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "signbit",
+]
+_MATH_FLOAT_FUNCTIONS = [
+    "fabsf",
+    "fmodf",
+    "remainderf",
+    "fmaf",
+    "fmaxf",
+    "fminf",
+    "fdimf",
+    "expf",
+    "exp2f",
+    "expm1f",
+    "logf",
+    "log10f",
+    "log2f",
+    "log1pf",
+    "powf",
+    "sqrtf",
+    "cbrtf",
+    "hypotf",
+    "sinf",
+    "cosf",
+    "tanf",
+    "asinf",
+    "acosf",
+    "atanf",
+    "atan2f",
+    "sinhf",
+    "coshf",
+    "tanhf",
+    "asinhf",
+    "acoshf",
+    "atanhf",
+    "erff",
+    "erfcf",
+    "tgammaf",
+    "lgammaf",
+    "ceilf",
+    "floorf",
+    "truncf",
+    "roundf",
+    "nearbyintf",
+    "rintf",
+    "frexpf",
+    "ldexpf",
+    "modff",
+    "scalbnf",
+    "ilogbf",
+    "logbf",
+    "nextafterf",
+    "copysignf",
+]
 
 
 _INTEGERS = [f"{u}int{form}{bits}_t" for bits in (8, 16, 32, 64) for form in ("", "_fast", "_least") for u in ("", "u")]
@@ -93,13 +196,21 @@ def _stdint() -> str:
             macros[f"UINT{form.upper()}{bits}_MAX"] = f"U{word}_MAX"
     for name in ("intptr_t", "intmax_t"):
         lines += [f"typedef long long {name};", f"typedef unsigned long long u{name};"]
-    macros |= {f"INT{kind}_MIN": "LLONG_MIN" for kind in ("PTR", "MAX")} | {f"INT{kind}_MAX": "LLONG_MAX" for kind in ("PTR", "MAX")}
-    macros |= {"UINTPTR_MAX": "ULLONG_MAX", "UINTMAX_MAX": "ULLONG_MAX", "SIZE_MAX": "ULLONG_MAX", "PTRDIFF_MIN": "LLONG_MIN", "PTRDIFF_MAX": "LLONG_MAX"}
+    macros |= {f"INT{kind}_MIN": "LLONG_MIN" for kind in ("PTR", "MAX")} | {
+        f"INT{kind}_MAX": "LLONG_MAX" for kind in ("PTR", "MAX")
+    }
+    macros |= {
+        "UINTPTR_MAX": "ULLONG_MAX",
+        "UINTMAX_MAX": "ULLONG_MAX",
+        "SIZE_MAX": "ULLONG_MAX",
+        "PTRDIFF_MIN": "LLONG_MIN",
+        "PTRDIFF_MAX": "LLONG_MAX",
+    }
     constants = "".join(
         f"#ifndef {u}INT{bits}_C\n#define {u}INT{bits}_C(x) (({u.lower()}int_least{bits}_t)(x))\n#endif\n"
         for bits in kinds for u in ("", "U")
     )  # fmt: skip
-    return '#include <limits.h>\n' + "\n".join(lines) + "\n" + _defines(macros) + constants
+    return "#include <limits.h>\n" + "\n".join(lines) + "\n" + _defines(macros) + constants
 
 
 def _or_libcudacxx(name: str, text: str) -> str:
@@ -121,7 +232,7 @@ def _libcudacxx(name: str) -> str:
 def _headers() -> dict[str, str]:
     limits, floats = _or_libcudacxx("climits", _defines(_LIMITS)), _defines(_FLOAT)
     math = _defines(_MATH) + _using(_MATH_FUNCTIONS + _MATH_FLOAT_FUNCTIONS)
-    stdlib = '#include <stddef.h>\nnamespace std { using ::malloc; using ::free; using ::abs; using ::labs; using ::llabs; }\n'
+    stdlib = "#include <stddef.h>\nnamespace std { using ::malloc; using ::free; using ::abs; using ::labs; using ::llabs; }\n"
     headers = {
         "stddef.h": _STDDEF, "cstddef": "#include <stddef.h>",
         "stdint.h": _or_libcudacxx("cstdint", _stdint()) + _using(_INTEGERS), "cstdint": "#include <stdint.h>", "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
@@ -135,10 +246,36 @@ def _headers() -> dict[str, str]:
         "time.h": "namespace std { using ::clock; using ::clock_t; }", "ctime": "#include <time.h>",
         "cuda.h": _DRIVER, "cub/cub.cuh": _CUB,
     }  # fmt: skip
-    same_name = (
-        "algorithm array atomic barrier bit bitset chrono complex concepts expected functional initializer_list iterator latch limits memory mdspan "
-        "new numbers numeric optional ratio semaphore span tuple type_traits utility variant"
-    ).split()
+    same_name = [
+        "algorithm",
+        "array",
+        "atomic",
+        "barrier",
+        "bit",
+        "bitset",
+        "chrono",
+        "complex",
+        "concepts",
+        "expected",
+        "functional",
+        "initializer_list",
+        "iterator",
+        "latch",
+        "limits",
+        "memory",
+        "mdspan",
+        "new",
+        "numbers",
+        "numeric",
+        "optional",
+        "ratio",
+        "semaphore",
+        "span",
+        "tuple",
+        "type_traits",
+        "utility",
+        "variant",
+    ]
     headers |= {name: _libcudacxx(name) for name in same_name if name != "initializer_list"}
     headers["initializer_list"] = ""  # built into NVRTC
     return {name: _guarded(name, text) for name, text in headers.items()}

@@ -20,11 +20,17 @@ class Source:
 
     text: str
     path: str | None  # absolute, if it came from a file
-    include_dirs: tuple[str, ...]  # the user's, absolute; a file's own directory is searched before them for "..." includes
+    include_dirs: tuple[
+        str, ...
+    ]  # the user's, absolute; a file's own directory is searched before them for "..." includes
     options: tuple[str, ...]  # NVRTC options, without include directories
     headers: tuple[tuple[str, str], ...]  # (absolute path, sha256) of every local header included, recursively
-    local_names: frozenset[str] = field(default=frozenset(), repr=False)  # include names, as spelled, that local headers answered
-    missing: tuple[str, ...] = field(default=(), repr=False, compare=False)  # paths looked for in vain: one may appear later
+    local_names: frozenset[str] = field(
+        default=frozenset(), repr=False
+    )  # include names, as spelled, that local headers answered
+    missing: tuple[str, ...] = field(
+        default=(), repr=False, compare=False
+    )  # paths looked for in vain: one may appear later
 
     @property
     def name(self) -> str:
@@ -41,7 +47,9 @@ def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str
         For something that is not CUDA text, for an option that cannot work here, or an include directory that is not there.
     """
     if not isinstance(code, str):
-        raise TypeError(f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file")
+        raise TypeError(
+            f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file"
+        )
     kept, directories = _settings(options, include_dirs)
     if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
         return _source(code, None, kept, directories, None)
@@ -111,8 +119,9 @@ class Watch:
             data = _read(path)
             if data is None:
                 continue
-            # A source's text lacks the byte-order mark and has the decoder's line ends, so compare it decoded.
-            if digest != (_sha256(_decode(data, path).encode()) if path == source.path else _sha256(data)):
+            if path == source.path:  # its text lacks the byte-order mark and has plain line ends
+                data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+            if digest != _sha256(data):
                 return False
         return True
 
@@ -126,9 +135,13 @@ def _stamp(path: str) -> tuple[int, int, int, int] | None:
     return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
-def _source(text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...], own: str | None) -> Source:
+def _source(
+    text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...], own: str | None
+) -> Source:
     found, local, missing = _closure(text, own, options, include_dirs)
-    return Source(text, path, include_dirs, options, tuple(sorted(found.items())), frozenset(local), tuple(sorted(missing)))
+    return Source(
+        text, path, include_dirs, options, tuple(sorted(found.items())), frozenset(local), tuple(sorted(missing))
+    )
 
 
 # Settings ----------------------------------------------------------------------------------------------------------------------------
@@ -139,15 +152,32 @@ _REFUSED = (
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
      "a kernel is loaded as it is, without a link step; leave it out"),
 )  # fmt: skip
-_TAKE_VALUE = frozenset("-I --include-path -D --define-macro -U --undefine-macro -include --pre-include -std --std".split())
+_TAKE_VALUE = frozenset(
+    [
+        "-I",
+        "--include-path",
+        "-D",
+        "--define-macro",
+        "-U",
+        "--undefine-macro",
+        "-include",
+        "--pre-include",
+        "-std",
+        "--std",
+    ]
+)
 
 
-def _settings(options: Sequence[str], include_dirs: Sequence[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _settings(
+    options: Sequence[str], include_dirs: Sequence[str | os.PathLike[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return checked options without include directories, and all include directories, absolute."""
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise TypeError(f"options is {options!r}; pass a tuple of strings, such as options=('-DN=4',)")
     if isinstance(include_dirs, (str, os.PathLike)):
-        raise TypeError(f"include_dirs is {include_dirs!r}; pass a sequence of directories, such as include_dirs=['include']")
+        raise TypeError(
+            f"include_dirs is {include_dirs!r}; pass a sequence of directories, such as include_dirs=['include']"
+        )
     kept: list[str] = []
     directories: list[str] = []
     for option in _joined(options):
@@ -184,7 +214,10 @@ def _joined(options: Iterable[str]) -> list[str]:
 
 # Include closure ---------------------------------------------------------------------------------------------------------------------
 
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
+_INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)',
+    re.M,
+)
 _NAME_IN_MACRO = re.compile(r'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 _NAME_IN_OPTION = re.compile(r'(?:-D|--define-macro=)\w+=\\?(?:"([^"\\]+)\\?"|<([^>]+)>)\Z')
 _FORCED = re.compile(r"(?:-include|--pre-include)=(.*)\Z")
@@ -228,7 +261,12 @@ def _closure(
 
 
 def _resolve(
-    name: str, folders: Sequence[str], found: dict[str, str], local: set[str], missing: set[str], todo: list[tuple[str, str | None]]
+    name: str,
+    folders: Sequence[str],
+    found: dict[str, str],
+    local: set[str],
+    missing: set[str],
+    todo: list[tuple[str, str | None]],
 ) -> None:
     """Look for one include name in the folders, in order; add it and its text where it is new."""
     for folder in folders:

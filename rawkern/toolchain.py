@@ -32,7 +32,9 @@ class Toolchain:
     version: tuple[int, int]  # NVRTC's release, such as (13, 0)
     library: str  # path of libnvrtc, "" if unknown
     include_dirs: tuple[str, ...]
-    stamps: tuple[tuple[str, int, int], ...]  # (path, mtime in ns, size) of the library and a file in each header directory
+    stamps: tuple[
+        tuple[str, int, int], ...
+    ]  # (path, mtime in ns, size) of the library and a file in each header directory
 
     @property
     def identity(self) -> str:
@@ -82,8 +84,13 @@ def toolchain() -> Toolchain:
 
 def _surroundings() -> str:
     """Hash what the search for NVRTC and the headers depends on."""
-    names = ("CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "LD_LIBRARY_PATH", "CONDA_PREFIX", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")
-    parts: list[object] = [sys.prefix, sys.version, [os.environ.get(name) for name in names], os.path.realpath("/usr/local/cuda")]
+    names = ("CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "LD_LIBRARY_PATH", "CONDA_PREFIX")
+    parts: list[object] = [
+        sys.prefix,
+        sys.version,
+        [os.environ.get(name) for name in names],
+        os.path.realpath("/usr/local/cuda"),
+    ]
     for folder in sys.path:
         for package in ("nvidia", "nvidia/cu13", "nvidia/cu13/lib", "cupy", "cuda"):
             stamp = _stamp(os.path.join(folder or ".", package))
@@ -99,15 +106,18 @@ def _recorded(key: str) -> Toolchain | None:
     try:
         record = json.loads(data)
         stamps = tuple((path, mtime, size) for path, mtime, size in record["stamps"])
-        found = Toolchain(tuple(record["version"]), record["library"], tuple(record["include_dirs"]), stamps)
+        found = Toolchain(
+            (record["version"][0], record["version"][1]), record["library"], tuple(record["include_dirs"]), stamps
+        )
     except (ValueError, KeyError, TypeError):
         return None
     return found if all(_stamp(path) == (path, mtime, size) for path, mtime, size in stamps) else None
 
 
 def _search(key: str) -> Toolchain:
-    version = tuple(nvrtc().getVersion())
-    library = _loaded_library()
+    major, minor = nvrtc().getVersion()
+    version = (major, minor)
+    library = _loaded_library(version[0])
     include_dirs, markers = _headers(version, library)
     stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
     found = Toolchain(version, library, include_dirs, stamps)
@@ -124,20 +134,27 @@ def _stamp(path: str) -> tuple[str, int, int] | None:
     return path, status.st_mtime_ns, status.st_size
 
 
-def _loaded_library() -> str:
-    """Return the path of the NVRTC library in this process; CuPy has loaded it by now."""
+def _loaded_library(major: int) -> str:
+    """Return the path of the NVRTC library in this process, "" if it is not clear; CuPy has loaded it by now."""
     try:
         with open("/proc/self/maps") as file:
-            paths = {line.split(maxsplit=5)[5].strip() for line in file if "libnvrtc.so" in line}
+            paths = {line.split(maxsplit=5)[5].strip() for line in file if f"/libnvrtc.so.{major}" in line}
     except (OSError, IndexError):
         return ""
-    # PyTorch may have brought a library of another release along, so two mean that we cannot tell.
     return paths.pop() if len(paths) == 1 else ""
 
 
 # Headers -----------------------------------------------------------------------------------------------------------------------------
 
-_RUNTIME, _CRT, _CCCL = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version"
+# One file of each part that a header directory may hold.
+_RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
+_WHEELS_12 = (
+    "cuda_runtime",
+    "cuda_nvcc",
+    "cuda_cccl",
+    "cuda_crt",
+    "curand",
+)  # CUDA 12 has a folder for each of its wheels
 
 
 def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], list[str]]:
@@ -156,38 +173,38 @@ def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], l
     choose(_RUNTIME, roots)
     choose(_CRT, chosen + roots)
     with_cccl = [folder for root in [*chosen, *roots] for folder in (os.path.join(root, "cccl"), root)]
-    choose(_CCCL, with_cccl)
     bundled = _cupy_bundle()
-    if markers and markers[-1].endswith(_CCCL):
-        # CUB stands beside cuda/std in NVIDIA's packages; if not there, it must not be mixed from another release.
-        pass
-    elif bundled:
+    if bundled and not any(
+        _closeness(folder, version) and os.path.isfile(os.path.join(folder, _CCCL)) for folder in with_cccl
+    ):
         chosen += bundled
         markers.append(os.path.join(bundled[0], _CCCL))
-    return tuple(dict.fromkeys(chosen)), markers
+    else:
+        choose(_CCCL, with_cccl)
+    choose(_CURAND, chosen + roots)
+    return tuple(dict.fromkeys(chosen)), list(dict.fromkeys(markers))
 
 
 def _roots(library: str) -> list[str]:
     """List include directories to look in, best first."""
-    major = "13"
     roots: list[str] = []
     if library:
         lib = os.path.dirname(os.path.realpath(library))
-        roots += [os.path.join(lib, "..", "include"), os.path.join(lib, "..", "targets", "x86_64-linux", "include")]
+        roots.append(os.path.join(lib, "..", "include"))
         roots += glob.glob(os.path.join(lib, "..", "targets", "*-linux", "include"))
-        packages = os.path.join(lib, "..", "..")  # nvidia/cuda_nvrtc/lib: wheels of CUDA 12 stand side by side
-        roots += [os.path.join(packages, name, "include") for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_crt")]
+        roots += [os.path.join(lib, "..", "..", name, "include") for name in _WHEELS_12]  # lib is nvidia/cuda_nvrtc/lib
     for folder in sys.path:
         nvidia = os.path.join(folder, "nvidia")
-        roots += sorted(glob.glob(os.path.join(nvidia, "cu[0-9]*", "include")), key=lambda root: f"cu{major}" not in root)
-        roots += [os.path.join(nvidia, name, "include") for name in ("cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_crt")]
+        roots += sorted(glob.glob(os.path.join(nvidia, "cu[0-9]*", "include")), reverse=True)
+        roots += [os.path.join(nvidia, name, "include") for name in _WHEELS_12]
     roots += _pathfinder_roots()
     for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
         if os.environ.get(variable):
             roots.append(os.path.join(os.environ[variable], "include"))
     if os.environ.get("CONDA_PREFIX"):
         roots += glob.glob(os.path.join(os.environ["CONDA_PREFIX"], "targets", "*-linux", "include"))
-    return [*roots, "/usr/local/cuda/include", *sorted(glob.glob("/usr/local/cuda-*/include"), reverse=True), "/usr/include"]
+    toolkits = sorted(glob.glob("/usr/local/cuda-*/include"), reverse=True)
+    return [*roots, "/usr/local/cuda/include", *toolkits, "/usr/include"]
 
 
 def _pathfinder_roots() -> list[str]:
@@ -217,8 +234,9 @@ def _cupy_bundle() -> list[str]:
 
 
 def _closeness(folder: str, version: tuple[int, ...]) -> int:
-    """Grade the release that a header directory belongs to: 3 for NVRTC's own, 2 for its major one, 1 unknown, 0 another."""
-    for parent in (folder, os.path.dirname(folder), os.path.join(os.path.dirname(os.path.dirname(folder)), "cuda_runtime", "include")):
+    """Grade a header directory's release: 3 for NVRTC's own, 2 for its major one, 1 for an unknown one, 0 for another."""
+    wheels = os.path.dirname(os.path.dirname(folder))
+    for parent in (folder, os.path.dirname(folder), os.path.join(wheels, "cuda_runtime", "include")):
         try:
             with open(os.path.join(parent, _RUNTIME), encoding="utf-8", errors="replace") as file:
                 match = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", file.read(), re.M)

@@ -1,0 +1,73 @@
+"""One run of NVRTC, through CuPy's binding: text in, PTX, cubin, symbols and log out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rawkern import shims
+from rawkern.source import Source
+from rawkern.toolchain import nvrtc, toolchain
+
+__all__ = ["Result", "include_path", "run_nvrtc"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What NVRTC gave back."""
+
+    ok: bool
+    log: str
+    ptx: str = ""
+    cubin: bytes = b""
+    lowered: tuple[tuple[str, str], ...] = ()  # (name expression, symbol)
+
+
+def run_nvrtc(
+    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
+) -> Result:
+    """Run NVRTC once, for the expressions' symbols, too; a source that it refuses gives a result with its log.
+
+    `append` is put after the source, on lines of its own; `extra` are more options.
+    """
+    binding = nvrtc()
+    expressions = tuple(dict.fromkeys(expressions))
+    headers = shims.needed(source.local_names)
+    names = tuple(name.encode() for name in headers)
+    program = binding.createProgram(
+        source.text + append, source.name, tuple(content.encode() for content in headers.values()), names
+    )
+    try:
+        for expression in expressions:
+            binding.addNameExpression(program, expression)
+        try:
+            binding.compileProgram(program, (*_options(source, arch), *extra))
+        except binding.NVRTCError as error:
+            return Result(False, _text(binding.getProgramLog(program)) or str(error))
+        ptx = _text(binding.getPTX(program))
+        cubin = binding.getCUBIN(program) if arch.startswith("sm_") else b""
+        lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
+        return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
+    finally:
+        binding.destroyProgram(program)
+
+
+def include_path(source: Source) -> tuple[str, ...]:
+    """Return the directories in which the compiler looks for ``<...>`` includes, in order."""
+    return (*source.include_dirs, *toolchain().include_dirs)
+
+
+def _options(source: Source, arch: str) -> list[str]:
+    options = [f"-arch={arch}"]
+    if not any(re.match(r"--?std\b", option) for option in source.options):
+        options.append("-std=c++17")
+    debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
+    if arch.startswith("compute_") and not debug.intersection(source.options):
+        options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
+    return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
+
+
+def _text(value: str | bytes) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text.strip("\0\n ")
