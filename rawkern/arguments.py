@@ -12,6 +12,7 @@ import torch
 
 from rawkern import tensors
 from rawkern.ctype import CType, Member, StructLayout, parse, with_layout
+from rawkern.errors import UnsupportedError
 from rawkern.memory import Memory, capturing, describe
 from rawkern.values import Where, by_value, raw_bytes, shown
 
@@ -182,7 +183,10 @@ class Call:
         """A struct type with its layout; a type that is only declared in the source stays without."""
         if ctype.kind != "struct" or ctype.layout is not None or ctype.size or self.layout_of is None:
             return ctype
-        return with_layout(ctype, self.layout_of(ctype.name))
+        try:
+            return with_layout(ctype, self.layout_of(ctype.name))
+        except UnsupportedError:
+            return ctype
 
     def _struct(self, ctype: CType, value: Any, where: Where) -> bytes:
         ctype = self._sized(ctype)

@@ -49,8 +49,14 @@ LAYOUTS = {
 }
 
 
+def layout(name: str) -> StructLayout:
+    if name not in LAYOUTS:
+        raise UnsupportedError(f"the layout of type {name} cannot be found")
+    return LAYOUTS[name]
+
+
 def make(*params: str, names: tuple[str, ...] = (), name: str = "k") -> Signature:
-    return make_signature(SimpleNamespace(name=name, params=params), names, LAYOUTS.__getitem__)
+    return make_signature(SimpleNamespace(name=name, params=params), names, layout)
 
 
 def pack(*params: str, args: tuple[Any, ...]) -> bytes:
@@ -717,6 +723,7 @@ def test_struct_pointers() -> None:
     )
     with pytest.raises(ValueError, match="no multiple of 8 bytes"):
         one("ns::Params*", torch.zeros(49, dtype=torch.uint8)[1:25])
+    assert one("DeclaredOnly*", raw[:40]).values == (raw.data_ptr(),)
     with pytest.raises(TypeError, match="has elements of 20 bytes"):
         one("ns::Params*", np.zeros(2, [("n", "i4"), ("x", "u8"), ("y", "u8")]))
     with pytest.raises(TypeError, match="has a member 'b' that ns::Params has not"):
@@ -1042,3 +1049,76 @@ def test_tracebacks_show_the_generated_code() -> None:
     except TypeError as error:
         shown = "".join(traceback.format_exception(error))
     assert "a0 = value0(a0)" in shown and "rawkern bind saxpy" in shown
+
+
+# --- with the compiler ----------------------------------------------------------------------------------------------
+
+
+def compile_signatures(text: str, *instances: str) -> dict[str, tuple[Signature, bytes]]:
+    pytest.importorskip("cupy")
+    from rawkern import compiler, source
+
+    program = compiler.compile_program(source.from_text(text, ("--device-int128",), ()), compiler.CPU_ARCH, instances)
+    return {
+        entry.name: (
+            make_signature(
+                entry,
+                compiler.parameter_names(program.source, entry),
+                lambda name: compiler.struct_layout(program, name),
+            ),
+            program.code,
+        )
+        for entry in program.entries
+    }
+
+
+def test_sizes_and_alignments_are_the_compilers() -> None:
+    from rawkern import ctype
+
+    skipped = {"void", "__nv_fp4x2_e2m1", "__nv_fp8_e8m0", "char8_t"}  # newer headers, or C++20
+    kinds = [t for t in ctype._TABLE.values() if t.name not in skipped and not t.name.endswith(("_16a", "_32a"))]
+    kinds += [parse(f"cuda::std::complex<{name}>") for name in ("float", "double")]
+    includes = "".join(f"#include <{h}>\n" for h in ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda/std/complex"))
+    text = includes + "".join(f"__global__ void k{i}({t.name} v) {{}}\n" for i, t in enumerate(kinds))
+    found = compile_signatures(text)
+    assert len(found) == len(kinds)
+    for i, kind in enumerate(kinds):
+        signature, code = found[f"k{i}"]
+        compiled = signature.params[0].ctype
+        assert (compiled.kind, compiled.size, compiled.align) == (kind.kind, kind.size, kind.align), kind.name
+        line = re.search(rf"\.param ([^\n]*) _Z\d+k{i}\w*_param_0(?:\[(\d+)\])?".encode(), code)
+        assert line is not None, kind.name
+        if line.group(2):
+            align = int(re.search(rb"\.align (\d+)", line.group(1)).group(1))  # type: ignore[union-attr]
+            assert (int(line.group(2)), align) == (kind.size, kind.align), kind.name
+        else:
+            assert int(re.sub(rb"\D", b"", line.group(1))) == max(8 * kind.size, 8), kind.name
+
+
+def test_compiled_signatures() -> None:
+    found = compile_signatures(
+        """
+        #include <cuda_fp16.h>
+        namespace ns { struct In { short s[3]; }; struct P { const float* x; double* y; int n; In in; }; }
+        enum Mode : unsigned char { A, B };
+        typedef const float* const __restrict__ floats;
+        struct Later;
+        template <class T, int N> __global__ void axpy(T a, const T* x, T* y) {}
+        extern "C" __global__ void plain(const ns::P p, ns::P* ps, floats f, Mode m, Later* l, __half h) {}
+        """,
+        "axpy<float, 4>",
+    )
+    signature, _ = found["plain"]
+    assert str(signature) == (
+        "void plain(ns::P p, ns::P *ps, const float *f, " + str(signature.params[3]) + ", Later *l, __half h)"
+    )
+    assert signature.params[3].ctype.size == 1
+    x, y = torch.ones(2), torch.ones(2, dtype=torch.float64)
+    raw = torch.zeros(64, dtype=torch.uint8)
+    value = {"x": x, "y": y, "n": 2, "in": {"s": [1, 2, -3]}}
+    bound = signature.bind((value, raw, x, 1, raw[:3], 0.5))
+    at = [t.data_ptr() for t in (x, y, raw, x, raw)]
+    want = struct.pack("<QQi3h6xQQB7xQe", at[0], at[1], 2, 1, 2, -3, at[2], at[3], 1, at[4], 0.5)
+    assert struct.pack(signature.format, *bound.values) == want
+    assert bound.written == (y, raw, bound.written[2])
+    assert str(found["axpy<float, 4>"][0]) == "void axpy<float, 4>(float a, const float *x, float *y)"
