@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .decode import Op
+from .decode import Op, fetch
 from .floating import finish, fused, operands, packed, root_nan
-from .formats import flush, is_nan
+from .formats import flush, is_nan, load, store
+from .rounding import directed
 
 # (2^f - 1) / f on [-1/2, 1/2]; 2^f has relative error 2^-28.9
 _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875016719103,
@@ -67,13 +68,14 @@ def exp2(e: Emitter, x: Val) -> Val:
 @packed
 def ex2(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     t = op.type
-    (x,) = operands(e, op, args)
-    # a float reaches all 16-bit subnormals of f16, and bf16 only comes with .ftz
-    return finish(e, op, exp2(e, x) if t.name == "f32" and not op.has("ftz") else exp2_flushed(e, x), t)
+    x = load(e, fetch(e, args[0], t), t)  # 2^x is 1 for subnormals, flushed or not
+    # a float reaches all subnormals of f16, and bf16 only comes with .ftz
+    return store(e, exp2(e, x) if t.name == "f32" and not op.has("ftz") else exp2_flushed(e, x), t)
 
 
 def lg2(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
-    (x,) = operands(e, op, args)
+    x = load(e, fetch(e, args[0], op.type), op.type)
+    least = 1 << 23 if op.has("ftz") else 1  # the bits of the smallest number that is not taken for 0
     y = x
     if not op.has("ftz"):
         tiny = e.cmp("fcmp olt", x, 2.0**-126)
@@ -86,15 +88,19 @@ def lg2(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     if not op.has("ftz"):
         whole = e.bin("fsub", whole, e.select(tiny, e.like(x, 23.0), 0.0))
     y = fused(e, _polynomial(e, f, _LOG2), f, whole)
-    usual = e.cmp("icmp ult", e.bin("sub", e.cast("bitcast", x, "i32"), 1), 0x7F7FFFFF)
+    bits = e.cast("bitcast", x, "i32")
+    usual = e.cmp("icmp ult", e.bin("sub", bits, least), 0x7F800000 - least)
     other = e.select(e.cmp("fcmp ogt", x, 0.0), x, e.like(x, float("nan")))
-    other = e.select(e.cmp("fcmp oeq", x, 0.0), e.like(x, -_INF), other)
-    return e.cast("bitcast", e.select(usual, y, other), "i32")
+    zero = e.cmp("icmp ult", e.bin("and", bits, 0x7FFFFFFF), least)
+    return e.cast("bitcast", e.select(usual, y, e.select(zero, e.like(x, -_INF), other)), "i32")
 
 
 # -- sine, cosine, hyperbolic tangent -------------------------------------------------------------------
 def _turns(e: Emitter, x: Val) -> Val:
     """x / 2 pi cut to single precision, less its nearest integer: the reduction the hardware makes."""
+    if "avx512f" in e.module.features:
+        t = directed(e, "mul", (x, e.like(x, 0.15915494309189535)), "rz")
+        return e.bin("fsub", t, e.intrinsic("llvm.roundeven", "float", t))
     t = e.bin("fmul", x, 0.15915494309189535)
     rest = fused(e, x, e.like(x, 0.15915494309189535), e.fneg(t))
     bits = e.cast("bitcast", t, "i32")
@@ -105,8 +111,7 @@ def _turns(e: Emitter, x: Val) -> Val:
 
 
 def sin_cos(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
-    (x,) = operands(e, op, args)
-    f = _turns(e, x)
+    f = _turns(e, load(e, fetch(e, args[0], op.type), op.type))
     size = e.intrinsic("llvm.fabs", "float", f)
     if op.base == "cos":
         g = e.bin("fsub", e.like(size, 0.25), size)
@@ -115,8 +120,9 @@ def sin_cos(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
         g = e.select(e.cmp("fcmp olt", folded, size), folded, size)
     y = e.bin("fmul", g, _polynomial(e, e.bin("fmul", g, g), _SIN))
     bits = e.cast("bitcast", y, "i32")
-    if op.base == "sin":
-        bits = e.bin("or", bits, e.bin("and", e.cast("bitcast", f, "i32"), 0x80000000))
+    if op.base == "cos":
+        return bits
+    bits = e.bin("or", bits, e.bin("and", e.cast("bitcast", f, "i32"), 0x80000000))
     return flush(e, bits, op.type) if op.has("ftz") else bits
 
 
@@ -144,7 +150,9 @@ def div(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 def rcp_sqrt(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     (x,) = operands(e, op, args)
-    return finish(e, op, _rcp_sqrt(e, op, x), op.type)
+    y = _rcp_sqrt(e, op, x)
+    # roots have no subnormal results
+    return finish(e, op, y, op.type) if op.base == "rcp" else store(e, y, op.type)
 
 
 def _rcp_sqrt(e: Emitter, op: Op, x: Val) -> Val:

@@ -187,6 +187,9 @@ _RC16 = (0, 1, 0, 1)
 def permute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     """prmt: choose four of the eight bytes of {b, a}; the default mode can spread a byte's sign instead."""
     a, b, c = (fetch(e, x, op.type) for x in args)
+    selector = constant(c)
+    if selector is not None and not op.mods:
+        return _fixed_permute(e, a, b, selector)
     both = e.bin("or", e.bin("shl", e.resize(b, "i64"), 32), e.resize(a, "i64"))
     mode = op.mods[0] if op.mods else ""
     start = e.bin("and", c, 3)
@@ -200,6 +203,32 @@ def permute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
             byte = e.select(e.cmp("icmp ne", e.bin("and", nibble, 8), 0), sign, byte)
         byte = e.bin("shl", byte, 8 * i)
         d = byte if d is None else e.bin("or", d, byte)
+    assert d is not None
+    return d
+
+
+def _fixed_permute(e: Emitter, a: Val, b: Val, selector: int) -> Val:
+    """prmt by a constant: runs of bytes that move by the same distance move together."""
+    moves: dict[tuple[int, int], int] = {}
+    signs = []
+    for i in range(4):
+        nibble = selector >> 4 * i & 15
+        if nibble & 8:
+            signs.append((nibble & 7, i))
+        else:
+            key = nibble >> 2, 8 * ((nibble & 3) - i)
+            moves[key] = moves.get(key, 0) | 0xFF << 8 * i
+    d: Val | None = None
+    for (source, distance), mask in moves.items():
+        v = (a, b)[source]
+        if distance:
+            v = e.bin("lshr" if distance > 0 else "shl", v, abs(distance))
+        v = v if mask == 0xFFFFFFFF else e.bin("and", v, mask)
+        d = v if d is None else e.bin("or", d, v)
+    for k, i in signs:
+        v = e.bin("ashr", e.bin("shl", (a, b)[k >> 2], 24 - 8 * (k & 3)), 31)
+        v = e.bin("and", v, 0xFF << 8 * i)
+        d = v if d is None else e.bin("or", d, v)
     assert d is not None
     return d
 

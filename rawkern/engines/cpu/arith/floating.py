@@ -138,7 +138,7 @@ def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     y = xs[0]
     for x in xs[1:]:
         y = e.intrinsic(name, y.ty, y, x)
-    bits = finish(e, op, y, t)
+    bits = store(e, y, t)
     return bits if signs is None else e.bin("or", bits, signs)
 
 
