@@ -69,7 +69,7 @@ def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -
     """
     op, found = _decode(opcode)
     if found.carry:
-        return found.emit(e, op, args, cc)  # type: ignore[call-arg]
+        return found.emit(e, op, args, cc)
     out = found.emit(e, op, args)
     if isinstance(out, Result):
         return out

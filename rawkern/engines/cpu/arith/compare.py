@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .formats import flush, load, unpack
 from .decode import DTYPES, DType, Op, fetch
+from .formats import flush, load, unpack
 
 _INTEGER = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "ult", "ls": "ule"}
 _INTEGER |= {"hi": "ugt", "hs": "uge"}
@@ -98,5 +98,3 @@ def testp(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     low, size = (least, top - least) if kind == "normal" else (1, least - 1)
     d = e.cmp("icmp ult", e.bin("sub", v, low), size)
     return e.bin("or", d, e.cmp("icmp eq", v, 0)) if kind == "normal" else d
-
-

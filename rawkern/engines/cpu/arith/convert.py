@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
+from .decode import DTYPES, DType, Op, Result, fetch
 from .formats import flush, load, pack, rectify, saturate, store, unpack
 from .fp8 import from_fp8, to_fp8
 from .integer import clamp, limits
-from .decode import DTYPES, DType, Op, Result, fetch
 from .rounding import narrow, odd_float, step, to_small
 
 _INTEGRAL = {"rni": "llvm.roundeven", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
@@ -119,7 +119,7 @@ def _nan(op: Op) -> int | None:
         return 0x7FFFFFFFE0000000
     if to in ("f32", "f64") and t in ("f16", "f32", "f64") and (t, to) != ("f16", "f32") and t != to:
         return None
-    if (t, to) == ("bf16", "f32") and not op.has("ftz") or (t, to) == ("f64", "f16"):
+    if ((t, to) == ("bf16", "f32") and not op.has("ftz")) or (t, to) == ("f64", "f16"):
         return None
     return 0x7FC0 if (t, to) == ("f64", "bf16") else _CVT_NAN[to]
 

@@ -100,7 +100,7 @@ def parse(opcode: str) -> Op:
     return Op(opcode, base, tuple(p for p in parts if p not in DTYPES), types)
 
 
-Emit = Callable[[Emitter, Op, Sequence[Val]], Any]
+Emit = Callable[..., Any]  # (emitter, op, operands), for carry rows also the flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,9 @@ class Row:
             raise UnsupportedOpcode(f"{op.text}: modifier .{left[0]} is not supported by the CPU engine")
 
 
-def row(base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False, carry: bool = False) -> Row:
+def row(
+    base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False, carry: bool = False
+) -> Row:
     slots = tuple((s[0] == "!", tuple(s.lstrip("!").split("|"))) for s in mods.split())
     names = frozenset(types.split() if isinstance(types, str) else types)
     return Row(base, names, slots, emit, lazy, carry)

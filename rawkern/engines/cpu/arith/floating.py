@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import Emitter, Val
-from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
 from .decode import DTYPES, DType, Emit, Op, fetch
+from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
 from .rounding import directed, odd_float, two_sum
 
 
@@ -147,5 +147,3 @@ def copy_sign(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     sign = FORMATS[op.type.name].sign
     a, b = (fetch(e, v, op.type) for v in args)
     return e.bin("or", e.bin("and", b, sign - 1), e.bin("and", a, sign))
-
-

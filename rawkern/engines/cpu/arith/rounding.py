@@ -117,7 +117,8 @@ def _embedded(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
     for at in range(0, n, size):
         lanes = ", ".join(f"i32 {at + i}" for i in range(size))
         cut = [
-            e.splat(a, size) if n == 1
+            e.splat(a, size)
+            if n == 1
             else e.let(ty, size, f"shufflevector {a}, {a.t} poison, <{size} x i32> <{lanes}>")
             for a in args
         ]
@@ -151,12 +152,14 @@ def _helper(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
         module.declare(intrinsic, f"declare {a.t} @{intrinsic}({', '.join([a.t] * len(args))}, metadata, metadata)")
         module.declare("llvm.set.rounding", "declare void @llvm.set.rounding(i32)")
         how = 'metadata !"round.dynamic", metadata !"fpexcept.strict"'
-        return "\n".join([
-            f"define internal {a.t} @{function}({', '.join(names)}) noinline strictfp {{",
-            f"call void @llvm.set.rounding(i32 {_SET_ROUNDING[mode]}) strictfp",
-            f"%r = call {a.t} @{intrinsic}({', '.join(names)}, {how}) strictfp",
-            "call void @llvm.set.rounding(i32 1) strictfp",
-            f"ret {a.t} %r\n}}",
-        ])
+        return "\n".join(
+            [
+                f"define internal {a.t} @{function}({', '.join(names)}) noinline strictfp {{",
+                f"call void @llvm.set.rounding(i32 {_SET_ROUNDING[mode]}) strictfp",
+                f"%r = call {a.t} @{intrinsic}({', '.join(names)}, {how}) strictfp",
+                "call void @llvm.set.rounding(i32 1) strictfp",
+                f"ret {a.t} %r\n}}",
+            ]
+        )
 
     return e.call(e.module.helper(function, build), a.ty, a.n, *args)

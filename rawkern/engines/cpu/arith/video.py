@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .integer import clamp, difference
 from .decode import DTYPES, Op, fetch
+from .integer import clamp, difference
 
 
 def _part(e: Emitter, v: Val, at: int, bits: int, signed: bool) -> Val:
@@ -79,5 +79,3 @@ def scalar(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     if second == "add":
         return e.bin("add", d, c)
     return e.intrinsic(f"llvm.{'s' if to.signed else 'u'}{second}", "i32", d, c)
-
-
