@@ -19,6 +19,7 @@ import torch
 from rawkern import compiler, source
 from rawkern.compiler import CPU_ARCH, Program
 from rawkern.devices import architecture, default_device, engine, normalised
+from rawkern.errors import CompileError
 from rawkern.source import Source, Watch
 
 if TYPE_CHECKING:
@@ -220,8 +221,14 @@ class RawModule:
         """The compiled kernels, and the templates found in the source."""
         with self._lock:
             build = self._current()
-            names = tuple(dict.fromkeys(entry.name for entry in build.program().entries))
-            return tuple(dict.fromkeys((*names, *compiler.templates(build.source))))
+            templates = compiler.templates(build.source)
+            try:
+                entries = build.program().entries
+            except CompileError as error:
+                if error.line is not None or not templates:  # templates alone make no program, and are no mistake
+                    raise
+                entries = ()
+            return tuple(dict.fromkeys((*(entry.name for entry in entries), *templates)))
 
     # Variables ----------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import build as nvrtc_build
 from rawkern import ctype
+from rawkern.build import PROBE, probe_of, probe_type
 from rawkern.compiler import CPU_ARCH
 from rawkern.names import demangle
+from rawkern.nvrtc import run_nvrtc
 
 if TYPE_CHECKING:
     from rawkern.module import Build
@@ -56,19 +57,16 @@ def describe(build: Build, name: str) -> Variable:
     known = build.variables.get(name)
     if known is not None:
         return known
-    address, probe = f"&{name}", f"&__rawkern_probe<decltype({name})>"
-    program = build.program()  # what does not compile at all says so here
-    result = nvrtc_build.run_nvrtc(build.source, CPU_ARCH, (address, probe), probe=True)
-    if not result.ok:
-        ptx = build.program(CPU_ARCH).code.decode()
-        there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
-        if name in {entry.name for entry in program.entries}:
-            raise ValueError(f"{name!r} is a kernel, not a variable; the source has these variables: {there}")
-        raise ValueError(f"there is no variable {name!r}; the source has {there}")
+    address, probe = f"&{name}", probe_of(f"decltype({name})")
+    ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
+    result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
     lowered = dict(result.lowered)
-    spelled = demangle(lowered[probe])
-    element = _ELEMENT.sub("", spelled[spelled.index("<") + 1 : spelled.rindex(">")])
-    element = re.sub(r"\b(?:const|volatile)\b", "", element).strip()
+    spelled = probe_type(lowered[probe]) if result.ok else ""
+    if not result.ok or "(" in spelled:
+        there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
+        wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
+        raise ValueError(f"{wrong}; the source has these variables: {there}")
+    element = re.sub(r"\b(?:const|volatile)\b", "", _ELEMENT.sub("", spelled)).strip()
     variable = build.variables[name] = Variable(lowered[address], element, _dtype(element))
     return variable
 

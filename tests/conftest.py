@@ -1,4 +1,4 @@
-"""Every test that takes ``device`` runs on each device there is; what needs a GPU is skipped, with its reason, without one."""
+"""Every test that takes ``device`` runs on each device there is; without a GPU its part is skipped, with the reason."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import torch
 
 import rawkern
 from rawkern import _torch_private as private
+from rawkern.compiler import Entry
 from rawkern.engines import cuda
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 from rawkern.signature import make_signature
@@ -102,7 +103,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, cooperative: bool = False):
-    entry = types.SimpleNamespace(name="k", params=types_)
+    entry = Entry("k", "k", types_)
     signature = make_signature(entry, [f"p{i}" for i in range(len(types_))])
     driver.layout = (
         "".join({"const float*": "Q", "float*": "Q", "int": "i", "double": "d"}[t] for t in types_),

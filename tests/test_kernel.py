@@ -1,0 +1,850 @@
+"""RawKernel, RawModule and load: names, launch forms, edits, threads, pickling; first without running anything."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import os
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rawkern
+from rawkern import launcher, module
+from rawkern.errors import CompileError, LaunchError
+from rawkern.source import Watch
+
+SAXPY = r"""
+extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] += a * x[i];
+}"""
+
+MANY = r"""
+#define REAL float
+typedef unsigned int index_t;
+__global__ void scale(float* x, float s, int n) { int i = threadIdx.x; if (i < n) x[i] *= s; }
+__global__ void scale(double* x, double s, int n) { int i = threadIdx.x; if (i < n) x[i] *= s; }
+namespace deep { namespace er {
+__global__ void fill(REAL* x, REAL v, index_t n) { if (threadIdx.x < n) x[threadIdx.x] = v; }
+} }
+template <class T, int N> __global__ void axpy(T a, const T* x, T* y, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] += N * a * x[i];
+}"""
+
+
+# What the tests without an engine run on ---------------------------------------------------------------------
+
+
+class Recorder:
+    """An engine that writes down what it would launch."""
+
+    def __init__(self) -> None:
+        self.launches: list[dict[str, Any]] = []
+        self.attributes = {"max_threads_per_block": 1024, "shared_size_bytes": 0, "num_regs": 8}
+        self.loaded = 0
+        self.memory = (ctypes.c_char * 64)()
+
+    def load_module(self, program: Any, *, device: torch.device | None) -> Any:
+        self.loaded += 1
+        return types.SimpleNamespace(
+            kernel=lambda symbol, signature, cooperative=False: self.kernel(symbol, signature, cooperative, program),
+            global_view=lambda name: (ctypes.addressof(self.memory), 24),
+        )
+
+    def kernel(self, symbol: str, signature: Any, cooperative: bool, program: Any) -> Any:
+        def launch(grid: Any, block: Any, shared_mem: int, stream: Any, values: tuple[Any, ...]) -> None:
+            self.launches.append(
+                {
+                    "symbol": symbol,
+                    "grid": grid,
+                    "block": block,
+                    "shared_mem": shared_mem,
+                    "values": values,
+                    "cooperative": cooperative,
+                    "program": program,
+                }
+            )
+
+        return types.SimpleNamespace(launch=launch, attributes=self.attributes, max_shared_mem=49152)
+
+    def configurations(self) -> list[tuple[Any, Any, int]]:
+        return [(one["grid"], one["block"], one["shared_mem"]) for one in self.launches]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(module, "engine", lambda device: recorder)
+    return recorder
+
+
+@pytest.fixture(autouse=True)
+def _look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Watch, "INTERVAL", 0.0)
+
+
+def xy(n: int = 37, device: str = "cpu", dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.linspace(-2.7, 3.9, n, device=device, dtype=dtype)
+    return x, torch.linspace(5.5, -1.25, n, device=device, dtype=dtype)
+
+
+def write(path: Path, text: str) -> Path:
+    """Save a file as an editor does: written aside, then moved into its place."""
+    aside = path.with_name(path.name + "~")
+    aside.write_text(text)
+    os.replace(aside, path)
+    return path
+
+
+# Launch forms --------------------------------------------------------------------------------------------------
+
+
+def test_the_three_forms_say_the_same(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    arguments = (37, 2.0, x, y)
+    kernel[1, 256](*arguments)
+    kernel.forall(37)(*arguments)
+    kernel((1,), (256,), arguments)
+    kernel(1, 256, list(arguments))
+    kernel[1, 256](y=y, x=x, a=2.0, n=37)
+    kernel.forall(37, block=256)(37, 2.0, y=y, x=x)
+    assert recorder.configurations() == [((1, 1, 1), (256, 1, 1), 0)] * 6
+    assert {one["values"] for one in recorder.launches} == {(37, 2.0, x.data_ptr(), y.data_ptr())}
+    kernel[(2, 3), (8, 4), 512](*arguments)
+    kernel((2, 3), (8, 4), arguments, shared_mem=512)
+    assert recorder.configurations()[-2:] == [((2, 3, 1), (8, 4, 1), 512)] * 2
+
+
+@pytest.mark.parametrize("n", [1, 31, 255, 256, 257, 100_003])
+def test_forall_covers_n(recorder: Recorder, n: int) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    kernel.forall(n)(37, 2.0, x, y)
+    kernel.forall(n, block=96)(37, 2.0, x, y)
+    assert recorder.configurations() == [
+        ((-(-n // 256), 1, 1), (256, 1, 1), 0),
+        ((-(-n // 96), 1, 1), (96, 1, 1), 0),
+    ]
+
+
+def test_forall_of_nothing_checks_and_launches_nothing(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    empty = torch.empty(0)
+    for _ in range(2):
+        kernel.forall(0)(0, 2.0, empty, empty)
+    assert recorder.launches == []
+    with pytest.raises(TypeError, match="saxpy takes 4 arguments, 3 were given: void saxpy"):
+        kernel.forall(0)(0, 2.0, empty)
+
+
+def test_forall_picks_a_block_the_kernel_can_run_with(recorder: Recorder) -> None:
+    recorder.attributes = {**recorder.attributes, "max_threads_per_block": 100}
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    kernel.forall(1000)(37, 2.0, x, y)
+    assert recorder.configurations() == [((11, 1, 1), (96, 1, 1), 0)]
+    with pytest.raises(
+        ValueError, match=r"saxpy: block \(128, 1, 1\) has 128 threads, this kernel runs with at most 100"
+    ):
+        kernel.forall(1000, block=128)(37, 2.0, x, y)
+    with pytest.raises(ValueError, match=r"this kernel runs with at most 100 a block"):
+        kernel[1, 101](37, 2.0, x, y)
+    assert len(recorder.launches) == 1
+
+
+def test_shared_memory_has_a_limit(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    kernel[1, 32, 49152](37, 2.0, x, y)
+    with pytest.raises(ValueError, match="saxpy: shared_mem is 49153 bytes, the maximum here is 49152 bytes"):
+        kernel[1, 32, 49153](37, 2.0, x, y)
+
+
+def test_a_launch_written_as_a_call_says_how_to_write_it(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY, "saxpy")
+    x, y = xy()
+    for wrong in (lambda: kernel(37, 2.0, x, y), lambda: kernel(1, 32), lambda: kernel(1, 32, x)):
+        with pytest.raises(TypeError, match=r"saxpy: a launch is kernel\[grid, block\]\(\*args\), kernel.forall\(n\)"):
+            wrong()
+    with pytest.raises(TypeError, match=r"got kernel\(int, int, tuple, block=\.\.\.\)"):
+        kernel(1, 32, (37, 2.0, x, y), block=3)
+    with pytest.raises(TypeError, match=r"a launch is kernel\[grid, block\]\(\.\.\.\)"):
+        kernel[5]
+    with pytest.raises(ValueError, match=r"saxpy: grid.x is 0"):
+        kernel[0, 32]
+    assert recorder.launches == []
+
+
+def test_many_sizes_do_not_pile_up(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    for n in range(1, 1000):
+        kernel.forall(n)(37, 2.0, x, y)
+    assert len(kernel._launchers) <= 256
+    assert recorder.loaded == 1
+
+
+def test_cooperative_reaches_the_engine(recorder: Recorder) -> None:
+    x, y = xy()
+    rawkern.RawKernel(SAXPY, enable_cooperative_groups=True)[1, 64](37, 2.0, x, y)
+    rawkern.RawKernel(SAXPY)[1, 64](37, 2.0, x, y)
+    assert [one["cooperative"] for one in recorder.launches] == [True, False]
+
+
+def test_strided_accepts_what_is_not_contiguous(recorder: Recorder) -> None:
+    x, y = xy(74)
+    with pytest.raises(ValueError, match=r"'x'.*contiguous"):
+        rawkern.RawKernel(SAXPY).forall(37)(37, 2.0, x[::2], y)
+    rawkern.RawKernel(SAXPY, strided=True).forall(37)(37, 2.0, x[::2], y)
+    assert len(recorder.launches) == 1
+
+
+def test_fake_tensors_are_refused_outside_an_operator(recorder: Recorder) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    kernel = rawkern.RawKernel(SAXPY)
+    with FakeTensorMode():
+        x = torch.empty(37)
+        with pytest.raises(LaunchError, match=r"wrap this in rawkern\.op"):
+            kernel.forall(37)(37, 2.0, x, x)
+    assert recorder.launches == []
+
+
+def test_a_fake_launch_inside_an_operator_checks_and_runs_nothing(recorder: Recorder) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    from rawkern import tensors
+
+    kernel = rawkern.RawKernel(SAXPY)
+    environment, real = ShapeEnv(), torch.empty(37)
+    dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    with FakeTensorMode(shape_env=environment) as mode, tensors.inside_op(fake=True):
+        x = mode.from_tensor(real, symbolic_context=dynamic)
+        n = x.numel()
+        assert isinstance(n, torch.SymInt)
+        kernel.forall(n)(n, 2.0, x, x)
+        with pytest.raises(TypeError, match="float64"):
+            kernel.forall(n)(n, 2.0, x.double(), x)
+    assert environment.guards == []
+    assert recorder.launches == []
+
+
+def test_a_tensor_that_requires_grad_is_not_written(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    y.requires_grad_()
+    with pytest.raises(LaunchError, match=r"torch.no_grad\(\) or rawkern.op"):
+        kernel.forall(37)(37, 2.0, x, y)
+    with torch.no_grad():
+        kernel.forall(37)(37, 2.0, x, y)
+    assert len(recorder.launches) == 1
+
+
+# Names ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "signature"),
+    [
+        ("scale(float*, float, int)", "void scale(float *x, float s, int n)"),
+        ("scale(double *,double,int)", "void scale(double *x, double s, int n)"),
+        ("deep::er::fill", "void deep::er::fill(float *x, float v, unsigned int n)"),
+        ("fill", "void deep::er::fill(float *x, float v, unsigned int n)"),
+        ("deep::er::fill(REAL*, REAL, index_t)", "void deep::er::fill(float *x, float v, unsigned int n)"),
+        ("axpy<double, 4>", "void axpy<double, 4>(double a, const double *x, double *y, int n)"),
+        ("axpy<float,2+1>", "void axpy<float, 3>(float a, const float *x, float *y, int n)"),
+    ],
+)
+def test_kernels_are_found_by_name(recorder: Recorder, name: str, signature: str) -> None:
+    assert rawkern.RawModule(MANY).get_function(name).signature == signature
+    assert rawkern.RawKernel(MANY, name).signature == signature
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        (
+            "scale",
+            ValueError,
+            "more than one kernel 'scale': scale(float*, float, int), scale(double*, double, int);",
+        ),
+        ("axpy", ValueError, "'axpy' is a template; ask for an instance of it, such as 'axpy<float>'"),
+        (
+            "nope",
+            ValueError,
+            "there is no kernel 'nope'; the source has scale(float*, float, int), scale(double*",
+        ),
+        ("er::nope", ValueError, "deep::er::fill, template axpy"),
+        ("axpy<float>", CompileError, "axpy<float>"),
+        ("gone<int>", CompileError, "templates: axpy"),
+        ("scale(int*)", CompileError, "scale(int*)"),
+    ],
+)
+def test_names_that_are_not_there_list_those_that_are(
+    recorder: Recorder, name: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        rawkern.RawModule(MANY).get_function(name)
+    with pytest.raises(error, match=re.escape(message)):
+        rawkern.RawKernel(MANY, name).forall(1)()
+
+
+def test_one_kernel_needs_no_name_and_two_do(recorder: Recorder) -> None:
+    assert rawkern.RawKernel(SAXPY).signature == "void saxpy(int n, float a, const float *x, float *y)"
+    two = "__global__ void first(int* x) { *x = 1; }\n__global__ void second(int* x) { *x = 2; }"
+    with pytest.raises(ValueError, match=re.escape("the source has 2 kernels (first, second); say which one")):
+        rawkern.RawKernel(two).forall(1)(torch.zeros(1, dtype=torch.int32))
+
+
+def test_a_source_without_a_kernel_is_refused(recorder: Recorder) -> None:
+    with pytest.raises(CompileError, match="has no kernel"):
+        rawkern.RawKernel("__device__ int f() { return 1; }").forall(1)()
+    with pytest.raises(CompileError, match="name an instance of axpy, such as axpy<float>"):
+        rawkern.RawKernel("template <class T> __global__ void axpy(T* x) {}").forall(1)()
+
+
+def test_module_attributes_and_listing(recorder: Recorder) -> None:
+    many = rawkern.RawModule(MANY, name_expressions=["axpy<float, 2>"])
+    assert many.kernels == ("scale", "deep::er::fill", "axpy<float, 2>", "axpy") or set(many.kernels) == {
+        "scale", "deep::er::fill", "axpy<float, 2>", "axpy"
+    }  # fmt: skip
+    assert many.fill is many.fill
+    assert many.get_function("axpy<float, 2>").signature.startswith("void axpy<float, 2>(float a")
+    assert "fill" not in dir(many) or "axpy" in dir(many)
+    with pytest.raises(AttributeError, match="there is no kernel 'nope'; the source has"):
+        many.nope  # noqa: B018
+    assert not hasattr(many, "_repr_html_")
+
+
+def test_underscored_names_do_not_compile_anything() -> None:
+    broken = rawkern.RawModule("this is no CUDA")
+    with pytest.raises(AttributeError, match=r"get_function\('_x'\)"):
+        broken._x  # noqa: B018
+    assert repr(broken) == "<RawModule from a string>"
+    assert repr(rawkern.RawKernel("this is no CUDA", "k")) == "<RawKernel k>"
+
+
+def test_templates_alone_are_listed() -> None:
+    only = rawkern.RawModule("template <class T> __global__ void axpy(T* x) { *x = 1; }")
+    assert only.kernels == ("axpy",)
+    assert only.get_function("axpy<int>").signature == "void axpy<int>(int *x)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, TypeError, "give the CUDA source as code, or path= for a file; got neither"),
+        ({"code": SAXPY, "path": "x.cu"}, TypeError, "got both"),
+        ({"code": 3}, TypeError, "code is int, not str"),
+        ({"code": SAXPY, "options": "-DN=4"}, TypeError, "options is '-DN=4'; pass a tuple"),
+        ({"code": SAXPY, "options": ("-arch=sm_90",)}, ValueError, "the tensors' device decides the architecture"),
+        ({"code": SAXPY, "include_dirs": ["/nowhere/at/all"]}, ValueError, "/nowhere/at/all is not a directory"),
+        ({"path": "/nowhere/at/all.cu"}, FileNotFoundError, "/nowhere/at/all.cu"),
+        ({"code": SAXPY, "name_expressions": "axpy<int>"}, TypeError, "pass a sequence of strings"),
+    ],
+)
+def test_settings_that_cannot_work(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        rawkern.RawModule(**arguments)
+
+
+# What the compiler made ------------------------------------------------------------------------------------------
+
+
+def test_ptx_and_cubin_need_no_gpu() -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    assert ".target sm_80" in kernel.ptx()
+    assert ".target sm_90" in kernel.ptx("compute_90") and ".entry saxpy" in kernel.ptx("sm_90")
+    assert kernel.cubin("sm_90")[:4] == b"\x7fELF"
+    with pytest.raises(ValueError, match="architecture 'hopper' is not one; pass one such as 'sm_90'"):
+        kernel.cubin("hopper")
+
+
+def test_options_reach_the_compiler() -> None:
+    kernel = rawkern.RawKernel(SAXPY.replace("a * x[i]", "FACTOR * x[i]"), options=("-DFACTOR=1234567",))
+    assert kernel.ptx() != rawkern.RawKernel(SAXPY.replace("a * x[i]", "7 * x[i]")).ptx()
+    with pytest.raises(CompileError, match="FACTOR"):
+        rawkern.RawKernel(SAXPY.replace("a * x[i]", "FACTOR * x[i]")).ptx()
+
+
+# Edits ---------------------------------------------------------------------------------------------------------
+
+
+def one_file(tmp_path: Path, factor: str = "2") -> Path:
+    write(tmp_path / "factor.h", f"#define FACTOR {factor}\n")
+    text = '#include "factor.h"\nextern "C" __global__ void times(const float* x, float* y, int n) {\n' + (
+        "    int i = threadIdx.x;\n    if (i < n) y[i] = FACTOR * x[i];\n}\n"
+    )
+    return write(tmp_path / "times.cu", text)
+
+
+def test_an_edit_is_compiled_at_the_next_launch(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.load(path).times
+    x, y = xy()
+    times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 1
+    write(path, path.read_text().replace("FACTOR *", "FACTOR + "))
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 2
+    write(tmp_path / "factor.h", "#define FACTOR 3.5f\n")
+    times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 3
+    codes = [one["program"].code for one in recorder.launches]
+    assert codes[0] == codes[1] and codes[3] == codes[4] and len({*codes}) == 3
+
+
+def test_an_edit_that_does_not_compile_raises_until_it_is_mended(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    good = path.read_text()
+    times = rawkern.load(path).times
+    x, y = xy()
+    launch = times[1, 64]
+    launch(x, y, 37)
+    write(path, good.replace("y[i] =", "y[i] ="[:-1] + "!"))
+    for _ in range(3):
+        with pytest.raises(CompileError, match=r"times\.cu:4") as caught:
+            launch(x, y, 37)
+        assert caught.value.line == 4 and "^" in caught.value.excerpt
+    assert len(recorder.launches) == 1
+    write(path, good + "\n")
+    launch(x, y, 37)
+    assert len(recorder.launches) == 2
+
+
+def test_an_edit_that_changes_parameters_or_drops_the_kernel(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    good = path.read_text()
+    times = rawkern.load(path).times
+    x, y = xy()
+    times[1, 64](x, y, 37)
+    write(path, good.replace("int n)", "int n, double extra)"))
+    with pytest.raises(TypeError, match=r"times takes 4 arguments, 3 were given: .*double extra\)"):
+        times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37, 0.5)
+    write(path, good.replace("void times", "void other"))
+    with pytest.raises(ValueError, match="there is no kernel 'times'; the source has other"):
+        times[1, 64](x, y, 37)
+
+
+def test_all_kernels_of_a_module_see_an_edit_and_a_reload(recorder: Recorder, tmp_path: Path) -> None:
+    two = "__global__ void a(int* x) { *x = 1; }\n__global__ void b(int* x) { *x = 2; }\n"
+    path = write(tmp_path / "two.cu", two)
+    pair = rawkern.load(path)
+    x = torch.zeros(1, dtype=torch.int32)
+    pair.a[1, 1](x)
+    pair.b[1, 1](x)
+    assert recorder.loaded == 1
+    write(path, two.replace("= 2", "= 3"))
+    pair.a[1, 1](x)
+    pair.b[1, 1](x)
+    assert recorder.loaded == 2
+    pair.reload()
+    pair.b[1, 1](x)
+    pair.a[1, 1](x)
+    assert recorder.loaded == 3
+    write(path, "__global__ void a(int* x) { nonsense }\n")
+    with pytest.raises(CompileError, match="nonsense"):
+        pair.reload()
+
+
+def test_a_file_edited_before_its_first_use(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.RawKernel(path=path)
+    write(path, path.read_text().replace("void times", "void later"))
+    assert times.signature.startswith("void later(")
+
+
+def test_an_edit_does_not_disturb_launches_of_other_threads(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.load(path).times
+    x, y = xy()
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                times[1, 64](x, y, 37)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for factor in range(3, 8):
+        write(tmp_path / "factor.h", f"#define FACTOR {factor}\n")
+        times[1, 64](x, y, 37)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert recorder.loaded >= 5
+
+
+# Copies --------------------------------------------------------------------------------------------------------
+
+
+def test_pickling_keeps_source_options_and_name(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(MANY, "axpy<float, 3>", ("-DUNUSED=1",), enable_cooperative_groups=True)
+    again = pickle.loads(pickle.dumps(kernel))
+    assert again is not kernel
+    assert again.signature == kernel.signature
+    assert again._module._settings == kernel._module._settings
+    x, y = xy()
+    again[1, 64](2.0, x, y, 37)
+    assert recorder.launches[-1]["cooperative"]
+
+
+def test_kernels_of_a_file_pickle_by_path(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    source_module = rawkern.load(path)
+    first, second, again = pickle.loads(pickle.dumps((source_module.times, source_module.times, source_module)))
+    assert first is second and first._module is again
+    write(path, path.read_text().replace("void times", "void times2"))
+    assert again.kernels == ("times2",)
+
+
+def test_a_copy_is_the_kernel_itself() -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    assert copy.copy(kernel) is kernel and copy.deepcopy({"k": kernel})["k"] is kernel
+    assert copy.deepcopy(kernel._module) is kernel._module
+
+
+def test_kernels_are_freed(recorder: Recorder) -> None:
+    import weakref
+
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    kernel.forall(37)(37, 2.0, x, y)
+    dead = weakref.ref(kernel._module)
+    recorder.launches.clear()
+    del kernel
+    gc.collect()
+    assert dead() is None
+
+
+# Packaging and import ----------------------------------------------------------------------------------------------
+
+
+def run(code: str, *, cwd: Path | None = None, path: str | None = None) -> str:
+    """Run Python in a process of its own and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(rawkern.__file__).parents[1]) if path is None else path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time, torch; t = time.perf_counter(); import rawkern; t = time.perf_counter() - t;"
+        "print(t < 0.1, [m for m in ('cupy', 'llvmlite', 'ml_dtypes', 'platformdirs') if m in sys.modules])"
+    )
+    assert run(code) == "True []"
+
+
+def test_without_cupy_the_first_use_gives_the_pip_line(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['cupy'] = None\n"
+        "import torch, rawkern\n"
+        f"k = rawkern.RawKernel({SAXPY!r})\n"
+        "x = torch.ones(3)\n"
+        "try:\n    k.forall(3)(3, 2.0, x, x.clone())\n"
+        "except rawkern.MissingDependencyError as error:\n    print(error)"
+    )
+    environment = dict(os.environ)
+    try:
+        os.environ["RAWKERN_CACHE_DIR"] = str(tmp_path / "cache")
+        assert 'pip install "rawkern[cuda13]"' in run(code)
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def test_public_names() -> None:
+    assert set(rawkern.__all__) <= set(dir(rawkern))
+    with pytest.raises(AttributeError, match="module 'rawkern' has no attribute 'nope'"):
+        rawkern.nope  # noqa: B018
+
+
+def test_own_sources_are_found_by_bare_name(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in module.own_sources().glob("*.cu"))
+    with pytest.raises(FileNotFoundError, match="'nonesuch' is neither a file nor one of rawkern's own sources"):
+        rawkern.load("nonesuch")
+    for name in names:
+        assert rawkern.load(name)._settings.path == str(module.own_sources() / f"{name}.cu")
+
+
+# Running -------------------------------------------------------------------------------------------------------
+
+
+def test_saxpy_in_every_form(device: str) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    n = 1003
+    x, y = xy(n, device)
+    expected = y.double() + 2.5 * x.double()
+    launches: list[Callable[[torch.Tensor], None]] = [
+        lambda out: kernel[(n + 127) // 128, 128](n, 2.5, x, out),
+        lambda out: kernel.forall(n)(n, 2.5, x, out),
+        lambda out: kernel.forall(n, block=100)(n, 2.5, x, out),
+        lambda out: kernel(((n + 63) // 64,), (64,), (n, 2.5, x, out)),
+        lambda out: kernel[8, 128](y=out, n=n, x=x, a=2.5),
+    ]
+    for launch in launches:
+        out = y.clone()
+        launch(out)
+        torch.testing.assert_close(out.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_nothing_to_do_succeeds(device: str) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    empty = torch.empty(0, device=device)
+    kernel.forall(0)(0, 2.0, empty, empty)
+    x, y = xy(5, device)
+    before = y.clone()
+    kernel.forall(0)(5, 2.0, x, y)
+    assert torch.equal(y, before)
+
+
+def test_templates_overloads_and_namespaces_run(device: str) -> None:
+    many = rawkern.RawModule(MANY)
+    x, y = xy(37, device, torch.float64)
+    out = y.clone()
+    many.get_function("axpy<double, 4>")[1, 64](0.25, x, out, 37)
+    torch.testing.assert_close(out, y + x)
+    out = x.clone()
+    many.get_function("scale(double*, double, int)")[1, 64](out, -3.0, 37)
+    torch.testing.assert_close(out, -3 * x)
+    out = torch.full((37,), float("nan"), device=device)
+    many.fill[1, 64](out, 1.5, 30)
+    assert (out[:30] == 1.5).all() and out[30:].isnan().all()
+
+
+def test_dynamic_shared_memory(device: str) -> None:
+    kernel = rawkern.RawKernel(
+        r"""extern "C" __global__ void reverse(const float* x, float* y) {
+            extern __shared__ float tile[];
+            tile[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
+            __syncthreads();
+            y[blockIdx.x * blockDim.x + threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
+        }"""
+    )
+    x, _ = xy(96 * 5, device)
+    y = torch.full_like(x, float("nan"))
+    kernel[5, 96, 96 * 4](x, y)
+    torch.testing.assert_close(y, x.view(5, 96).flip(1).reshape(-1))
+
+
+def test_shared_memory_over_the_limit(device: str) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy(37, device)
+    with pytest.raises(ValueError, match=r"saxpy: shared_mem is 100000000 bytes, the maximum here is \d+ bytes"):
+        kernel[1, 64, 100_000_000](37, 2.0, x, y)
+
+
+def test_attributes(device: str) -> None:
+    attributes = rawkern.RawKernel(SAXPY).attributes
+    assert set(attributes) >= {
+        "num_regs",
+        "shared_size_bytes",
+        "local_size_bytes",
+        "const_size_bytes",
+        "max_threads_per_block",
+        "ptx_version",
+    }
+    assert attributes["max_threads_per_block"] == 1024
+    assert attributes["shared_size_bytes"] == 0
+
+
+VARIABLES = r"""
+struct Pair { int a; double b; };
+namespace inner { __device__ double weights[2][3]; }
+__constant__ float coefficients[4] = {1.0f, 2.5f, -3.0f, 0.5f};
+__device__ unsigned char mask;
+__device__ Pair pairs[2];
+__device__ float4 corner;
+extern "C" __global__ void use(float* y, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = coefficients[i % 4] + (float)inner::weights[1][2] + mask + pairs[1].a + corner.y;
+}
+extern "C" __global__ void bump() { inner::weights[1][2] += 1.0; }
+"""
+
+
+def test_variables_are_seen_and_set(device: str) -> None:
+    holder = rawkern.RawModule(VARIABLES)
+    coefficients = holder.get_global("coefficients", device)
+    assert coefficients.dtype is torch.float32 and coefficients.shape == (4,) and coefficients.device.type == device
+    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
+    weights = holder.get_global("inner::weights", device)
+    assert weights.dtype is torch.float64 and weights.tolist() == [0.0] * 6
+    assert holder.get_global("mask", device).dtype is torch.uint8
+    assert holder.get_global("pairs", device).shape == (32,)
+    assert holder.get_global("corner", device).shape == (4,)
+
+    y = torch.full((8,), float("nan"), device=device)
+    weights[5] = 100.0
+    coefficients.copy_(torch.tensor([0.0, 10.0, 20.0, 30.0]))
+    holder.use[1, 32](y, 8)
+    assert y.tolist() == [100.0, 110.0, 120.0, 130.0] * 2
+    holder.bump[1, 1]()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        assert weights.tolist()[5] == 101.0
+    else:
+        assert holder.get_global("inner::weights", "cpu").data_ptr() == weights.data_ptr()
+
+
+def test_a_variable_outlives_its_module(device: str) -> None:
+    coefficients = rawkern.RawModule(VARIABLES).get_global("coefficients", device)
+    gc.collect()
+    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
+
+
+def test_variables_that_are_not_there(device: str) -> None:
+    holder = rawkern.RawModule(VARIABLES)
+    with pytest.raises(
+        ValueError, match=r"there is no variable 'nope'; the source has these variables: .*inner::weights"
+    ):
+        holder.get_global("nope", device)
+    with pytest.raises(ValueError, match=r"'use' is a function; the source has these variables: .*coefficients"):
+        holder.get_global("use", device)
+
+
+def test_edit_and_rerun(device: str, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.load(path).times
+    x, _ = xy(37, device)
+    for factor in ("2", "-0.25f", "1e3f"):
+        write(tmp_path / "factor.h", f"#define FACTOR {factor}\n")
+        y = torch.full_like(x, float("nan"))
+        times[1, 64](x, y, 37)
+        torch.testing.assert_close(y, float(factor.rstrip("f")) * x)
+    write(path, path.read_text().replace("FACTOR * x[i]", "x[i] - FACTOR"))
+    times[1, 64](x, y, 37)
+    torch.testing.assert_close(y, x - 1000.0)
+
+
+def test_threads_get_their_own_results(device: str) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    n = 501
+    x, _ = xy(n, device)
+    outs = [torch.zeros(n, device=device) for _ in range(6)]
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(100):
+                kernel.forall(n)(n, float(number), x, outs[number])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    for number, out in enumerate(outs):
+        torch.testing.assert_close(out, 100.0 * number * x, rtol=1e-4, atol=1e-4)
+
+
+def test_a_pickled_kernel_runs(device: str) -> None:
+    kernel = pickle.loads(pickle.dumps(rawkern.RawKernel(SAXPY)))
+    x, y = xy(37, device)
+    out = y.clone()
+    kernel.forall(37)(37, -1.5, x, out)
+    torch.testing.assert_close(out, y - 1.5 * x)
+
+
+def test_launches_bump_versions(device: str) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy(37, device)
+    versions = x._version, y._version
+    kernel.forall(37)(37, 2.0, x, y)
+    assert (x._version, y._version) == (versions[0], versions[1] + 1)
+
+
+def test_a_kernel_after_a_fork() -> None:
+    """The CPU engine works in a forked child."""
+    kernel = rawkern.RawKernel(SAXPY)
+    n = 100_000
+    x, y = xy(n)
+    expected = y + 2.0 * x
+    kernel.forall(n)(n, 0.0, x, y)
+    read, written = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            kernel.forall(n)(n, 2.0, x, y)
+            os.write(written, b"right" if torch.allclose(y, expected) else b"wrong")
+        except BaseException as error:
+            os.write(written, repr(error).encode())
+        os._exit(0)
+    os.close(written)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as file:
+        assert file.read() == b"right"
+
+
+def test_peak_memory_stays_flat_on_the_cpu() -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    n = 2**24
+    x, y = xy(n)
+    kernel.forall(n)(n, 0.0, x, y)
+
+    def peak() -> int:
+        text = Path("/proc/self/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) * 1024  # type: ignore[index]
+
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is in use
+    except OSError:
+        pytest.skip("this kernel does not let the peak be reset")
+    before = peak()
+    for _ in range(3):
+        kernel.forall(n)(n, 0.0, x, y)
+    assert peak() - before < x.nbytes // 4
+
+
+@pytest.mark.gpu
+def test_both_engines_agree() -> None:
+    source = r"""
+    extern "C" __global__ void mix(const float* x, const int* k, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float v = i < n ? x[i] : 0.0f;
+        for (int s = 16; s > 0; s >>= 1) v += __shfl_xor_sync(0xffffffffu, v, s);
+        if (i < n) y[i] = (k[i] % 3 == 0 ? v : x[i] * 0.5f) + (float)(k[i] / 7);
+    }"""
+    kernel = rawkern.RawKernel(source)
+    x = torch.randn(10_007)
+    k = torch.randint(-1000, 1000, (10_007,), dtype=torch.int32)
+    out = {}
+    for device in ("cpu", "cuda"):
+        out[device] = torch.full((10_007,), float("nan"), device=device)
+        kernel.forall(10_007)(x.to(device), k.to(device), out[device], 10_007)
+    torch.testing.assert_close(out["cuda"].cpu(), out["cpu"])
+
+
+def test_a_launcher_says_what_it_is(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY, "saxpy")
+    assert repr(kernel[2, 64]).startswith("<launch of saxpy, LaunchConfig(grid=(2, 1, 1), block=(64, 1, 1)")
+    assert isinstance(kernel[2, 64], launcher.Launcher)
