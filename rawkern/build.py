@@ -1,9 +1,10 @@
 """One run of the compiler: a source through NVRTC to code, kernels and their exact types.
 
-One compilation gives code and types together: a variable template is appended, and for each ``extern "C"`` kernel and each template
-instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which spells the kernel's type in full, through
-typedefs and macros. Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where the
-guess fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
+One compilation gives code and types together: a kernel template is declared after the source, and for each extern "C"
+kernel and each template instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which
+spells the kernel's type in full, through typedefs and macros; being declared only, the probe leaves nothing in the code.
+Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where the guess
+fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
 """
 
 from __future__ import annotations
@@ -87,19 +88,22 @@ def declared(source: Source) -> tuple[scan.Declaration, ...]:
 
 # Asking for names and types ----------------------------------------------------------------------------------------------------------
 
-# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give.
+# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give. Every name is prefixed, because
+# the source may have macros named N or T.
 PROBE = """
-template <class T> __device__ char __rawkern_probe;
-template <class T, bool = __is_enum(T)> struct __rawkern_plain { using type = T; };
-template <class T> struct __rawkern_plain<T, true> { using type = __underlying_type(T); };
-template <class T> struct __rawkern_plain<T*, false> { using type = typename __rawkern_plain<T>::type*; };
-template <class T> struct __rawkern_plain<T&, false> { using type = typename __rawkern_plain<T>::type&; };
-template <class T> struct __rawkern_plain<const T, false> { using type = const typename __rawkern_plain<T>::type; };
-template <class T> struct __rawkern_plain<const T, true> { using type = const __underlying_type(T); };
-template <class T, decltype(sizeof(0)) N> struct __rawkern_plain<T[N], false> { using type = typename __rawkern_plain<T>::type[N]; };
-template <class T, decltype(sizeof(0)) N> struct __rawkern_plain<const T[N], false> { using type = const typename __rawkern_plain<T>::type[N]; };
-template <class R, class... A> struct __rawkern_plain<R(A...), false> { using type = R(typename __rawkern_plain<A>::type...); };
+template <class F> __global__ void __rawkern_probe();
+template <class T, bool = __is_enum(T)> struct __rawkern_plain { using TYPE = T; };
+template <class T> struct __rawkern_plain<T, true> { using TYPE = __underlying_type(T); };
+template <class T> struct __rawkern_plain<T*, false> { using TYPE = PLAIN(T)*; };
+template <class T> struct __rawkern_plain<T&, false> { using TYPE = PLAIN(T)&; };
+template <class T> struct __rawkern_plain<const T, false> { using TYPE = const PLAIN(T); };
+template <class T> struct __rawkern_plain<const T, true> { using TYPE = const __underlying_type(T); };
+template <class T, SIZE N> struct __rawkern_plain<T[N], false> { using TYPE = PLAIN(T)[N]; };
+template <class T, SIZE N> struct __rawkern_plain<const T[N], false> { using TYPE = const PLAIN(T)[N]; };
+template <class F, class... A> struct __rawkern_plain<F(A...), false> { using TYPE = F(PLAIN(A)...); };
 """
+PROBE = re.sub(r"PLAIN\((\w)\)", r"typename __rawkern_plain<\1>::TYPE", PROBE).replace("SIZE", "decltype(sizeof(0))")
+PROBE = re.sub(r"\b([TFNA]|TYPE)\b", r"__rawkern_\1", PROBE)
 _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
@@ -128,7 +132,7 @@ def _probe(expression: str) -> str:
 
 def probe_of(type_text: str) -> str:
     """Return the expression whose symbol spells a type in full, once `PROBE` is appended."""
-    return f"&__rawkern_probe<__rawkern_plain<{type_text}>::type>"
+    return f"&__rawkern_probe<__rawkern_plain<{type_text}>::__rawkern_TYPE>"
 
 
 def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
@@ -265,12 +269,8 @@ def _no_kernel(source: Source, log: str) -> CompileError:
     return CompileError(message, file=source.name, log=log)
 
 
-_PROBE_VARIABLE = re.compile(r"^[^\n]*\b_Z15__rawkern_probeI[^\n]*\n", re.M)
-
-
 def _tidy(ptx: str, source: Source) -> str:
-    """Drop the probes from PTX, and the current directory from a string source's name."""
-    ptx = _PROBE_VARIABLE.sub("", ptx)
+    """Drop the current directory from a string source's name."""
     if source.path is None:
         ptx = re.sub(
             rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/{re.escape(source.name)}"', rf'\1"{source.name}"', ptx, flags=re.M

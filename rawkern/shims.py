@@ -18,7 +18,7 @@ typedef decltype((char*)0 - (char*)0) ptrdiff_t;
 #define NULL 0
 #endif
 #ifndef offsetof
-#define offsetof(type, member) __builtin_offsetof(type, member)
+#define offsetof(type, member) ((size_t)((char*)&(((type*)0)->member) - (char*)0))
 #endif
 namespace std { using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nullptr_t; }
 """

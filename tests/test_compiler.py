@@ -1,0 +1,583 @@
+"""Source to program: exact types, headers, errors that can be read, and the cache."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rawkern import build, cache, compiler, nvrtc, toolchain
+from rawkern.compiler import CPU_ARCH, Program, compile_program, parameter_names, struct_layout, templates
+from rawkern.errors import CompileError, MissingDependencyError, RawkernError, UnsupportedError
+from rawkern.source import from_path, from_text
+
+ROOT = Path(__file__).parent.parent
+SQUARE = 'extern "C" __global__ void square(int n, const float* x, float* y) { int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }'
+
+
+def _compile(code: str, *names: str, arch: str = CPU_ARCH, **settings) -> Program:
+    return compile_program(from_text(code, **settings), arch, names)
+
+
+def _types(program: Program) -> dict[str, tuple[str, ...]]:
+    return {entry.name: entry.params for entry in program.entries}
+
+
+def _refused(code: str, *names: str, **settings) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        _compile(code, *names, **settings)
+    return caught.value
+
+
+# Code --------------------------------------------------------------------------------------------------------------------
+
+
+def test_ptx_for_the_cpu() -> None:
+    program = _compile(SQUARE)
+    (entry,) = program.entries
+    assert (entry.symbol, entry.name, entry.params) == ("square", "square", ("int", "const float*", "float*"))
+    assert ".target sm_80" in program.ptx and ".entry square(" in program.ptx
+    assert '.file\t1 "kernel.cu"' in program.ptx and "\t.loc\t1 1 " in program.ptx
+    assert "mul.f32" in program.ptx and ".ftz" not in program.ptx
+    assert "rawkern" not in program.ptx
+
+
+def test_cubin_without_a_gpu() -> None:
+    program = _compile(SQUARE, arch="sm_90")
+    assert program.code[:4] == b"\x7fELF"
+    assert program.entries == _compile(SQUARE).entries
+
+
+@pytest.mark.parametrize("arch", ["90", "sm90", "sm_", "compute_80;", ""])
+def test_bad_architecture(arch: str) -> None:
+    with pytest.raises(ValueError, match="is not one; use 'sm_90'"):
+        _compile(SQUARE, arch=arch)
+
+
+def test_architecture_that_nvrtc_does_not_know() -> None:
+    assert "invalid value for --gpu-architecture" in str(
+        pytest.raises(CompileError, _compile, SQUARE, arch="sm_12").value
+    )
+
+
+def test_language_standard() -> None:
+    check = "static_assert(__cplusplus == %dL); __global__ void k() {}"
+    _compile(check % 201703)
+    _compile(check % 202002, options=["-std=c++20"])
+    _compile(check % 202002, options=["--std", "c++20"])
+    assert _types(_compile('extern "C" __global__ void k(int x) {}', options=["-std=c++11"])) == {"k": ("int",)}
+
+
+def test_users_macros_do_not_disturb_the_probes() -> None:
+    letters = "".join(f"#define {c} 4\n" for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZTN") + "#define type 1\n#define SIZE 2\n#define TYPE 3\n"
+    assert _types(_compile(letters + SQUARE)) == {"square": ("int", "const float*", "float*")}
+
+
+def test_options_reach_the_compiler() -> None:
+    program = _compile("__global__ void k(float* x) { x[0] = x[1] * N; }", options=["-DN=7.5f", "-ftz=true"])
+    assert "0f40F00000" in program.ptx and "mul.ftz.f32" in program.ptx
+
+
+def test_file_is_named_in_line_information(tmp_path: Path) -> None:
+    (tmp_path / "sq.cu").write_text("\n\n" + SQUARE)
+    program = compile_program(from_path(tmp_path / "sq.cu"), CPU_ARCH)
+    assert f'.file\t1 "{tmp_path}/sq.cu"' in program.ptx and "\t.loc\t1 3 " in program.ptx
+
+
+# Types -------------------------------------------------------------------------------------------------------------------
+
+
+def test_types_through_typedefs_macros_and_namespaces() -> None:
+    program = _compile(r"""
+        #include <cstdint>
+        typedef const float cf; using Table = float4* const*; using Callback = int (*)(int);
+        #define PARAM(t, n) t* __restrict__ n
+        namespace ns { struct P { int a; }; template <class A, class B> struct Pair { A a; B b; };
+            __global__ void spaced(P p, const P* q, Pair<int, const float*> r, P& s) {} }
+        extern "C" __global__ void __launch_bounds__(128) c_kernel(const int n, cf* x, PARAM(double, y), Table t, Callback f,
+            uint64_t u, int64_t i, size_t z, unsigned char uc, signed char sc, char c, const volatile short* v, float w[4],
+            const __grid_constant__ ns::P p, void* any, const void* const* anys, long l, bool b) {}
+        static __global__ void internal(int* x) { *x = 1; }
+        namespace { struct Hidden { int h; }; __global__ void unnamed(Hidden h) {} }
+        #if 0
+        extern "C" __global__ void left_out(int x) {}
+        #endif
+        #define MAKE(name) extern "C" __global__ void made_##name(long long n, float* x) {}
+        MAKE(one)
+        namespace deep { MAKE(two) }
+    """)
+    assert _types(program) == {
+        "ns::spaced": ("ns::P", "const ns::P*", "ns::Pair<int, float const*>", "ns::P&"),
+        "c_kernel": (
+            "int", "const float*", "double*", "float4* const*", "int (*)(int)", "unsigned long long", "long long", "unsigned long",
+            "unsigned char", "signed char", "char", "const volatile short*", "float*", "ns::P", "void*", "const void* const*", "long", "bool",
+        ),
+        "internal": ("int*",),
+        "unnamed": ("(anonymous namespace)::Hidden",),
+        "made_one": ("long long", "float*"),
+        "made_two": ("long long", "float*"),
+    }  # fmt: skip
+    assert "left_out" not in program.ptx and "rawkern" not in program.ptx
+
+
+def test_half_types() -> None:
+    program = _compile("""
+        #include <cuda_fp16.h>
+        #include <cuda_bf16.h>
+        #include <cuda_fp8.h>
+        extern "C" __global__ void k(half a, const half* x, __half2* y, nv_bfloat16 b, __nv_bfloat162* z, __nv_fp8_e4m3* e, __nv_fp8_e5m2 f) {}
+        __global__ void m(half a, const half* x, __half2* y, nv_bfloat16 b, __nv_bfloat162* z, __nv_fp8_e4m3* e, __nv_fp8_e5m2 f) {}
+    """)
+    expected = ("__half", "const __half*", "__half2*", "__nv_bfloat16", "__nv_bfloat162*", "__nv_fp8_e4m3*", "__nv_fp8_e5m2")
+    assert _types(program) == {"k": expected, "m": expected}
+
+
+def test_enumerations_are_their_integers() -> None:
+    program = _compile("""
+        enum class Mode : unsigned char { A, B };
+        namespace ns { enum class Wide : long long { Z }; __global__ void mangled(Wide w, const Mode* m) {}
+            __global__ void over(Wide w) {} __global__ void over(Wide* w) {} }
+        extern "C" __global__ void plain(Mode m, Mode* out) {}
+    """)
+    assert sorted((entry.name, entry.params) for entry in program.entries) == [
+        ("ns::mangled", ("long long", "const unsigned char*")),
+        ("ns::over", ("long long",)),
+        ("ns::over", ("long long*",)),
+        ("plain", ("unsigned char", "unsigned char*")),
+    ]
+
+
+TEMPLATES = """
+template <class T> struct Traits { using pointer = T*; };
+template <class T, int N = 2> __global__ void axpy(typename Traits<T>::pointer x, T a) { x[0] = a * N; }
+namespace ns { template <class T> __global__ void inner(const T* x, T* y) { *y = *x; } }
+template __global__ void axpy<double, 3>(double* x, double a);
+__global__ void over(int a) {}
+__global__ void over(int a, float* b) { *b = a; }
+"""
+
+
+def test_instances_and_overloads() -> None:
+    asked = ("axpy<float, 4>", "axpy<int>", "ns::inner< short >", "over(int, float *)", "axpy<float,4>")
+    program = _compile(TEMPLATES, *asked)
+    assert sorted((entry.name, entry.params) for entry in program.entries) == [
+        ("axpy<double, 3>", ("double*", "double")),
+        ("axpy<float, 4>", ("float*", "float")),
+        ("axpy<int, 2>", ("int*", "int")),
+        ("ns::inner<short>", ("const short*", "short*")),
+        ("over", ("int",)),
+        ("over", ("int", "float*")),
+    ]
+    assert [program.entry(name).params for name in asked] == [
+        ("float*", "float"), ("int*", "int"), ("const short*", "short*"), ("int", "float*"), ("float*", "float"),
+    ]  # fmt: skip
+    assert program.entry("axpy<float,4>") == program.entry("axpy<float, 4>")
+    with pytest.raises(KeyError):
+        program.entry("over")  # which one?
+    assert templates(program.source) == ("axpy", "ns::inner")
+
+
+@pytest.mark.parametrize("name", ["axpy<foo>", "nothing<int>", "over(double)", "axpy", "ns::missing"])
+def test_unknown_instance_lists_what_is_there(name: str) -> None:
+    error = _refused(TEMPLATES, "axpy<float>", name)
+    assert f"has no kernel {name!r}" in str(error) and "axpy<float>'" not in str(error)
+    assert "kernels: over, axpy<double, 3>" in str(error) or "axpy<double, 3>, over" in str(error)
+    assert "templates: axpy, ns::inner" in str(error)
+
+
+def test_error_inside_an_instance_names_the_users_line() -> None:
+    code = "template <class T> __global__ void k(T* x) {\n  x->call();\n}\n"
+    error = _refused(code, "k<int>")
+    assert (error.file, error.line) == ("kernel.cu", 2) and "pointer-to-class" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("__device__ int f() { return 1; }", "no __global__ function is defined in it"),
+        ("template <class T> __global__ void k(T* x) {}", "name an instance of k, such as k<float>"),
+        ("#if 0\n__global__ void k() {}\n#endif", "left out by #if or only declared"),
+        ("", "no __global__ function is defined in it"),
+    ],
+)
+def test_source_without_a_kernel(code: str, message: str) -> None:
+    assert message in str(_refused(code))
+
+
+# Names and structs -------------------------------------------------------------------------------------------------------
+
+
+def test_parameter_names() -> None:
+    code = r"""
+        #define MAKE(name) extern "C" __global__ void made_##name(long long count, float* data, int) { data[0] = count; }
+        MAKE(one)
+        #define ARG(x) x
+        __global__ void odd(int ARG(hidden), float f) {}
+        __global__ void over(int a) {}
+        __global__ void over(float b, int, int n) {}
+        namespace ns { extern "C" __global__ void spaced(int only); extern "C" __global__ void spaced(int real) {} }
+        template <class T> __global__ void tmpl(T* first, int = 3) {}
+        extern "C" __global__ void none() {}
+        __global__ void twin(int a) {}
+        __global__ void twin(double b) {}
+    """
+    program = _compile(code, "tmpl<float>")
+    names = {(entry.name, entry.params[:1]): parameter_names(program.source, entry) for entry in program.entries}
+    assert names == {
+        ("made_one", ("long long",)): ("count", "data", "arg2"),
+        ("odd", ("int",)): ("hidden", "f"),
+        ("over", ("int",)): ("a",),
+        ("over", ("float",)): ("b", "arg1", "n"),
+        ("spaced", ("int",)): ("real",),
+        ("tmpl<float>", ("float*",)): ("first", "arg1"),
+        ("none", ()): (),
+        ("twin", ("int",)): ("a",),
+        ("twin", ("double",)): ("b",),
+    }
+
+
+def test_parameter_names_from_a_header(tmp_path: Path) -> None:
+    (tmp_path / "k.h").write_text('extern "C" __global__ void k(int first, float* second) {}')
+    program = _compile("#include <k.h>\n", include_dirs=[tmp_path])
+    assert parameter_names(program.source, program.entries[0]) == ("first", "second")
+
+
+STRUCTS = """
+struct Base { short s; };
+template <class A, class B> struct Pair { A first; B second; };
+namespace ns {
+struct Inner { char c; double d[3][2]; };
+struct alignas(32) Params : Base {
+    int a; Inner in[2]; float* p; const Pair<float, int>* q; float4 f4; bool b; long long ll; static const int z = 3; Pair<float, double> pr; };
+}
+namespace { struct Hidden { int x; }; }
+struct Pointee { float a; char b; };
+struct United { union { int u; float v; }; int w; };
+struct Bits { unsigned b : 3; int c; };
+class Private { int x; public: int y; };
+struct Empty {};
+struct Declared;
+extern "C" __global__ void k(ns::Params p, Hidden h, Pointee* q, Declared* d, United u, Bits b, Private v, Empty e) {}
+"""
+
+
+def test_struct_layout() -> None:
+    program = _compile(STRUCTS)
+    layout = struct_layout(program, "ns::Params")
+    assert (layout.size, layout.align) == (192, 32)
+    assert [(member.name, member.type, member.offset) for member in layout.members] == [
+        ("s", "short", 0), ("a", "int", 4), ("in", "ns::Inner [2]", 8), ("p", "float*", 120), ("q", "const Pair<float, int>*", 128),
+        ("f4", "float4", 144), ("b", "bool", 160), ("ll", "long long", 168), ("pr", "Pair<float, double>", 176),
+    ]  # fmt: skip
+    inner = struct_layout(program, "ns::Inner")
+    assert [(member.type, member.offset) for member in inner.members] == [("char", 0), ("double [3][2]", 8)]
+    assert (inner.size, inner.align) == (56, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "align", "members"),
+    [
+        ("(anonymous namespace)::Hidden", 4, 4, ["x"]),
+        ("Pointee", 8, 4, ["a", "b"]),
+        ("Pair<float, double>", 16, 8, ["first", "second"]),
+        ("United", 8, 4, []),  # members that share memory are not filled one by one
+        ("Bits", 8, 4, []),
+        ("Private", 8, 4, []),
+        ("Empty", 1, 1, []),
+    ],
+)
+def test_struct_sizes(name: str, size: int, align: int, members: list[str]) -> None:
+    layout = struct_layout(_compile(STRUCTS), name)
+    assert (layout.size, layout.align, [member.name for member in layout.members]) == (size, align, members)
+
+
+def test_layout_of_a_type_that_is_only_declared() -> None:
+    with pytest.raises(UnsupportedError, match="layout of type Declared cannot be found; it must be defined"):
+        struct_layout(_compile(STRUCTS), "Declared")
+
+
+# Errors ------------------------------------------------------------------------------------------------------------------
+
+
+def test_compile_error_shows_the_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broken (1).cu"
+    file.write_text("// first\n__global__ void k(float* x) {\n\tx[0] = yy + zz;\n}\n")
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_path(file), CPU_ARCH)
+    error = caught.value
+    assert (error.file, error.line, error.column) == (str(file), 3, 9)
+    assert error.excerpt == "  2 | __global__ void k(float* x) {\n  3 | \tx[0] = yy + zz;\n    | \t       ^\n  4 | }"
+    assert str(error) == (
+        f'{file}:3:9: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
+    )
+    assert "2 errors detected" in error.log
+    assert capfd.readouterr() == ("", "")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.line, copy.log) == (str(error), error.line, error.log)
+    assert isinstance(error, RawkernError)
+
+
+def test_error_in_a_header_names_the_header(tmp_path: Path) -> None:
+    (tmp_path / "bad.h").write_text("\n__device__ int f() { return oops; }\n")
+    error = _refused('#include "bad.h"\n' + SQUARE, include_dirs=[tmp_path])
+    assert (error.file, error.line) == (str(tmp_path / "bad.h"), 2)
+    assert "2 | __device__ int f() { return oops; }" in error.excerpt
+
+
+def test_error_at_the_end() -> None:
+    error = _refused('extern "C" __global__ void k(float* x) {\n  if (x) {\n')
+    assert 'at the end: expected a "}"' in str(error) and 'to match this "{" on line' in str(error)
+
+
+def test_missing_header(tmp_path: Path) -> None:
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "k.cu").write_text('#include "nope.h"\n' + SQUARE)
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_path(tmp_path / "k.cu", include_dirs=[tmp_path / "inc"]), CPU_ARCH)
+    text = str(caught.value)
+    assert 'cannot open source file "nope.h"' in text and caught.value.line == 1
+    assert f"\n    {tmp_path}\n    {tmp_path}/inc\n" in text and "include_dirs=[...]" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("#include <iostream>", "<iostream> is for host code"),
+        ("int main() { square<<<1, 1>>>(0, 0, 0); }", "put main() and other host code between\n  #ifndef __CUDACC_RTC__"),
+        ("float helper(float x) { return x; }", "mark helpers __device__"),
+        ("int counter;", "mark the variable __device__"),
+        ("__device__ uint32_t x;", "#include <cstdint>"),
+        ("__device__ float x = FLT_MAX;", "#include <cfloat>"),
+        ("__device__ int x = INT_MAX;", "#include <climits>"),
+        ("__device__ float x = M_PI;", "#include <cmath>"),
+        ("__device__ half x;", "#include <cuda_fp16.h>"),
+        ("__device__ void f() { cudaMalloc(0, 0); }", "calls to the CUDA runtime are host code"),
+    ],
+)
+def test_hints(code: str, hint: str) -> None:
+    assert f"hint: {hint}" in str(_refused(code + "\n" + SQUARE)) or hint in str(_refused(code + "\n" + SQUARE))
+
+
+def test_option_that_nvrtc_does_not_know() -> None:
+    assert "option '-O3' is not one of NVRTC's (nvcc has more); leave it out" in str(_refused(SQUARE, options=["-O3"]))
+
+
+def test_guarded_host_code_compiles() -> None:
+    _compile(f"#include <stdio.h>\n{SQUARE}\n#ifndef __CUDACC_RTC__\n#include <vector>\nint main() {{}}\n#endif\n")
+
+
+def test_missing_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    toolchain.nvrtc.cache_clear()
+    try:
+        with pytest.raises(MissingDependencyError, match=r'pip install "rawkern\[cuda13\]"'):
+            _compile("__global__ void missing_cupy() {}")
+    finally:
+        toolchain.nvrtc.cache_clear()
+
+
+# Headers -----------------------------------------------------------------------------------------------------------------
+
+KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
+HEADERS = {
+    "half": ("cuda_fp16.h cuda_bf16.h cuda_fp8.h", "x[0] = __half2float(__hadd(__float2half(1.5f), __float2half(x[1])));"),
+    "groups": (
+        "cooperative_groups.h cooperative_groups/reduce.h",
+        "auto b = cooperative_groups::this_thread_block(); auto w = cooperative_groups::tiled_partition<32>(b);"
+        "x[0] = cooperative_groups::reduce(w, x[1], cooperative_groups::plus<float>());",
+    ),
+    "mma": ("mma.h", "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> f; nvcuda::wmma::fill_fragment(f, 0.f);"),
+    "cub": ("cub/cub.cuh", "using R = cub::BlockReduce<float, 128>; __shared__ R::TempStorage s; x[0] = R(s).Sum(x[threadIdx.x]);"),
+    "libcu++": ("cuda/std/cstdint cuda/std/limits cuda/atomic", "cuda::atomic_ref<float> a(x[0]); a.fetch_add(cuda::std::numeric_limits<float>::max());"),
+    "math": (
+        "cmath math.h cfloat climits cstdint float.h limits.h stdint.h",
+        "x[0] = std::sqrt(x[1]) + std::abs(x[2]) + INFINITY + FLT_MAX + INT_MAX; d[0] = std::exp(d[1]) + M_PI + std::pow(x[1], 2) + UINT32_MAX;"
+        "static_assert(sizeof(std::uint64_t) == 8 && INT64_MIN < 0); constexpr float inf = INFINITY; x[1] = inf + NAN + std::isnan(x[2]);",
+    ),
+    "standard": (
+        "algorithm limits type_traits utility tuple array",
+        "x[0] = std::max(x[1], std::numeric_limits<float>::epsilon()); std::swap(x[1], x[2]); static_assert(std::is_same<int, int>::value);"
+        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> a{}; x[5] = a[1];",
+    ),
+    "C": (
+        "stdio.h stdlib.h string.h assert.h stddef.h cstdio cstdlib cstring cassert cstddef time.h stdbool.h",
+        'printf("%f", d[0]); assert(x != NULL); memcpy(x, d, 8); std::size_t n = offsetof(float4, y); x[0] = n; void* p = malloc(n); free(p);',
+    ),
+    "runtime": ("cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h vector_types.h cuComplex.h math_constants.h",
+                "float4 f = make_float4(1, 2, 3, 4); x[0] = f.w + CUDART_INF_F + CUDA_VERSION; dim3 g = gridDim;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", HEADERS)
+def test_headers_need_no_option(family: str) -> None:
+    names, body = HEADERS[family]
+    program = _compile("".join(f"#include <{name}>\n" for name in names.split()) + KERNEL % body)
+    assert _types(program) == {"k": ("float*", "double*")}
+
+
+def test_users_header_wins_over_a_stand_in(tmp_path: Path) -> None:
+    (tmp_path / "stdint.h").write_text("typedef float int32_t;")
+    program = _compile('#include <stdint.h>\nextern "C" __global__ void k(int32_t x) {}', include_dirs=[tmp_path])
+    assert _types(program) == {"k": ("float",)}
+
+
+def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some images have the runtime's headers only; CuPy brings CCCL along."""
+    real = next(folder for folder in toolchain.toolchain().include_dirs if (Path(folder) / "cuda_runtime_api.h").exists())
+    for item in Path(real).iterdir():
+        if item.name != "cccl":
+            (tmp_path / item.name).symlink_to(item)
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path)])
+    toolchain.nvrtc()
+    folders, markers = toolchain._headers((13, 0), "")
+    assert folders[0] == str(tmp_path) and all("cupy" in folder for folder in folders[1:]) and len(folders) == 4
+    assert all(os.path.isfile(marker) for marker in markers)
+    monkeypatch.setattr(nvrtc, "toolchain", lambda: toolchain.Toolchain((13, 0), "", folders, ()))
+    code = "#include <cooperative_groups.h>\n#include <cub/block/block_reduce.cuh>\n" + KERNEL % ""
+    result = nvrtc.run_nvrtc(from_text(code), CPU_ARCH)
+    assert result.ok, result.log
+
+
+def test_headers_of_nvrtcs_own_release_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, version in (("old", 12090), ("near", 13020), ("own", 13000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near", "own")])
+    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "own")
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near")])
+    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "near")
+
+
+# Cache -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An empty disk cache and memory; the list grows by one for each run of NVRTC."""
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path / "fresh"))
+    monkeypatch.setattr(compiler, "_programs", type(compiler._programs)())
+    runs: list[str] = []
+    real = nvrtc.run_nvrtc
+
+    def counted(source, arch, *args, **kwargs):
+        runs.append(arch)
+        return real(source, arch, *args, **kwargs)
+
+    monkeypatch.setattr(build, "run_nvrtc", counted)
+    return runs
+
+
+def test_one_run_of_nvrtc_gives_code_and_types(fresh: list[str]) -> None:
+    _compile(SQUARE)
+    assert fresh == [CPU_ARCH]
+
+
+def test_memory_and_disk(fresh: list[str]) -> None:
+    first = _compile(SQUARE)
+    assert _compile(SQUARE) is first
+    compiler._programs.clear()
+    again = _compile(SQUARE)
+    assert (again.code, again.entries, again.symbols, again.log) == (first.code, first.entries, first.symbols, first.log)
+    assert len(fresh) == 1
+
+
+def test_every_part_of_the_key_counts(fresh: list[str], tmp_path: Path) -> None:
+    header = tmp_path / "n.h"
+    header.write_text("#define N 1")
+    base = '#include "n.h"\ntemplate <class T> __global__ void t(T* x) {}\n' + SQUARE
+    settings = {"include_dirs": [tmp_path]}
+    keys = {_compile(base, **settings).key}
+    keys.add(_compile(base + "\n", **settings).key)
+    keys.add(_compile(base, options=["-DA=1"], **settings).key)
+    keys.add(_compile(base, "t<int>", **settings).key)
+    keys.add(_compile(base, arch="sm_90", **settings).key)
+    header.write_text("#define N 2")
+    keys.add(_compile(base, **settings).key)
+    file = tmp_path / "k.cu"
+    file.write_text(base)
+    keys.add(compile_program(from_path(file, include_dirs=[tmp_path]), CPU_ARCH).key)
+    assert len(keys) == 7
+
+
+def test_changed_header_changes_the_code(fresh: list[str], tmp_path: Path) -> None:
+    header = tmp_path / "n.h"
+    code = '#include "n.h"\nextern "C" __global__ void k(int* x) { x[0] = N; }'
+    for value in (12345, 54321):
+        header.write_text(f"#define N {value}")
+        assert f" {value};" in _compile(code, include_dirs=[tmp_path]).ptx
+
+
+def test_header_edited_while_compiling_is_not_stored(fresh: list[str], tmp_path: Path) -> None:
+    header = tmp_path / "n.h"
+    header.write_text("#define N 1")
+    read = from_text('#include "n.h"\n__global__ void k(int* x) { x[0] = N; }', include_dirs=[tmp_path])
+    header.write_text("#define N 2")  # after the source was read, before it is compiled
+    key = compile_program(read, CPU_ARCH).key
+    assert cache.get(key) is None
+
+
+def test_damaged_program_is_rebuilt(fresh: list[str]) -> None:
+    first = _compile(SQUARE)
+    for path in cache.directory().rglob("program-*"):
+        path.write_bytes(path.read_bytes()[:-20])
+    compiler._programs.clear()
+    assert _compile(SQUARE).code == first.code
+    assert len(fresh) == 2
+
+
+def test_threads_compile_once(fresh: list[str]) -> None:
+    programs: list[Program] = []
+    threads = [threading.Thread(target=lambda: programs.append(_compile(SQUARE))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(fresh) == 1 and len(programs) == 8 and len({id(program) for program in programs}) == 1
+
+
+def test_failure_is_not_kept(fresh: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    for text, good in (("__global__ void k( {}", False), ("__global__ void k() {}", True)):
+        file.write_text(text)
+        if good:
+            compile_program(from_path(file), CPU_ARCH)
+        else:
+            with pytest.raises(CompileError):
+                compile_program(from_path(file), CPU_ARCH)
+
+
+def test_warm_start_needs_no_cupy(tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from rawkern import compiler, source\n"
+        "start = time.perf_counter()\n"
+        f"read = source.from_text({SQUARE!r})\n"
+        "program = compiler.compile_program(read, 'compute_80')\n"
+        "compiler.parameter_names(read, program.entries[0])\n"
+        "print(time.perf_counter() - start, any(name.startswith('cupy') for name in sys.modules))\n"
+    )
+    environment = {**os.environ, "RAWKERN_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    outputs = []
+    for _ in range(2):
+        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+        outputs.append(run.stdout.split())
+    assert outputs[0][1] == "True"
+    assert outputs[1][1] == "False"
+    assert float(outputs[1][0]) < 0.02  # seconds; 0.6 ms were seen
+
+
+def test_toolchain_record_is_not_believed_when_something_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path / "cache"))
+    found = toolchain._search("toolchain-test")
+    assert toolchain._recorded("toolchain-test") == found
+    path, mtime, size = found.stamps[0]
+    assert "libnvrtc" in path
+    monkeypatch.setattr(toolchain, "_stamp", lambda path: (path, mtime + 1, size))
+    assert toolchain._recorded("toolchain-test") is None
