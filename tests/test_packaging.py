@@ -1,0 +1,92 @@
+"""rawkern's own CUDA sources are found in a source tree, an editable install and a wheel, and nowhere twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = sysconfig.get_paths()["purelib"]
+PROBE = 'extern "C" __global__ void packaged(float* x) { x[threadIdx.x] = 1; }\n'
+FIND = "import rawkern; module = rawkern.load('packaged'); print(module._settings.path)"
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "pyproject.toml").is_file(), reason="the tests run apart from the source tree"
+)
+
+
+def run(*command: str, cwd: Path, **environment: str) -> str:
+    settings = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PIP_CONSTRAINT")}
+    done = subprocess.run(
+        command, cwd=cwd, env={**settings, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source tree with one more CUDA file: building leaves files behind, which must not be in ours."""
+    pytest.importorskip("setuptools", minversion="77")
+    pytest.importorskip("pip")
+    tree = tmp_path_factory.mktemp("tree")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("rawkern", "cuda_src"):
+        shutil.copytree(ROOT / name, tree / name, ignore=skip)
+    for name in ("pyproject.toml", "setup.py", "LICENSE", "README.md"):
+        if (ROOT / name).is_file():
+            shutil.copy(ROOT / name, tree)
+    (tree / "cuda_src" / "packaged.cu").write_text(PROBE)
+    return tree
+
+
+def test_wheel(tree: Path, tmp_path: Path) -> None:
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(tree), cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    packed = {name for name in names if ".dist-info/" not in name}
+    ours = {str(path.relative_to(tree)) for path in (tree / "rawkern").rglob("*") if path.is_file()}
+    cuda = {f"rawkern/cuda_src/{path.name}" for path in (tree / "cuda_src").iterdir() if path.is_file()}
+    assert packed == ours | cuda
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    installed = tmp_path / "site"
+    found = run(sys.executable, "-c", FIND, cwd=tmp_path, PYTHONPATH=f"{installed}{os.pathsep}{SITE}")
+    assert found == str(installed / "rawkern" / "cuda_src" / "packaged.cu")
+
+
+def test_editable_install(tree: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=tmp_path)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--no-deps", "--no-build-isolation", "-e", str(tree), cwd=tmp_path, PYTHONPATH=SITE)
+    assert run(python, "-c", FIND, cwd=tmp_path, PYTHONPATH=SITE) == str(tree / "cuda_src" / "packaged.cu")
+    # A file that comes later is there without another install, and one that goes is gone.
+    (tree / "cuda_src" / "later.cu").write_text(PROBE)
+    later = FIND.replace("packaged", "later")
+    assert run(python, "-c", later, cwd=tmp_path, PYTHONPATH=SITE) == str(tree / "cuda_src" / "later.cu")
+    (tree / "cuda_src" / "later.cu").unlink()
+    missing = f"import rawkern\ntry: rawkern.load('later')\nexcept FileNotFoundError: print('gone')"  # noqa: F541
+    assert run(python, "-c", missing, cwd=tmp_path, PYTHONPATH=SITE) == "gone"
+
+
+def test_every_pinned_version_belongs_to_a_requirement() -> None:
+    """Constraints name no hosts and no paths, and pin each direct requirement."""
+    import re
+
+    lines = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    pins = dict(line.split("==") for line in lines if line)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    names = {re.split(r"[\[<>=!~ ]", one)[0].lower() for one in asked}
+    assert names <= {name.lower() for name in pins}
