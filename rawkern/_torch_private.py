@@ -19,6 +19,7 @@ __all__ = [
     "has_memory",
     "increment_version",
     "jit_tracing",
+    "only_cuda",
     "raw_stream",
     "stream_capturing",
     "wrapper_kind",
@@ -57,6 +58,13 @@ jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or _get("jit.is_tracing
 increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increment_version") or _increment_version
 # torch's current stream of a device as an integer: 0.07 us instead of 3.4. Missing in builds without CUDA.
 raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_stream
+
+
+def only_cuda() -> bool:
+    """Whether CUDA and the CPU are the only devices this torch has memory on."""
+    others = _get("version.xpu"), _get("version.mps"), _get("backends.mps.is_built") and torch.backends.mps.is_built()
+    renamed = _get("_C._get_privateuse1_backend_name")
+    return not any(others) and renamed is not None and renamed() == "privateuseone"
 
 
 def dispatch_mode_name() -> str:

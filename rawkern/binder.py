@@ -22,7 +22,7 @@ from rawkern.memory import dtype_name
 from rawkern.values import FLOAT_LIMITS, Where, by_value, traced
 
 if TYPE_CHECKING:
-    from rawkern.signature import Binder, Bound, Param, Signature
+    from rawkern.signature import Binder, Bound, Param, Plain, Signature
 
 __all__ = ["build", "check"]
 
@@ -123,8 +123,8 @@ def _has_symbols(value: Any) -> bool:
 # --- the generated fast path ----------------------------------------------------------------------------------------
 
 
-def build(signature: Signature, bound: type[Bound]) -> Binder:
-    """The `bind(args, kwargs, strided)` function of a signature."""
+def build(signature: Signature, bound: type[Bound]) -> tuple[Binder, Plain]:
+    """The `bind(args, kwargs, strided)` and `plain(args, strided)` functions of a signature."""
     space: dict[str, Any] = {
         "Bound": bound,
         "bump": private.increment_version,
@@ -134,23 +134,30 @@ def build(signature: Signature, bound: type[Bound]) -> Binder:
         "new": tuple.__new__,
         "PLAIN": private.PLAIN,
         "state": tensors.state,
+        "Tensor": torch.Tensor,
         "tracing": private.jit_tracing,
         "arrange": lambda args, kwargs: arrange(signature, args, kwargs),
         "careful": lambda args, strided: careful(signature, bound, args, strided),
     }
-    text = _write(signature, space)
+    text = "".join(_write(signature, space, whole) for whole in (True, False))
     file = f"<rawkern bind {signature.name} {next(_serial)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), space)
-    return space["bind"]
+    return space["bind"], space["plain"]
 
 
-def _write(signature: Signature, space: dict[str, Any]) -> str:
+def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
+    """The source of `bind`, or, when not `whole`, of `plain`: the fast path of `bind` alone, returning less."""
     params = signature.params
-    lines = [f"# {signature}", "def bind(args, kwargs=None, strided=False):"]
-    lines += [f"    if kwargs or len(args) != {len(params)}:", "        args = arrange(args, kwargs)"]
+    lines = [f"# {signature}"]
+    if whole:
+        lines += ["def bind(args, kwargs=None, strided=False):", f"    if kwargs or len(args) != {len(params)}:"]
+        lines.append("        args = arrange(args, kwargs)")
+    else:
+        lines += ["def plain(args, strided=False):", f"    if len(args) != {len(params)}:", "        return None"]
+    rest = "    return careful(args, strided)\n" if whole else "    return None\n"
     if not all(_is_plain(param.ctype) for param in params):
-        return "\n".join([*lines, "    return careful(args, strided)"]) + "\n"
+        return "\n".join([*lines, rest])
     if params:
         lines.append(f"    {''.join(f'a{p.index}, ' for p in params)} = args")
     for param in params:
@@ -161,15 +168,16 @@ def _write(signature: Signature, space: dict[str, Any]) -> str:
     values = "".join(f"p{p.index}, " if p.is_pointer else f"a{p.index}, " for p in params)
     written = "".join(f"a{p.index}, " for p in pointers if not p.const)
     passed = "".join(f"a{p.index}, " for p in pointers)
-    if pointers:
-        if written:
-            lines += [f"        written = ({written})", "        bump(written)"]
-        write = "written" if written else "()"
+    if written:
+        lines += [f"        written = ({written})", "        bump(written)"]
+    write = "written" if written else "()"
+    if not whole:
+        lines.append(f"        return {'i' if pointers else 'None'}, ({values})")
+    elif pointers:
         lines.append(f"        return new(Bound, (DEVICES[i], ({values}), {write}, (), ({passed}), i, False))")
     else:
         lines.append(f"        return new(Bound, (None, ({values}), (), (), (), -1, False))")
-    lines.append("    return careful(args, strided)")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, rest])
 
 
 def _is_plain(ctype: CType) -> bool:
@@ -207,8 +215,10 @@ def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[st
     tests = [test for param in pointers for test in _pointer_tests(param, space)]
     first = f"a{pointers[0].index}"
     tests += [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers]
-    tests.append(f"({first}.is_cuda if (i := {first}.get_device()) >= 0 else {first}.is_cpu)")
-    tests += [f"a{p.index}.get_device() == i" for p in pointers[1:]]
+    others = "".join(f" == a{p.index}.get_device()" for p in pointers[1:]) or " > -2"
+    tests.append(f"(i := {first}.get_device()){others}")
+    if not private.only_cuda():  # else an index means CUDA, and an address without an index means the CPU
+        tests.append(f"({first}.is_cuda if i >= 0 else {first}.is_cpu)")
     by_align: dict[int, list[str]] = {}
     for param in pointers:
         align = param.ctype.target.align if param.ctype.target is not None else 0
@@ -230,7 +240,7 @@ def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[st
 def _pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
     name, target = f"a{param.index}", param.ctype.target
     assert target is not None
-    tests = [f"type({name}) in PLAIN"]
+    tests = [f"(type({name}) is Tensor or type({name}) in PLAIN)"]
     known = (getattr(torch, each, None) for each in target.dtypes)
     dtypes = [dtype for dtype in known if isinstance(dtype, torch.dtype)]
     if len(dtypes) == 1:

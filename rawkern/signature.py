@@ -25,6 +25,12 @@ class Binder(Protocol):
     ) -> Bound: ...
 
 
+class Plain(Protocol):
+    """The function `Signature.plain` is."""
+
+    def __call__(self, args: Sequence[Any], strided: bool = False) -> tuple[int | None, tuple[Any, ...]] | None: ...
+
+
 class EntryLike(Protocol):
     """What `make_signature` needs of a compiled kernel."""
 
@@ -150,6 +156,20 @@ class Signature:
         LaunchError
             For launches that autograd or a tracer would lose.
         """
+        return self._functions[0]
+
+    @cached_property
+    def plain(self) -> Plain:
+        """The fast path of `bind` alone: `plain(args, strided=False)` is (CUDA index or -1, values), or None.
+
+        None says that the arguments are not all plain, or wrong, and that `bind` has to look at them: nothing has
+        happened then, else the written tensors' versions have been bumped. The index is None for a kernel without
+        pointers. This saves a launch the making of a `Bound`.
+        """
+        return self._functions[1]
+
+    @cached_property
+    def _functions(self) -> tuple[Binder, Plain]:
         return binder.build(self, Bound)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Bound:

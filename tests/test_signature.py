@@ -800,6 +800,26 @@ def test_wrong_number_prints_the_signature(args: tuple[Any, ...], kwargs: dict[s
     assert str(caught.value) == message + str(SAXPY)
 
 
+def test_plain_is_the_fast_path_alone() -> None:
+    x, y = torch.ones(4), torch.ones(4)
+    before = y._version
+    assert SAXPY.plain((4, 2.0, x, y)) == (-1, SAXPY.bind((4, 2.0, x, y)).values)
+    assert y._version == before + 2
+    leaf = torch.ones(4, requires_grad=True)
+    neg = torch._neg_view(torch.ones(4))
+    meta = torch.ones(4, device="meta")
+    for args in ((4, 2.0, x), (4, 2.0, x, None), (4, 2.0, x, leaf), (4, 2.0, neg, y), (4, 2.0, x.numpy(), y)):
+        assert SAXPY.plain(args) is None
+    for bad in (x.double(), x[::2], meta, torch._efficientzerotensor(4), torch.eye(2).to_sparse()):
+        assert SAXPY.plain((2, 1.0, bad, y)) is None
+    assert SAXPY.plain((2, 1.0, x[::2], y), True) is not None
+    assert y._version == before + 3
+    with pytest.raises(TypeError, match="is the float 0"):
+        SAXPY.plain((0.5, 1.0, x, y))
+    assert make("int").plain((3,)) == (None, (3,))
+    assert make("ns::Params").plain(({},)) is None
+
+
 def test_kernel_without_parameters() -> None:
     assert make().bind(()) == (None, (), (), (), (), -1, False)
     with pytest.raises(TypeError, match=re.escape("k takes 0 arguments, 1 was given: void k()")):
