@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from rawkern import _torch_private as private
+from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.values import Where, shown, traced
 
-__all__ = ["Memory", "describe", "dtype_name", "take_dlpack"]
+__all__ = ["Memory", "capturing", "describe", "dtype_name"]
 
 
 @dataclass(slots=True)
@@ -51,6 +50,9 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
         return _of_tensor(value, where, need, writes)
     if isinstance(value, np.ndarray):
         return _of_numpy(value, where)
+    cupy = sys.modules.get("cupy")  # whoever passes a CuPy array has imported it
+    if cupy is not None and isinstance(value, getattr(cupy, "ndarray", ())):
+        return _of_cupy(value, cupy)
     interface = getattr(type(value), "__cuda_array_interface__", None)
     if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:
         return _of_cuda_interface(value, found, where)
@@ -179,12 +181,29 @@ def _of_numpy(a: np.ndarray, where: Where) -> Memory:
     )
 
 
-def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory:
-    """A CuPy array, or anything else with `__cuda_array_interface__`.
+def _of_cupy(a: Any, cupy: Any) -> Memory:
+    """A CuPy array; the same as through its `__cuda_array_interface__`, at a fraction of the time."""
+    device = int(a.device.id)
+    # Arrays carry no stream: their work is on CuPy's current one.
+    _order_after(cupy.cuda.get_current_stream(device).ptr, device)
+    return Memory(
+        pointer=a.data.ptr,
+        dtype=_numpy_dtype(a.dtype),
+        device=device,
+        count=a.size,
+        itemsize=a.itemsize,
+        contiguous=a.flags.c_contiguous,
+        writable=True,
+        overlaps=any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)),
+        owner=a,
+        tensor=None,
+        kind="CuPy array",
+        fields=a.dtype.fields is not None,
+    )
 
-    CuPy arrays without a stream of their own are ordered by CuPy's current stream; when that is not torch's, torch's
-    current stream is made to wait for it.
-    """
+
+def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory:
+    """Any object with `__cuda_array_interface__`; torch's current stream is made to wait for the stream it names."""
     if face.get("mask") is not None:
         raise TypeError(f"{where} is a masked array; pass it without the mask")
     shape, strides = tuple(face["shape"]), face.get("strides")
@@ -244,85 +263,11 @@ def _order_after(stream: int | None, device: int) -> None:
     if stream is None:
         return
     stream = 0 if stream == 1 else stream
-    if stream != private.raw_stream(device):
-        other = torch.cuda.ExternalStream(stream, device=device)
+    # A capture must not wait for streams outside it; what it replays is ordered by whoever replays it.
+    if stream != private.raw_stream(device) and not private.stream_capturing():
+        default = torch.cuda.default_stream(device)
+        other = default if stream == 0 else torch.cuda.ExternalStream(stream, device=device)
         torch.cuda.current_stream(device).wait_stream(other)
-
-
-# --- DLPack ---------------------------------------------------------------------------------------------------------
-# torch.from_dlpack ignores the read-only flag, and a negative stride ends the process in torch 2.13 (an exception
-# thrown through a noexcept function), so the capsule is read before torch sees it.
-
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _DLManagedTensorVersioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _DLTensor),
-    )
-
-
-_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
-_READ_ONLY = 1
-
-_capsule_valid = ctypes.pythonapi.PyCapsule_IsValid
-_capsule_valid.argtypes, _capsule_valid.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.argtypes, _capsule_pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
-
-
-def _capsule(value: Any, where: str) -> Any:
-    """A DLPack capsule of `value`, exchanged on torch's current stream."""
-    kind, index = (int(part) for part in value.__dlpack_device__())
-    if kind not in (_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED):
-        raise ValueError(f"{where} is on DLPack device type {kind}; rawkern runs on cpu and cuda")
-    options: dict[str, Any] = {}
-    if kind in (_CUDA, _CUDA_MANAGED):
-        options["stream"] = private.raw_stream(index) or 1  # DLPack calls CUDA's default stream 1
-    try:
-        return value.__dlpack__(max_version=(1, 0), **options)
-    except TypeError:  # a producer older than DLPack 1.0
-        return value.__dlpack__(**options)
-
-
-def take_dlpack(value: Any, where: str) -> tuple[torch.Tensor, bool]:
-    """A tensor on the memory of any `__dlpack__` object, and whether its producer calls that memory read-only."""
-    try:
-        capsule = _capsule(value, where)
-    except BufferError as error:
-        raise TypeError(f"{where} cannot be exchanged through DLPack: {error}") from error
-    readonly = False
-    if _capsule_valid(capsule, b"dltensor_versioned"):
-        managed = _DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
-        readonly, tensor = bool(managed.flags & _READ_ONLY), managed.tensor
-    elif _capsule_valid(capsule, b"dltensor"):
-        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    else:
-        raise TypeError(f"{where}: {type(value).__name__}.__dlpack__() returned no DLPack capsule")
-    if tensor.strides and any(tensor.strides[i] < 0 for i in range(tensor.ndim)):
-        raise ValueError(f"{where} has a negative stride, which torch cannot hold; pass a copy of it")
-    try:
-        return from_dlpack(capsule), readonly
-    except (RuntimeError, BufferError) as error:
-        raise TypeError(f"{where} cannot be exchanged through DLPack: {str(error).splitlines()[0]}") from error
 
 
 def capturing() -> LaunchError | None:

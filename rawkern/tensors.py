@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from rawkern import _torch_private as private
+from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
-from rawkern.memory import dtype_name, take_dlpack
+from rawkern.memory import dtype_name
 
 __all__ = ["current_stream", "from_torch", "in_fake_op", "inside_op", "record", "stream_handle", "to_torch"]
 

@@ -275,6 +275,42 @@ def test_gpu_arguments_bind() -> None:
 
 
 @pytest.mark.gpu
+def test_gpu_arguments_follow_cupys_stream() -> None:
+    cupy = pytest.importorskip("cupy")
+    from rawkern.signature import make_signature
+
+    signature = make_signature(SimpleNamespace(name="k", params=("float const*",)), ("x",))
+    for mine in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.null):
+        side = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with mine:
+            a = cupy.zeros(1 << 26, dtype=cupy.float32)
+            for _ in range(50):
+                a += 1
+            with torch.cuda.stream(side):
+                signature.bind((a,))
+                assert float(to_torch(a).max()) == 50.0
+
+
+@pytest.mark.gpu
+def test_gpu_dtypes_and_strides() -> None:
+    cupy = pytest.importorskip("cupy")
+    from rawkern.signature import make_signature
+
+    signature = make_signature(SimpleNamespace(name="k", params=("float const*",)), ("x",))
+    a = cupy.zeros((4, 6), dtype=cupy.float32)
+    with pytest.raises(ValueError, match=r"'x' is not contiguous, the kernel reads const float\*; pass x.copy\(\)"):
+        signature.bind((a.T,))
+    assert signature.bind((a.T,), strided=True).values == (a.data.ptr,)
+    with pytest.raises(
+        TypeError, match=r"'x' is float64, the kernel reads const float\*; pass x.astype\(numpy.float32\)"
+    ):
+        signature.bind((a.astype("d"),))
+    with pytest.raises(ValueError, match="negative stride"):
+        to_torch(a[::-1])
+
+
+@pytest.mark.gpu
 def test_gpu_streams() -> None:
     cupy = pytest.importorskip("cupy")
     side = torch.cuda.Stream()
