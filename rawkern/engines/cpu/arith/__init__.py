@@ -10,7 +10,7 @@ from .decode import Op, Result, Row, UnsupportedOpcode, parse
 from .formats import canonical
 from .table import BASES, TABLE
 
-__all__ = ["Result", "UnsupportedOpcode", "canonical", "lower", "supported"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lower", "supported"]
 
 
 @lru_cache(maxsize=4096)

@@ -31,8 +31,13 @@ _INF = float("inf")
 def _polynomial(e: Emitter, x: Val, coefficients: Sequence[float]) -> Val:
     y = e.like(x, coefficients[-1])
     for c in reversed(coefficients[:-1]):
-        y = fused(e, y, x, e.like(x, c))
+        y = _multiply_add(e, y, x, e.like(x, c))
     return y
+
+
+def _multiply_add(e: Emitter, a: Val, b: Val, c: Val) -> Val:
+    """a * b + c, rounded once where that is fast."""
+    return e.bin("fadd", e.bin("fmul", a, b), c) if "nofma" in e.module.features else fused(e, a, b, c)
 
 
 def _least(e: Emitter, x: Val, bound: float) -> Val:
@@ -50,7 +55,7 @@ def exp2_flushed(e: Emitter, x: Val) -> Val:
     shifter = 12582912.0  # 3 * 2^22: the sum's low bits are x rounded to an integer
     t = e.bin("fadd", x, shifter)
     f = e.bin("fsub", x, e.bin("fsub", t, shifter))
-    y = fused(e, _polynomial(e, f, _EXP2), f, e.like(f, 1.0))
+    y = _multiply_add(e, _polynomial(e, f, _EXP2), f, e.like(f, 1.0))
     scale = e.bin("shl", e.cast("bitcast", t, "i32"), 23)
     y = e.cast("bitcast", e.bin("add", e.cast("bitcast", y, "i32"), scale), "float")
     y = e.select(e.cmp("fcmp uge", x, 128.0), e.bin("fmul", x, _INF), y)
@@ -87,7 +92,7 @@ def lg2(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     whole = e.cast("sitofp", e.bin("ashr", exponent, 23), "float")
     if not op.has("ftz"):
         whole = e.bin("fsub", whole, e.select(tiny, e.like(x, 23.0), 0.0))
-    y = fused(e, _polynomial(e, f, _LOG2), f, whole)
+    y = _multiply_add(e, _polynomial(e, f, _LOG2), f, whole)
     bits = e.cast("bitcast", x, "i32")
     usual = e.cmp("icmp ult", e.bin("sub", bits, least), 0x7F800000 - least)
     other = e.select(e.cmp("fcmp ogt", x, 0.0), x, e.like(x, float("nan")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..ir import Emitter, Val
 from .decode import DTYPES, DType, Op, Result, fetch
-from .formats import flush, load, pack, rectify, saturate, store, unpack
+from .formats import flush, load, pack, rectify, saturate, store, to_half, unpack
 from .fp8 import from_fp8, to_fp8
 from .integer import clamp, limits
 from .rounding import narrow, odd_float, step, to_small
@@ -179,8 +179,7 @@ def _to_pair(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 
 def _canonical_half(e: Emitter, x: Val) -> Val:
-    bits = e.cast("bitcast", e.cast("fptrunc", x, "half"), "i16")
-    return e.select(e.cmp("fcmp uno", x, x), 0x7FFF, bits)
+    return e.select(e.cmp("fcmp uno", x, x), 0x7FFF, to_half(e, x))
 
 
 def _to_fp8(e: Emitter, op: Op, x: Val) -> Val:

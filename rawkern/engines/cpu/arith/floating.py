@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..ir import Emitter, Val
 from .decode import DTYPES, DType, Emit, Op, fetch
 from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
-from .rounding import directed, odd_float, two_sum
+from .rounding import directed, odd_float, odd_sum, two_sum
 
 
 def packed(emit: Emit) -> Emit:
@@ -66,23 +66,19 @@ def fma(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
 
 
 def fused(e: Emitter, a: Val, b: Val, c: Val) -> Val:
-    return e.intrinsic("llvm.fma", a.ty, a, b, c)
+    """a * b + c rounded once. Without FMA, floats go through double rounded to odd, doubles to libm's fma."""
+    if a.ty == "double" or "nofma" not in e.module.features:
+        return e.intrinsic("llvm.fma", a.ty, a, b, c)
+    a, b, c = (e.cast("fpext", x, "double") for x in e.same(a, b, c))
+    return e.cast("fptrunc", odd_sum(e, *two_sum(e, e.bin("fmul", a, b), c)), "float")
 
 
 def _small_fma(e: Emitter, a: Val, b: Val, c: Val, t: DType) -> Val:
     """a * b + c as a float rounded to odd: the product is exact in float for f16, in double for bf16."""
     if t.name == "bf16":
         a, b, c = (e.cast("fpext", x, "double") for x in (a, b, c))
-        s, error = two_sum(e, e.bin("fmul", a, b), c)
-        return odd_float(e, s, error)
-    s, error = two_sum(e, e.bin("fmul", a, b), c)
-    bits = e.cast("bitcast", s, "i32")
-    inexact = e.cmp("fcmp one", error, 0.0)
-    # where the error points toward zero, the next smaller magnitude is the odd one
-    inward = e.cmp("icmp slt", e.bin("xor", bits, e.cast("bitcast", error, "i32")), 0)
-    odd = e.bin("or", e.bin("sub", bits, e.resize(inward, "i32")), 1)
-    even = e.cmp("icmp eq", e.bin("and", bits, 1), 0)
-    return e.cast("bitcast", e.select(e.bin("and", inexact, even), odd, bits), "float")
+        return odd_float(e, *two_sum(e, e.bin("fmul", a, b), c))
+    return odd_sum(e, *two_sum(e, e.bin("fmul", a, b), c))
 
 
 def div_rcp_sqrt(e: Emitter, op: Op, args: Sequence[Val]) -> Val:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..ir import Emitter, Val
+from .formats import from_half, shorten
 
 # mantissa bits, exponent of the smallest normal number, greatest finite magnitude; NaN is 0x7f in both
 _FP8 = {"e4m3": (3, -6, 0x7E), "e5m2": (2, -14, 0x7B)}
@@ -12,18 +13,7 @@ def to_fp8(e: Emitter, x: Val, name: str) -> Val:
     """Round floats to nearest even as i8; too large becomes the greatest finite magnitude."""
     mantissa, least, greatest = _FP8[name]
     bits = e.cast("bitcast", x, "i32")
-    magnitude = e.bin("and", bits, 0x7FFFFFFF)
-    cut = 23 - mantissa
-    # normal numbers: round the integer and move the exponent's bias
-    odd = e.bin("and", e.bin("lshr", magnitude, cut), 1)
-    rounded = e.bin("add", e.bin("add", magnitude, (1 << cut - 1) - 1), odd)
-    normal = e.bin("sub", e.bin("lshr", rounded, cut), 126 + least << mantissa)
-    # subnormal ones: adding a power of two leaves the rounded integer in the low bits
-    offset = 2.0 ** (least - mantissa + 23)
-    shifted = e.cast("bitcast", e.bin("fadd", e.cast("bitcast", magnitude, "float"), offset), "i32")
-    subnormal = e.bin("sub", shifted, 127 + least - mantissa + 23 << 23)
-    small = e.cmp("icmp ult", magnitude, 127 + least << 23)
-    d = e.intrinsic("llvm.smin", "i32", e.select(small, subnormal, normal), e.like(bits, greatest))
+    d = e.intrinsic("llvm.smin", "i32", shorten(e, bits, mantissa, least), e.like(bits, greatest))
     d = e.bin("or", d, e.bin("and", e.bin("lshr", bits, 24), 0x80))
     return e.cast("trunc", e.select(e.cmp("fcmp uno", x, x), 0x7F, d), "i8")
 
@@ -31,8 +21,7 @@ def to_fp8(e: Emitter, x: Val, name: str) -> Val:
 def from_fp8(e: Emitter, bits: Val, name: str) -> Val:
     """The exact floats that i8 bits stand for."""
     if name == "e5m2":
-        half = e.bin("shl", e.resize(bits, "i16"), 8)
-        return e.cast("fpext", e.cast("bitcast", half, "half"), "float")
+        return from_half(e, e.bin("shl", e.resize(bits, "i16"), 8))
     wide = e.resize(bits, "i32")
     magnitude = e.bin("and", wide, 0x7F)
     x = e.cast("bitcast", e.bin("shl", magnitude, 20), "float")

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..ir import Emitter, Module, Val, llvm_type
 from .decode import DType
+from .formats import from_half, to_half
 
 _INT = {"half": "i16", "float": "i32", "double": "i64"}
 
@@ -30,7 +31,10 @@ def _toward(e: Emitter, bits: Val) -> Val:
 
 def step(e: Emitter, r: Val, rest: Val, mode: str) -> Val:
     """Correct `r`, rounded to nearest, given the sign of what the exact value has beyond it; bits."""
-    bits = e.cast("bitcast", r, _INT[r.ty])
+    return _step(e, e.cast("bitcast", r, _INT[r.ty]), rest, mode)
+
+
+def _step(e: Emitter, bits: Val, rest: Val, mode: str) -> Val:
     if mode == "rn":
         return bits
     if mode == "rm":
@@ -49,12 +53,24 @@ def step(e: Emitter, r: Val, rest: Val, mode: str) -> Val:
     return e.select(e.bin("and", even, inexact), e.bin("add", bits, move), bits)
 
 
-def narrow(e: Emitter, s: Val, error: Val | None, mode: str, ty: str = "float") -> Val:
-    """Round the double (or float) `s` + `error` to `ty` (float or half), giving bits; mode "odd" is there too."""
-    r = e.cast("fptrunc", s, ty)
+def odd_sum(e: Emitter, s: Val, error: Val) -> Val:
+    """The sum `s` + `error` rounded to odd; `error` is what `s`, to nearest, lacks."""
+    ty = _INT[s.ty]
+    bits = e.cast("bitcast", s, ty)
+    inexact = e.cmp("fcmp one", error, 0.0)
+    # where the error points toward zero, the next smaller magnitude is the odd one
+    inward = e.cmp("icmp slt", e.bin("xor", bits, e.cast("bitcast", error, ty)), 0)
+    odd = e.bin("or", e.bin("sub", bits, e.resize(inward, ty)), 1)
+    even = e.cmp("icmp eq", e.bin("and", bits, 1), 0)
+    return e.cast("bitcast", e.select(e.bin("and", inexact, even), odd, bits), s.ty)
+
+
+def narrow(e: Emitter, s: Val, error: Val | None, mode: str) -> Val:
+    """Round the double `s` + `error` to float, giving bits; mode "odd" is there too."""
+    r = e.cast("fptrunc", s, "float")
     if mode == "rn" and error is None:
-        return e.cast("bitcast", r, _INT[ty])
-    rest = e.bin("fsub", s, e.cast("fpext", r, s.ty))
+        return e.cast("bitcast", r, "i32")
+    rest = e.bin("fsub", s, e.cast("fpext", r, "double"))
     if error is not None:
         rest = e.bin("fadd", rest, error)
     return step(e, r, rest, mode)
@@ -68,7 +84,8 @@ def odd_float(e: Emitter, s: Val, error: Val | None) -> Val:
 def to_small(e: Emitter, x: Val, t: DType, mode: str) -> Val:
     """Round a float (to odd, if it is a rounded one) to f16 or bf16 bits in any mode; NaN stays NaN."""
     if t.name == "f16":
-        return narrow(e, x, None, mode, "half")
+        half = to_half(e, x)
+        return _step(e, half, e.bin("fsub", x, from_half(e, half)), mode)
     bits = e.cast("bitcast", x, "i32")
     if mode != "rz":
         away = e.bin("ashr", bits, 31) if mode == "rm" else e.invert(e.bin("ashr", bits, 31))
