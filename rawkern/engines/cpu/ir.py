@@ -61,8 +61,8 @@ def const(ty: str, value: int | float, n: int = 1) -> Val:
 class Module:
     """Declarations and out-of-line helper functions, each kept once, and the functions' text.
 
-    `features` names the target's extensions that lowering may use beyond what every target has (``"avx512f"``);
-    FMA, and F16C on x86, are taken for granted unless ``"nofma"`` or ``"nof16c"`` is there.
+    `features` tells lowering what the target has or lacks: ``"avx512f"`` (rounding modes in instructions), ``"nofma"``
+    and ``"nof16c"``. SSE4.1, FMA and half-precision conversions are taken for granted otherwise.
     """
 
     declarations: dict[str, str] = field(default_factory=dict)
@@ -87,14 +87,16 @@ class Module:
 class Emitter:
     """Appends typed LLVM IR lines to one function; every method that computes returns the new value."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: Module, lines: list[str] | None = None, prefix: str = "v"):
         self.module = module
-        self.lines: list[str] = []
+        self.lines: list[str] = [] if lines is None else lines
+        self.prefix = prefix
         self._next = 0
 
-    def fresh(self, prefix: str = "v") -> str:
+    def fresh(self, prefix: str = "") -> str:
+        """A new name; `prefix` must not be that of another emitter of the function."""
         self._next += 1
-        return f"%{prefix}{self._next}"
+        return f"%{prefix or self.prefix}{self._next}"
 
     def line(self, text: str) -> None:
         self.lines.append(text)

@@ -1,0 +1,145 @@
+"""The CPU engine: PTX to LLVM IR, a warp of 32 lanes as one vector, blocks over cores.
+
+The way of a kernel: `ptx` parses, `flow` orders blocks, `kinds` finds what lanes share, `function` and the tables in
+`program`, `memory`, `warp` and `arith` emit LLVM IR, `jit` makes machine code, `grid` runs it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import threading
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from rawkern.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from rawkern.compiler import Program
+    from rawkern.signature import Signature
+
+MAX_SHARED = 227 * 1024  # bytes of shared memory a block may have, as on compute capability 9.0
+
+
+def load_module(program: Program, *, device: Any = None) -> Module:
+    """Make a PTX program ready to run on this machine's CPU.
+
+    Raises
+    ------
+    UnsupportedError
+        On machines other than Linux on x86-64 and AArch64.
+    """
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        raise UnsupportedError(f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}")
+    return Module(program.code.decode())
+
+
+class Module:
+    """One PTX module with its variables' memory."""
+
+    def __init__(self, text: str):
+        from rawkern.engines.cpu.jit import Translation
+
+        self.translation = Translation(text)
+        self.layout = self.translation.globals()
+        self.lock = threading.RLock()
+        self._memory = ctypes.create_string_buffer(self.layout.size + 256)
+        self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
+        ctypes.memmove(self.globals_address, self.layout.image, self.layout.size)
+        self._unresolved = list(self.layout.pointers)
+        self._resolve({})
+
+    def _resolve(self, functions: dict[str, int]) -> None:
+        """Fill in addresses that variables start with."""
+        rest = []
+        for at, name, addend in self._unresolved:
+            if name in self.layout.offsets:
+                value = self.globals_address + self.layout.offsets[name] + addend
+            elif name in functions:
+                value = functions[name] + addend
+            else:
+                rest.append((at, name, addend))
+                continue
+            ctypes.c_uint64.from_address(self.globals_address + at).value = value
+        self._unresolved = rest
+
+    def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
+        return EngineKernel(self, symbol, signature, cooperative)
+
+    def global_view(self, name: str) -> tuple[int, int]:
+        """Address and size in bytes of a ``__device__`` or ``__constant__`` variable; KeyError where there is none."""
+        var = self.translation.parsed().variables[name]
+        return self.globals_address + self.layout.offsets[name], var.size
+
+
+class EngineKernel:
+    """A kernel of a module; compiled at its first launch, once for each shape of block."""
+
+    def __init__(self, module: Module, symbol: str, signature: Signature, cooperative: bool):
+        self.module, self.symbol, self.cooperative = module, symbol, cooperative
+        self.name = signature.name
+        self.globals_address = module.globals_address
+        self.params_size = signature.size
+        self.pack_params = Struct(signature.format).pack_into
+        self._shapes: dict[str, tuple] = {}
+        self._local = threading.local()
+
+    def loaded(self, shape: str) -> tuple:
+        """Machine code for a shape of block: (code, loaded, shape)."""
+        found = self._shapes.get(shape)
+        if found is None:
+            from rawkern.engines.cpu.jit import Loaded
+
+            with self.module.lock:
+                found = self._shapes.get(shape)
+                if found is None:
+                    code = self.module.translation.code(self.symbol, self.module.layout, shape)
+                    loaded = Loaded(code)
+                    self.module._resolve(loaded.functions)
+                    found = self._shapes[shape] = (code, loaded, shape)
+        return found
+
+    def launch(self, grid: tuple, block: tuple, shared_mem: int, stream: int, values: tuple) -> None:
+        """Run the kernel to its end on this machine's cores; `stream` is of no meaning here."""
+        try:
+            launcher = self._local.launchers[block, shared_mem]
+        except (AttributeError, KeyError):
+            launcher = self._prepare(block, shared_mem)
+        if launcher.busy:  # a signal handler launches what it interrupted
+            launcher = self._prepare(block, shared_mem)
+        launcher.busy = True
+        try:
+            launcher.run(grid, values)
+        finally:
+            launcher.busy = False
+
+    def _prepare(self, block: tuple, shared_mem: int) -> Any:
+        import torch
+
+        from rawkern.engines.cpu.grid import Launcher
+
+        if not hasattr(self._local, "launchers"):
+            self._local.launchers = {}
+        launcher = Launcher(self, block, shared_mem, torch.get_num_threads)
+        self._local.launchers[block, shared_mem] = launcher
+        return launcher
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """Resources under CuPy's names; the CPU engine has no registers to count."""
+        code = self.loaded("line")[0]
+        return {
+            "max_threads_per_block": 1024,
+            "shared_size_bytes": code.shared_static,
+            "const_size_bytes": 0,
+            "local_size_bytes": code.local_bytes,
+            "num_regs": 0,
+            "ptx_version": self.module.translation.parsed().version,
+            "binary_version": 0,
+            "max_dynamic_shared_size_bytes": MAX_SHARED - code.shared_static,
+        }
+
+    @property
+    def max_shared_mem(self) -> int:
+        return MAX_SHARED

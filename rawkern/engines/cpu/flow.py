@@ -1,0 +1,416 @@
+"""Control flow of one PTX function: blocks in running order, loops, liveness and divergence regions.
+
+Blocks are numbered in the order in which waiting lanes are served (lowest first): topological, with the
+blocks of a loop next to each other. A lane that leaves the common path then waits for the others at the
+point where the paths meet again, and not later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.ptx import Function, Instr, Label, Mem, Not, Pair, Reg, Sym, Vec
+from rawkern.errors import UnsupportedError
+
+NO_DESTINATION = frozenset(
+    "st red bra brx bar barrier call ret exit trap membar fence prefetch prefetchu nanosleep brkpt pmevent "
+    "discard applypriority stmatrix cp griddepcontrol setmaxnreg sust wgmma tcgen05 clusterlaunchcontrol".split()
+)
+_BARRIERS = ("bar.sync", "bar.red", "bar.arrive", "barrier.sync", "barrier.red", "barrier.arrive", "barrier.cta", "bar.cta")
+
+
+@dataclass
+class Block:
+    """Straight-line code and how it ends.
+
+    ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
+    ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier, then ``targets[0]``; ``ret``.
+    """
+
+    instrs: list[Instr]
+    kind: str
+    targets: list[int]
+    pred: Reg | None = None
+    negated: bool = False
+    loc: int = 0
+
+    @property
+    def exit_only(self) -> bool:
+        return self.kind == "ret" and not self.instrs
+
+
+@dataclass
+class Flow:
+    blocks: list[Block]
+    loops: list[tuple[int, frozenset[int]]] = field(default_factory=list)  # (header, members), outermost first
+    live_in: list[frozenset[str]] = field(default_factory=list)
+    predecessors: list[list[int]] = field(default_factory=list)
+    ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
+
+    def successors(self, index: int) -> list[int]:
+        return self.blocks[index].targets
+
+    def region(self, index: int) -> tuple[frozenset[int], int | None]:
+        """Blocks that lanes can be in while those that left block `index` have not met again, and where they meet."""
+        stop = self.ipdom[index]
+        seen: set[int] = set()
+        work = [t for t in self.lane_targets(index) if t != stop]
+        while work:
+            b = work.pop()
+            if b in seen:
+                continue
+            seen.add(b)
+            work += [t for t in self.lane_targets(b) if t != stop]
+        return frozenset(seen), stop
+
+    def reachable(self, index: int) -> frozenset[int]:
+        seen: set[int] = set()
+        work = list(self.blocks[index].targets)
+        while work:
+            b = work.pop()
+            if b not in seen:
+                seen.add(b)
+                work += self.blocks[b].targets
+        return frozenset(seen)
+
+    def lane_targets(self, index: int) -> list[int]:
+        """Successors at which lanes go on; those that only return are no place to wait."""
+        return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
+
+
+def base(op: str) -> str:
+    return op.split(".", 1)[0]
+
+
+def is_barrier(op: str) -> bool:
+    return op.startswith(_BARRIERS)
+
+
+def destinations(instr: Instr) -> list[str]:
+    """Registers that an instruction writes."""
+    if not instr.args or base(instr.op) in NO_DESTINATION or instr.op.startswith("wmma.store"):
+        if is_barrier(instr.op) and ".red" in instr.op:
+            return [r.name for r in registers(instr.args[:1])]
+        return []
+    first = instr.args[0]
+    if isinstance(first, (Mem, Sym)) or first is None:
+        return []
+    return [r.name for r in registers([first])]
+
+
+def sources(instr: Instr) -> list[str]:
+    """Registers that an instruction reads."""
+    args = instr.args[1:] if destinations(instr) or (instr.args and instr.args[0] is None) else instr.args
+    found = [r.name for r in registers(args)]
+    if instr.guard is not None:
+        found.append(instr.guard.name)
+    return found
+
+
+def registers(args: Iterable) -> Iterator[Reg]:
+    for a in args:
+        if isinstance(a, Reg):
+            yield a
+        elif isinstance(a, Mem):
+            if isinstance(a.base, Reg):
+                yield a.base
+        elif isinstance(a, Vec):
+            yield from registers(a.items)
+        elif isinstance(a, Pair):
+            yield from registers((a.first, a.second))
+        elif isinstance(a, Not):
+            yield a.reg
+        elif isinstance(a, list):
+            yield from registers(a)
+
+
+def build(function: Function) -> Flow:
+    """Split a function into ordered blocks and analyse them."""
+    blocks = _split(function)
+    blocks = _ordered(_single_latches(blocks))[0]
+    blocks, loops = _ordered(blocks)
+    flow = Flow(blocks, loops)
+    flow.predecessors = [[] for _ in blocks]
+    for i, block in enumerate(blocks):
+        for t in dict.fromkeys(block.targets):
+            flow.predecessors[t].append(i)
+    flow.ipdom = _post_dominators(flow)
+    flow.live_in = _liveness(flow)
+    return flow
+
+
+def _split(function: Function) -> list[Block]:
+    """Cut at labels, branches and barriers; a predicated instruction becomes a branch around it."""
+    labels: dict[str, int] = {}
+    blocks: list[Block] = []
+    pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
+    current: list[Instr] = []
+
+    def close(kind: str, targets: list[str | int], instr: Instr | None = None, pred: Reg | None = None, negated=False) -> None:
+        nonlocal current
+        loc = instr.loc if instr else current[-1].loc if current else 0
+        block = Block(current, kind, [], pred, negated, loc)
+        blocks.append(block)
+        pending.append((block, targets))
+        current = []
+
+    for item in function.body:
+        if isinstance(item, Label):
+            if current or not blocks:  # the first block is nobody's target, so a loop never starts there
+                close("jump", [len(blocks) + 1])
+            labels[item.name] = len(blocks)
+            continue
+        op, here = item.op, len(blocks)
+        root = base(op)
+        if root == "bra":
+            target = item.args[0].name
+            if item.guard is None:
+                close("jump", [target], item)
+            else:
+                close("cond", [target, here + 1], item, item.guard, item.negated)
+        elif root == "brx":
+            table = function.tables.get(item.args[1].name)
+            if table is None or item.guard is not None:
+                raise UnsupportedError(f"PTX branch not supported: {op}")
+            close("switch", list(table), item, item.args[0])
+        elif root in ("ret", "exit"):
+            if item.guard is None:
+                if root == "exit" and not function.entry:
+                    raise UnsupportedError("exit inside a device function is not supported on the CPU engine")
+                close("ret", [], item)
+            else:
+                close("cond", [here + 1, here + 2], item, item.guard, item.negated)
+                close("ret", [], item)
+        else:
+            guard = item.guard
+            if guard is not None:
+                close("cond", [here + 1, here + 2], item, guard, item.negated)
+                current = [Instr(op, item.args, None, False, item.loc)]
+                close("barrier" if is_barrier(op) else "jump", [here + 2], item)
+            else:
+                current.append(item)
+                if is_barrier(op):
+                    close("barrier", [here + 1], item)
+                elif root == "trap":
+                    close("ret", [], item)
+    close("ret", [])
+    for block, targets in pending:
+        for t in targets:
+            if isinstance(t, str):
+                if t not in labels:
+                    raise UnsupportedError(f"PTX branch to an unknown label {t}")
+                t = labels[t]
+            block.targets.append(t)
+    return blocks
+
+
+def _single_latches(blocks: list[Block]) -> list[Block]:
+    """Give each loop one block that jumps back, so that lanes that `continue` wait for the others there."""
+    ordered, loops = _ordered(blocks)
+    for header, members in loops:
+        latches = [m for m in members if header in ordered[m].targets]
+        if len(latches) > 1:
+            latch = len(ordered)
+            ordered.append(Block([], "jump", [header], loc=ordered[latches[-1]].loc))
+            for m in latches:
+                ordered[m].targets = [latch if t == header else t for t in ordered[m].targets]
+    return ordered
+
+
+def _ordered(blocks: list[Block]) -> tuple[list[Block], list[tuple[int, frozenset[int]]]]:
+    """Renumber the reachable blocks: topological, loops contiguous; returns them and their loops."""
+    order: list[int] = []
+    loops: list[tuple[int, set[int]]] = []
+    reachable = {0}
+    work = [0]
+    while work:
+        for t in blocks[work.pop()].targets:
+            if t not in reachable:
+                reachable.add(t)
+                work.append(t)
+    stack: list[tuple[set[int], int]] = [(reachable, 0)]
+    # an explicit stack of (nodes, entry); a loop's members are laid out where the loop stands
+    layout: list[object] = [stack.pop()]
+    while layout:
+        item = layout.pop()
+        if isinstance(item, int):
+            order.append(item)
+            continue
+        nodes, entry = item  # type: ignore[misc]
+        parts: list[object] = []
+        for component in _components(blocks, nodes, entry):
+            if len(component) == 1 and (component == {entry} or not _self_loop(blocks, component)):
+                parts += component
+                continue
+            header = _header(blocks, nodes, component)
+            loops.append((header, component))
+            parts += [(component, header)] if len(component) > 1 else list(component)
+        layout += reversed(parts)
+    number = {old: new for new, old in enumerate(order)}
+    result = [blocks[i] for i in order]
+    for block in result:
+        block.targets = [number[t] for t in block.targets]
+    return result, [(number[h], frozenset(number[m] for m in members)) for h, members in loops]
+
+
+def _self_loop(blocks: list[Block], component: set[int]) -> bool:
+    (only,) = component
+    return only in blocks[only].targets
+
+
+def _header(blocks: list[Block], nodes: set[int], component: set[int]) -> int:
+    entered = [t for n in nodes - component for t in blocks[n].targets if t in component]
+    return min(entered) if entered else min(component)
+
+
+def _components(blocks: list[Block], nodes: set[int], entry: int) -> list[set[int]]:
+    """Strongly connected components of `nodes` without edges back to `entry`, in topological order, text order first."""
+    edges = {n: [t for t in blocks[n].targets if t in nodes and t != entry] for n in nodes}
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    component_of: dict[int, int] = {}
+    components: list[set[int]] = []
+    for root in sorted(nodes):
+        if root in index:
+            continue
+        calls: list[tuple[int, Iterator[int]]] = [(root, iter(edges[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while calls:
+            node, targets = calls[-1]
+            for t in targets:
+                if t not in index:
+                    index[t] = low[t] = len(index)
+                    stack.append(t)
+                    on_stack.add(t)
+                    calls.append((t, iter(edges[t])))
+                    break
+                if t in on_stack:
+                    low[node] = min(low[node], index[t])
+            else:
+                calls.pop()
+                if calls:
+                    low[calls[-1][0]] = min(low[calls[-1][0]], low[node])
+                if low[node] == index[node]:
+                    members: set[int] = set()
+                    while node not in members:
+                        member = stack.pop()
+                        on_stack.discard(member)
+                        members.add(member)
+                        component_of[member] = len(components)
+                    components.append(members)
+    waiting = [0] * len(components)
+    followers: list[set[int]] = [set() for _ in components]
+    for n in nodes:
+        for t in edges[n]:
+            a, b = component_of[n], component_of[t]
+            if a != b and b not in followers[a]:
+                followers[a].add(b)
+                waiting[b] += 1
+    ready = [(min(c), i) for i, c in enumerate(components) if waiting[i] == 0 and i != component_of[entry]]
+    heapq.heapify(ready)
+    result: list[set[int]] = []
+    current = component_of[entry]
+    while True:
+        result.append(components[current])
+        for f in followers[current]:
+            waiting[f] -= 1
+            if waiting[f] == 0:
+                heapq.heappush(ready, (min(components[f]), f))
+        if not ready:
+            return result
+        current = heapq.heappop(ready)[1]
+
+
+def _post_dominators(flow: Flow) -> list[int | None]:
+    """Immediate post-dominators in the graph of lanes that stay alive; bit n stands for the function's end."""
+    n = len(flow.blocks)
+    end = 1 << n
+    every = (end << 1) - 1
+    sets = [every] * n
+    targets = [flow.lane_targets(i) for i in range(n)]
+    reaches_end = {i for i in range(n) if not targets[i]}
+    grown = True
+    while grown:
+        before = len(reaches_end)
+        reaches_end |= {i for i in range(n) if any(t in reaches_end for t in targets[i])}
+        grown = len(reaches_end) != before
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(n)):
+            common = every
+            for t in targets[i]:
+                common &= sets[t]
+            if not targets[i] or i not in reaches_end:
+                common &= end
+            new = common | 1 << i
+            if new != sets[i]:
+                sets[i], changed = new, True
+    result: list[int | None] = []
+    for i in range(n):
+        strict = sets[i] & ~(1 << i) & ~end
+        size = sets[i].bit_count() - 1
+        nearest = None
+        while strict:
+            j = (strict & -strict).bit_length() - 1
+            strict &= strict - 1
+            if sets[j].bit_count() == size:
+                nearest = j
+                break
+        result.append(nearest)
+    return result
+
+
+def _liveness(flow: Flow) -> list[frozenset[str]]:
+    number: dict[str, int] = {}
+    names: list[str] = []
+
+    def bit(name: str) -> int:
+        if name not in number:
+            number[name] = len(names)
+            names.append(name)
+        return 1 << number[name]
+
+    use, define = [], []
+    for block in flow.blocks:
+        used = defined = 0
+        for instr in block.instrs:
+            for name in sources(instr):
+                used |= bit(name) & ~defined
+            for name in destinations(instr):
+                defined |= bit(name)
+        if block.pred is not None:
+            used |= bit(block.pred.name) & ~defined
+        use.append(used)
+        define.append(defined)
+    live = [0] * len(flow.blocks)
+    work = list(range(len(flow.blocks)))
+    queued = set(work)
+    while work:
+        i = work.pop()
+        queued.discard(i)
+        out = 0
+        for t in flow.blocks[i].targets:
+            out |= live[t]
+        new = use[i] | (out & ~define[i])
+        if new != live[i]:
+            live[i] = new
+            for p in flow.predecessors[i]:
+                if p not in queued:
+                    queued.add(p)
+                    work.append(p)
+    result = []
+    for bits in live:
+        members = []
+        while bits:
+            low = bits & -bits
+            members.append(names[low.bit_length() - 1])
+            bits ^= low
+        result.append(frozenset(members))
+    return result

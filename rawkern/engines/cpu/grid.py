@@ -1,0 +1,316 @@
+"""Run a kernel's machine code: blocks over cores, stacks and shared memory, and what kernels ask of Python.
+
+Each thread of Python keeps, for every kernel and block shape it has launched, the records and stacks of its last launch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import cache, lru_cache
+
+import numpy as np
+
+from rawkern.engines.cpu.printf import formatted, text_at
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS, WARP, WORKER
+from rawkern.errors import LaunchError
+
+WORKER_STACK = 1 << 20
+WARP_STACK = 256 << 10
+PAGE = 4096
+SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
+SMALL_NS = 10_000  # work below this is not worth waking other threads for
+MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
+MAX_WARPS = 20_000  # stacks that may exist at a time
+
+_PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "grid_sync"))
+_NEXT_WORKER = LAUNCH.offset("next_worker")
+_STATE = WORKER.offset("state")
+_REASON = WORKER.offset("reason")
+_REASON_NAME = {v: k for k, v in REASONS.items()}
+_forked = False
+
+
+def _mark_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_mark_fork)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+class Mapping:
+    """Memory from the system, committed page by page when it is touched; unmapped with the object."""
+
+    def __init__(self, size: int):
+        self.size = -(-size // PAGE) * PAGE
+        # PROT_READ | PROT_WRITE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+        address = _libc().mmap(None, self.size, 3, 0x2 | 0x20 | 0x4000, -1, 0)
+        if address in (None, ctypes.c_void_p(-1).value):
+            raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
+        self.address: int = address
+
+    def guard(self, offset: int) -> None:
+        _libc().mprotect(self.address + offset, PAGE, 0)
+
+    def __del__(self) -> None:
+        address = getattr(self, "address", None)
+        if address is not None:
+            _libc().munmap(address, self.size)
+
+
+@cache
+def _openmp() -> Callable | None:
+    """``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); None where there is none."""
+    try:
+        with open("/proc/self/maps") as maps:
+            names = dict.fromkeys(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*)", maps.read()))
+    except OSError:
+        return None
+    for name in names:
+        try:
+            function = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        return function
+    return None
+
+
+def _run_threads(enter: Callable, record: int, count: int) -> None:
+    """Enter from `count` threads at a time, without OpenMP."""
+    others = [threading.Thread(target=enter, args=(record,)) for _ in range(count - 1)]
+    for t in others:
+        t.start()
+    enter(record)
+    for t in others:
+        t.join()
+
+
+@lru_cache(maxsize=64)
+def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
+    """Table of ``tid`` for a block: of each warp's first thread ("rows"), or of every lane ("any"); x, then y, then z."""
+    threads = block[0] * block[1] * block[2]
+    nwarps = -(-threads // 32)
+    linear = np.arange(nwarps * 32, dtype=np.int32)
+    table = np.stack([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])])
+    return np.ascontiguousarray(table[:, ::32] if shape == "rows" else table).astype(np.int32)
+
+
+def shape_of(block: tuple[int, int, int]) -> str:
+    """How a warp's threads lie in a block: in one line, in rows of at least a warp, or anyhow."""
+    if block[1] == block[2] == 1:
+        return "line"
+    return "rows" if block[0] % 32 == 0 else "any"
+
+
+class Launcher:
+    """Launches one kernel with one block shape and dynamic shared memory from one thread; not safe to share."""
+
+    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int, threads: Callable[[], int]):
+        code, loaded, shape = owner.loaded(shape_of(block))
+        self.name, self.code, self.threads = owner.name, code, threads
+        self.block, self.shared_dynamic = block, shared_dynamic
+        self.cooperative = owner.cooperative
+        count = block[0] * block[1] * block[2]
+        self.nwarps = -(-count // 32)
+        self.last_mask = (1 << (count - 32 * (self.nwarps - 1))) - 1
+        if self.last_mask > 0x7FFFFFFF:
+            self.last_mask -= 1 << 32
+        self.shared_total = code.shared_static + shared_dynamic
+        self.tids = thread_indices(block, shape)
+        self.enter_address = loaded.enter
+        self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
+        self.globals_address = owner.globals_address
+        self.pack_params = owner.pack_params
+        self.stack = WARP_STACK + 48 * code.local_bytes
+        self.ns_per_warp = 20.0
+        params = max(owner.params_size, 1)
+        self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
+        self.record_address = ctypes.addressof(self.record)
+        self.grid_sync = ctypes.create_string_buffer(64)
+        self.workers: ctypes.Array | None = None
+        self.capacity = 0
+        self.memory: list = []
+        self._room(1)
+        self.busy = False
+
+    # -- memory --------------------------------------------------------------------------------------------------
+    def _room(self, count: int) -> None:
+        """Have records and stacks for `count` workers."""
+        if count <= self.capacity:
+            return
+        self.memory = []
+        self.workers = ctypes.create_string_buffer(WORKER.size * count)
+        self.workers_address = ctypes.addressof(self.workers)
+        self.capacity = count
+        for k in range(count):
+            stack = Mapping(WORKER_STACK + 48 * self.code.local_bytes)
+            stack.guard(0)
+            self.memory.append(stack)
+            self._set_worker(k, "launch", self.record_address)
+            self._set_worker(k, "stack_top", stack.address + stack.size)
+            self._add_block(k)
+
+    def _set_worker(self, k: int, field: str, value: int) -> None:
+        struct.pack_into("=Q", self.workers, k * WORKER.size + WORKER.offset(field), value)  # type: ignore[arg-type]
+
+    def _get_worker(self, k: int, field: str, code: str = "=Q") -> int:
+        return struct.unpack_from(code, self.workers, k * WORKER.size + WORKER.offset(field))[0]  # type: ignore[arg-type]
+
+    def _add_block(self, k: int) -> None:
+        """Give worker `k` memory for a further block: its record, warps, shared memory and stacks."""
+        warps = self.nwarps if self.code.waiting else 0
+        head = -(-(BLOCK.size + warps * WARP.size + 256 + self.shared_total + 256) // PAGE) * PAGE
+        stack = -(-self.stack // PAGE) * PAGE + PAGE
+        mapping = Mapping(head + warps * stack)
+        self.memory.append(mapping)
+        at = mapping.address
+        shared = -(-(at + BLOCK.size + warps * WARP.size) // 256) * 256
+        fields = {
+            "worker": self.workers_address + k * WORKER.size,
+            "shared": shared,
+            "warps": at + BLOCK.size,
+            "next": self._get_worker(k, "free_blocks"),
+        }
+        for field, value in fields.items():
+            ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
+        for w in range(warps):
+            base = head + w * stack
+            mapping.guard(base)
+            top = at + base + stack
+            ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
+        self._set_worker(k, "free_blocks", at)
+
+    # -- launching -----------------------------------------------------------------------------------------------
+    def run(self, grid: tuple[int, int, int], values: tuple) -> None:
+        """Run all blocks of `grid` to their end.
+
+        Raises
+        ------
+        LaunchError
+            If the kernel traps, an assertion fails, or its warps wait for each other for ever.
+        """
+        gx, gy, gz = grid
+        nblocks = gx * gy * gz
+        work = nblocks * self.nwarps
+        count = 1
+        if work * self.ns_per_warp > SMALL_NS and nblocks > 1 and not _forked:
+            count = min(self.threads(), nblocks)
+            self._room(count)
+        resident = MAX_RESIDENT
+        if self.cooperative:
+            resident = nblocks
+            if work > MAX_WARPS:
+                raise LaunchError(
+                    f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of {self.nwarps} warps "
+                    f"are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
+                )
+            ctypes.memset(self.grid_sync, 0, 64)
+        chunk = 1 if self.code.waiting else max(1, min(64, nblocks // (8 * count)))
+        _PACK_LAUNCH.pack_into(
+            self.record, 0, gx, gy, gz, *self.block, nblocks, 0, chunk, 0, self.nwarps, self.last_mask, self.shared_dynamic,
+            self.shared_total, resident, SLICE_NS, self.workers_address, self.globals_address,
+            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+        )  # fmt: skip
+        self.pack_params(self.record, LAUNCH.size, *values)
+        for k in range(count):
+            struct.pack_into("=i", self.workers, k * WORKER.size + _STATE, 0)  # type: ignore[arg-type]
+        start = time.perf_counter_ns()
+        finished = False
+        try:
+            while not self._enter(count):
+                pass
+            finished = True
+        finally:
+            if not finished:  # stacks hold half-run kernels: start anew next time
+                self.capacity = 0
+                self._room(1)
+        self.ns_per_warp += 0.3 * ((time.perf_counter_ns() - start) * count / work - self.ns_per_warp)
+
+    def _enter(self, count: int) -> bool:
+        """Let the workers run until each has ended or asks for something; True when all have ended."""
+        if count == 1:
+            self.enter(self.record_address)
+        else:
+            openmp = _openmp()
+            if openmp is not None:
+                openmp(self.enter_address, self.record_address, count, 0)
+            else:
+                _run_threads(self.enter, self.record_address, count)
+        done = True
+        for k in range(count):
+            if struct.unpack_from("=i", self.workers, k * WORKER.size + _STATE)[0] != 2:  # type: ignore[arg-type]
+                done = False
+                self._serve(k)
+        if not done:
+            struct.pack_into("=i", self.record, _NEXT_WORKER, 0)
+        return done
+
+    def _serve(self, k: int) -> None:
+        """Do what worker `k` suspended for."""
+        reason = _REASON_NAME[self._get_worker(k, "reason", "=i")]
+        if reason == "SLICE":
+            return
+        if reason == "NEED_BLOCK":
+            self._add_block(k)
+            return
+        if reason == "PRINTF":
+            self._print(k)
+            return
+        raise LaunchError(f"{self.name}: {self._failure(k, reason)}")
+
+    def _lanes(self, k: int) -> list[int]:
+        mask = self._get_worker(k, "request_mask", "=I")
+        return [lane for lane in range(32) if mask >> lane & 1]
+
+    def _request(self, k: int, field: str, lane: int) -> int:
+        at = k * WORKER.size + WORKER.offset(field) + 8 * lane
+        return struct.unpack_from("=Q", self.workers, at)[0]  # type: ignore[arg-type]
+
+    def _print(self, k: int) -> None:
+        templates: dict[int, str] = {}
+        for lane in self._lanes(k):
+            pointer = self._request(k, "request_a", lane)
+            template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer))
+            sys.stdout.write(formatted(template, self._request(k, "request_b", lane)))
+
+    def _place(self, k: int) -> str:
+        """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
+        block = self._get_worker(k, "request_block")
+        x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(a)).value for a in "xyz")
+        thread = self._get_worker(k, "request_warp", "=i") * 32 + (self._lanes(k) or [0])[0]
+        bx, by, _ = self.block
+        return f"thread ({thread % bx},{thread // bx % by},{thread // (bx * by)}) of block ({x},{y},{z})"
+
+    def _failure(self, k: int, reason: str) -> str:
+        site = self._get_worker(k, "request_site", "=i")
+        where = self.code.sites[site] if site < len(self.code.sites) else "an unknown source line"
+        if reason == "ASSERT":
+            lane = (self._lanes(k) or [0])[0]
+            message = text_at(self._request(k, "request_a", lane))
+            return f"{where}: {self._place(k)}: assertion `{message}` failed"
+        if reason == "TRAP":
+            return f"{where}: {self._place(k)} executed a trap"
+        if reason == "UNSUPPORTED":
+            return f"{where}: {self._place(k)}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"
+        block = self._get_worker(k, "request_block")
+        x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(a)).value for a in "xyz")
+        return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"

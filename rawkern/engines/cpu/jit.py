@@ -1,0 +1,186 @@
+"""LLVM IR to machine code in memory: passes, code generation, loading. The only module that imports llvmlite."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from rawkern import cache as disk
+from rawkern.engines.cpu import ptx as ptx_
+from rawkern.engines.cpu.program import Globals, Lowered, ProgramLowering, lay_out_globals
+from rawkern.engines.cpu.records import runtime
+from rawkern.errors import MissingDependencyError, UnsupportedError
+
+#: Functions outside of the generated code that it may call.
+ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove"))
+_lock = threading.Lock()  # LLVM's contexts are not safe to share between threads
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code of one kernel for one shape of block."""
+
+    object: bytes
+    waiting: bool
+    shared_static: int
+    local_bytes: int
+    sites: tuple[str, ...]
+    functions: tuple[str, ...]  # device functions whose addresses variables hold
+
+
+@cache
+def _llvm() -> Any:
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        raise MissingDependencyError(
+            'kernels run on the CPU through llvmlite, which is not installed; pip install "llvmlite>=0.50"'
+        ) from None
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@cache
+def host() -> tuple[str, str, str]:
+    """CPU name, its features as LLVM writes them, and LLVM's version."""
+    llvm = _llvm()
+    features = llvm.get_host_cpu_features()
+    return llvm.get_host_cpu_name(), features.flatten(), ".".join(map(str, llvm.llvm_version_info))
+
+
+def has_feature(name: str) -> bool:
+    return f"+{name}," in host()[1] + ","
+
+
+@cache
+def own_version() -> str:
+    """A digest of this package's sources: code made by another version is not taken from the cache."""
+    digest = hashlib.sha256()
+    root = resources.files("rawkern.engines.cpu")
+    for folder in (root, root.joinpath("arith")):
+        for file in sorted(folder.iterdir(), key=lambda p: p.name):
+            if file.name.endswith((".py", ".ll")):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def target_machine() -> Any:
+    llvm = _llvm()
+    name, features, _ = host()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(cpu=name, features=features, opt=2, reloc="pic", codemodel="small", jit=True)
+
+
+class Translation:
+    """A PTX module on its way to machine code; parsed at most once, and not at all when all its code is cached."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.key = hashlib.sha256(text.encode()).hexdigest()
+        self._parsed: ptx_.Ptx | None = None
+
+    def parsed(self) -> ptx_.Ptx:
+        if self._parsed is None:
+            self._parsed = ptx_.parse(self.text)
+        return self._parsed
+
+    def globals(self) -> Globals:
+        """Layout of the module's variables, from the disk cache where it is there."""
+        key = f"globals-{self.key}-{own_version()}"
+        stored = disk.get(key)
+        if stored is not None:
+            head, _, image = stored.partition(b"\n")
+            fields = json.loads(head)
+            pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
+            return Globals(fields["offsets"], fields["size"], image, pointers)
+        layout = lay_out_globals(self.parsed())
+        head = json.dumps({"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers})
+        disk.put(key, head.encode() + b"\n" + layout.image)
+        return layout
+
+    def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
+        """Machine code of `kernel` for blocks of one shape ("line", "rows", "any"), compiled or from the disk cache."""
+        parts = (self.key, kernel, tid_shape, *host(), own_version())
+        key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        stored = disk.get(key)
+        if stored is not None:
+            head, _, body = stored.partition(b"\n")
+            fields = json.loads(head)
+            return Code(body, **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+        code = self.compile(kernel, layout, tid_shape)
+        fields = asdict(code)
+        body = fields.pop("object")
+        disk.put(key, json.dumps(fields).encode() + b"\n" + body)
+        return code
+
+    def compile(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
+        lowered, functions = self.lower(kernel, layout, tid_shape)
+        return Code(
+            emit(lowered), lowered.waiting, lowered.shared_static, lowered.local_bytes, tuple(lowered.sites), functions
+        )
+
+    def lower(self, kernel: str, layout: Globals, tid_shape: str) -> tuple[Lowered, tuple[str, ...]]:
+        masked = has_feature("avx512vl") and has_feature("avx512bw")
+        lowering = ProgramLowering(self.parsed(), kernel, layout, masked_vectors=masked, tid_shape=tid_shape)
+        exported = {name for _, name, _ in layout.pointers} & {f.name for f in lowering.reached}
+        return lowering.lower(), tuple(sorted(exported))
+
+
+def module_text(lowered: Lowered) -> str:
+    """The kernel with its scheduler."""
+    return f"{runtime(lowered.waiting)}\n{lowered.text}"
+
+
+def emit(lowered: Lowered) -> bytes:
+    """Optimise and generate an object file."""
+    llvm = _llvm()
+    machine = target_machine()
+    with _lock, llvm.create_context() as context, llvm.parse_assembly(module_text(lowered), context) as module:
+        module.verify()
+        optimise(llvm, module, machine)
+        undefined = [
+            f.name
+            for f in module.functions
+            if f.is_declaration and not f.name.startswith("llvm.") and f.name not in ALLOWED_SYMBOLS | {"rk_switch", "rk_start"}
+        ]
+        if undefined:
+            raise UnsupportedError(f"the generated code would call {', '.join(undefined)}, which rawkern does not provide")
+        return machine.emit_object(module)
+
+
+def optimise(llvm: Any, module: Any, machine: Any) -> None:
+    """Few, cheap passes: the emitted code is already in the form in which it should run."""
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    with llvm.create_pass_builder(machine, options) as builder:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        for add in ("sroa", "instruction_combine", "simplify_cfg", "new_gvn", "instruction_combine", "simplify_cfg", "aggressive_dce"):
+            getattr(passes, f"add_{add}_pass")()
+        passes.add_global_dead_code_eliminate_pass()
+        passes.run(module, builder)
+
+
+class Loaded:
+    """Machine code in executable memory."""
+
+    def __init__(self, code: Code):
+        llvm = _llvm()
+        with _lock:
+            name, features, _ = host()
+            target = llvm.Target.from_default_triple()
+            machine = target.create_target_machine(cpu=name, features=features, opt=2, jit=True)
+            self._module = llvm.parse_assembly("")
+            self._engine = llvm.create_mcjit_compiler(self._module, machine)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
+            self._engine.finalize_object()
+            self.enter = self._engine.get_function_address("rk_enter")
+            self.functions = {n: self._engine.get_function_address(f"k.{n}") for n in code.functions}

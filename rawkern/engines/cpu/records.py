@@ -1,0 +1,220 @@
+"""Layout of the records that Python and the emitted code share, and the scheduler's text made from it."""
+
+from __future__ import annotations
+
+import platform
+import re
+import struct
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+_SIZES = {"i32": 4, "i64": 8, "ptr": 8}
+_CODES = {"i32": "i", "i64": "q", "ptr": "Q"}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A C struct by its fields; a field's type may be an array ``[n x T]`` of a scalar or another record."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+
+    def index(self, field: str) -> int:
+        return [f for f, _ in self.fields].index(field)
+
+    @property
+    def llvm(self) -> str:
+        return f"%{self.name} = type {{ {', '.join(t for _, t in self.fields)} }}"
+
+    def layout(self) -> tuple[dict[str, int], int]:
+        """Offsets by field, and the size."""
+        offsets, at, align = {}, 0, 8
+        for field, ty in self.fields:
+            size, a = _extent(ty)
+            at = -(-at // a) * a
+            offsets[field] = at
+            at += size
+        return offsets, -(-at // align) * align
+
+    def offset(self, field: str) -> int:
+        return self.layout()[0][field]
+
+    @property
+    def size(self) -> int:
+        return self.layout()[1]
+
+    def format(self, first: str, last: str) -> str:
+        """`struct` format of the scalar fields from `first` to `last`, with the padding between them."""
+        names = [f for f, _ in self.fields]
+        offsets, _ = self.layout()
+        text, at = "=", offsets[first]
+        for field, ty in self.fields[names.index(first) : names.index(last) + 1]:
+            text += "x" * (offsets[field] - at) + _CODES[ty]
+            at = offsets[field] + _SIZES[ty]
+        return text
+
+
+def _extent(ty: str) -> tuple[int, int]:
+    match = re.fullmatch(r"\[(\d+) x (.+)\]", ty)
+    if match:
+        size, align = _extent(match.group(2))
+        return size * int(match.group(1)), align
+    if ty.startswith("%"):
+        return RECORDS[ty[1:]].size, 8
+    return _SIZES[ty], _SIZES[ty]
+
+
+BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
+#: One launch. `next_block` and `next_worker` are counters that the workers share.
+LAUNCH = Record(
+    "Launch",
+    (
+        ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"),
+        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("next_worker", "i32"), ("nwarps", "i32"),
+        ("last_mask", "i32"), ("shared_dynamic", "i32"), ("shared_total", "i32"), ("max_resident", "i32"),
+        ("slice_ns", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+    ),
+)  # fmt: skip
+#: One worker: its stacks and what it asks of Python when it suspends.
+WORKER = Record(
+    "Worker",
+    (
+        ("os_sp", "ptr"), ("sp", "ptr"), ("launch", "ptr"), ("state", "i32"), ("reason", "i32"), ("deadline", "i64"),
+        ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"), ("resident", "i32"),
+        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("request_block", "ptr"),
+        ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"),
+    ),
+)  # fmt: skip
+BLOCK = Record(
+    "Block",
+    (
+        ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"), ("nwarps", "i32"), ("done", "i32"),
+        ("pad", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"), ("bars", "[16 x %Bar]"),
+    ),
+)  # fmt: skip
+WARP = Record(
+    "Warp",
+    (("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"), ("pad", "i32")),
+)
+RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP)}
+
+#: Why a worker suspends.
+REASONS = {"SLICE": 0, "NEED_BLOCK": 1, "DEADLOCK": 2, "PRINTF": 3, "ASSERT": 4, "TRAP": 5, "UNSUPPORTED": 6, "STACK": 7}
+
+# rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose
+# address and argument rk_fresh put into two of them.
+_SWITCH = {
+    "x86_64": """
+.text
+.p2align 4
+.globl rk_switch
+rk_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  retq
+.p2align 4
+.globl rk_start
+rk_start:
+  movq %r12, %rdi
+  callq *%r13
+  ud2
+""",
+    "aarch64": """
+.text
+.p2align 4
+.globl rk_switch
+rk_switch:
+  sub x9, sp, #160
+  stp x19, x20, [x9, #0]
+  stp x21, x22, [x9, #16]
+  stp x23, x24, [x9, #32]
+  stp x25, x26, [x9, #48]
+  stp x27, x28, [x9, #64]
+  stp x29, x30, [x9, #80]
+  stp d8, d9, [x9, #96]
+  stp d10, d11, [x9, #112]
+  stp d12, d13, [x9, #128]
+  stp d14, d15, [x9, #144]
+  str x9, [x0]
+  ldp x19, x20, [x1, #0]
+  ldp x21, x22, [x1, #16]
+  ldp x23, x24, [x1, #32]
+  ldp x25, x26, [x1, #48]
+  ldp x27, x28, [x1, #64]
+  ldp x29, x30, [x1, #80]
+  ldp d8, d9, [x1, #96]
+  ldp d10, d11, [x1, #112]
+  ldp d12, d13, [x1, #128]
+  ldp d14, d15, [x1, #144]
+  add sp, x1, #160
+  ret
+.p2align 4
+.globl rk_start
+rk_start:
+  mov x0, x19
+  blr x20
+  brk #1
+""",
+}
+#: Bytes of a fresh stack's frame, and where in it the function, its argument and the return address lie.
+_FRAME = {
+    "x86_64": {"frame_bytes": 56, "frame_fn": 16, "frame_arg": 24, "frame_return": 48},
+    "aarch64": {"frame_bytes": 160, "frame_fn": 8, "frame_arg": 0, "frame_return": 88},
+}
+# Threads of the host may run with subnormals flushed or another rounding mode; kernels get the IEEE default.
+_FLOAT_SAVE = {
+    "x86_64": """  %csr = alloca [2 x i32]
+  %csr_ieee = getelementptr i32, ptr %csr, i64 1
+  call void @llvm.x86.sse.stmxcsr(ptr %csr)
+  store i32 8064, ptr %csr_ieee
+  call void @llvm.x86.sse.ldmxcsr(ptr %csr_ieee)""",
+    "aarch64": """  %fpcr = call i64 @llvm.aarch64.get.fpcr()
+  call void @llvm.aarch64.set.fpcr(i64 0)""",
+}
+_FLOAT_RESTORE = {
+    "x86_64": "  call void @llvm.x86.sse.ldmxcsr(ptr %csr)",
+    "aarch64": "  call void @llvm.aarch64.set.fpcr(i64 %fpcr)",
+}
+_FLOAT_DECLARE = {
+    "x86_64": "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)",
+    "aarch64": "declare i64 @llvm.aarch64.get.fpcr()\ndeclare void @llvm.aarch64.set.fpcr(i64)",
+}
+
+
+@cache
+def runtime(waiting: bool, machine: str = "") -> str:
+    """LLVM IR of the scheduler for this machine; `waiting` chooses the one with a stack for every warp."""
+    machine = machine or platform.machine()
+    names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
+    package = resources.files("rawkern.engines.cpu")
+    text = "\n".join(package.joinpath(n).read_text() for n in names)
+    text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", _address, text)
+    text = re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(RECORDS[m.group(1)].index(m.group(2))), text)
+    values = {**_FRAME[machine], **REASONS}
+    values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
+    for key, value in values.items():
+        text = text.replace(f"{{{key}}}", str(value))
+    assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines())
+    return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], text])
+
+
+def _address(match: re.Match) -> str:
+    record, field, pointer = match.groups()
+    return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {RECORDS[record].index(field)}"
+
+
+def pointer_at(memory: memoryview, offset: int) -> int:
+    return struct.unpack_from("=Q", memory, offset)[0]

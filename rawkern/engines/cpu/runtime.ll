@@ -1,0 +1,172 @@
+; The scheduler that is linked into every kernel: blocks to workers, warps of a block to their stacks.
+;
+; An ampersand before Record.field stands for the address of that field of a pointer (records.py holds the layout).
+;
+; Each worker runs on a stack of its own, so that a launch can return to Python in the middle of a kernel
+; (signals, printf, a further block's memory) and go on later. In kernels that can wait, each warp has a
+; stack as well; `rk_switch` is the only way from one to another.
+
+declare void @rk_switch(ptr, ptr)
+declare void @rk_start()
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @llvm.umin.i32(i32, i32)
+declare i32 @llvm.ctpop.i32(i32)
+
+; Prepare a stack on which `fn(arg)` starts when it is switched to; returns its stack pointer.
+define internal ptr @rk_fresh(ptr %top, ptr %fn, ptr %arg) {
+  %t = ptrtoint ptr %top to i64
+  %aligned = and i64 %t, -64
+  %low = sub i64 %aligned, {frame_bytes}
+  %sp = inttoptr i64 %low to ptr
+  %pfn = getelementptr i8, ptr %sp, i64 {frame_fn}
+  store ptr %fn, ptr %pfn
+  %parg = getelementptr i8, ptr %sp, i64 {frame_arg}
+  store ptr %arg, ptr %parg
+  %pret = getelementptr i8, ptr %sp, i64 {frame_return}
+  store ptr @rk_start, ptr %pret
+  ret ptr %sp
+}
+
+define internal i64 @rk_now() {
+  %ts = alloca [2 x i64]
+  %r = call i32 @clock_gettime(i32 1, ptr %ts)
+  %s = load i64, ptr %ts
+  %pn = getelementptr i64, ptr %ts, i64 1
+  %n = load i64, ptr %pn
+  %ns = mul i64 %s, 1000000000
+  %now = add i64 %ns, %n
+  ret i64 %now
+}
+
+; Entry of every OS thread of a launch: run or resume the next worker until it ends or suspends.
+define void @rk_enter(ptr %launch) {
+  %pnext = &Launch.next_worker %launch
+  %index = atomicrmw add ptr %pnext, i32 1 monotonic
+  %pworkers = &Launch.workers %launch
+  %workers = load ptr, ptr %pworkers
+  %worker = getelementptr %Worker, ptr %workers, i32 %index
+  %pstate = &Worker.state %worker
+  %state = load i32, ptr %pstate
+  %ended = icmp eq i32 %state, 2
+  br i1 %ended, label %out, label %go
+go:
+  %psp = &Worker.sp %worker
+  %isfresh = icmp eq i32 %state, 0
+  br i1 %isfresh, label %init, label %run
+init:
+  %ptop = &Worker.stack_top %worker
+  %top = load ptr, ptr %ptop
+  %fresh = call ptr @rk_fresh(ptr %top, ptr @rk_main, ptr %worker)
+  store ptr %fresh, ptr %psp
+  br label %run
+run:
+{float_environment_save}
+  %now = call i64 @rk_now()
+  %pslice = &Launch.slice_ns %launch
+  %slice = load i64, ptr %pslice
+  %deadline = add i64 %now, %slice
+  %pdeadline = &Worker.deadline %worker
+  store i64 %deadline, ptr %pdeadline
+  %sp = load ptr, ptr %psp
+  %pos = &Worker.os_sp %worker
+  call void @rk_switch(ptr %pos, ptr %sp)
+{float_environment_restore}
+  br label %out
+out:
+  ret void
+}
+
+; Return to Python with a reason; comes back when Python enters again.
+define internal void @rk_suspend(ptr %worker, i32 %reason) noinline {
+  %preason = &Worker.reason %worker
+  store i32 %reason, ptr %preason
+  %pstate = &Worker.state %worker
+  store i32 1, ptr %pstate
+  %psp = &Worker.sp %worker
+  %pos = &Worker.os_sp %worker
+  %os = load ptr, ptr %pos
+  call void @rk_switch(ptr %psp, ptr %os)
+  store i32 0, ptr %preason
+  ret void
+}
+
+define internal void @rk_finish(ptr %worker) noinline {
+  %pstate = &Worker.state %worker
+  store i32 2, ptr %pstate
+  %psp = &Worker.sp %worker
+  %pos = &Worker.os_sp %worker
+  %os = load ptr, ptr %pos
+  call void @rk_switch(ptr %psp, ptr %os)
+  unreachable
+}
+
+; Called now and then by loops and between blocks: give Python its turn when the time slice is over.
+define internal void @rk_poll(ptr %blk) noinline {
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %now = call i64 @rk_now()
+  %pdeadline = &Worker.deadline %worker
+  %deadline = load i64, ptr %pdeadline
+  %over = icmp sgt i64 %now, %deadline
+  br i1 %over, label %suspend, label %out
+suspend:
+  call void @rk_suspend(ptr %worker, i32 0)
+  br label %out
+out:
+  ret void
+}
+
+; Ask Python for a service (see runtime.py); arguments stand in the worker's request fields.
+define internal void @rk_service(ptr %blk, i32 %reason, i32 %mask, i32 %warp, i32 %site, <32 x i64> %a, <32 x i64> %b) noinline {
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %pmask = &Worker.request_mask %worker
+  store i32 %mask, ptr %pmask
+  %pwarp = &Worker.request_warp %worker
+  store i32 %warp, ptr %pwarp
+  %psite = &Worker.request_site %worker
+  store i32 %site, ptr %psite
+  %pblk = &Worker.request_block %worker
+  store ptr %blk, ptr %pblk
+  %pa = &Worker.request_a %worker
+  store <32 x i64> %a, ptr %pa, align 8
+  %pb = &Worker.request_b %worker
+  store <32 x i64> %b, ptr %pb, align 8
+  call void @rk_suspend(ptr %worker, i32 %reason)
+  ret void
+}
+
+; Mask of the lanes of warp %w that hold threads.
+define internal i32 @rk_lanes(ptr %launch, i32 %w) alwaysinline {
+  %pn = &Launch.nwarps %launch
+  %n = load i32, ptr %pn
+  %next = add i32 %w, 1
+  %last = icmp eq i32 %next, %n
+  %pm = &Launch.last_mask %launch
+  %m = load i32, ptr %pm
+  %mask = select i1 %last, i32 %m, i32 -1
+  ret i32 %mask
+}
+
+define internal void @rk_place(ptr %launch, ptr %blk, i64 %number) {
+  %pgx = &Launch.grid_x %launch
+  %gx32 = load i32, ptr %pgx
+  %gx = zext i32 %gx32 to i64
+  %pgy = &Launch.grid_y %launch
+  %gy32 = load i32, ptr %pgy
+  %gy = zext i32 %gy32 to i64
+  %x = urem i64 %number, %gx
+  %rest = udiv i64 %number, %gx
+  %y = urem i64 %rest, %gy
+  %z = udiv i64 %rest, %gy
+  %x32 = trunc i64 %x to i32
+  %y32 = trunc i64 %y to i32
+  %z32 = trunc i64 %z to i32
+  %px = &Block.x %blk
+  store i32 %x32, ptr %px
+  %py = &Block.y %blk
+  store i32 %y32, ptr %py
+  %pz = &Block.z %blk
+  store i32 %z32, ptr %pz
+  ret void
+}

@@ -1,0 +1,58 @@
+; Workers of kernels whose warps never wait: each block's warps run one after the other on the worker's stack.
+
+define internal void @rk_main(ptr %worker) {
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pblk = &Worker.free_blocks %worker
+  %blk = load ptr, ptr %pblk
+  %pnext = &Launch.next_block %launch
+  %pchunk = &Launch.chunk %launch
+  %pcount = &Launch.nblocks %launch
+  %count = load i64, ptr %pcount
+  %chunk = load i64, ptr %pchunk
+  %pwarps = &Launch.nwarps %launch
+  %nwarps = load i32, ptr %pwarps
+  %pgx = &Launch.grid_x %launch
+  %gx = load i32, ptr %pgx
+  %px = &Block.x %blk
+  br label %take
+take:
+  %first = atomicrmw add ptr %pnext, i64 %chunk monotonic
+  %end = add i64 %first, %chunk
+  %clip = icmp ult i64 %end, %count
+  %stop = select i1 %clip, i64 %end, i64 %count
+  %none = icmp uge i64 %first, %count
+  br i1 %none, label %finish, label %place
+place:
+  %pn = phi i64 [ %first, %take ], [ %nextnumber, %next ]
+  call void @rk_place(ptr %launch, ptr %blk, i64 %pn)
+  br label %block
+block:
+  %number = phi i64 [ %pn, %place ], [ %nextnumber, %step ]
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
+  %mask = call i32 @rk_lanes(ptr %launch, i32 %w)
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask)
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %nwarps
+  br i1 %more, label %warp, label %blockdone
+blockdone:
+  %nextnumber = add i64 %number, 1
+  %again = icmp ult i64 %nextnumber, %stop
+  br i1 %again, label %next, label %poll
+next:
+  %x = load i32, ptr %px
+  %x1 = add i32 %x, 1
+  %wrap = icmp uge i32 %x1, %gx
+  br i1 %wrap, label %place, label %step
+step:
+  store i32 %x1, ptr %px
+  br label %block
+poll:
+  call void @rk_poll(ptr %blk)
+  br label %take
+finish:
+  call void @rk_finish(ptr %worker)
+  unreachable
+}

@@ -1,0 +1,332 @@
+; Workers of kernels whose warps can wait (barriers, spin loops): a stack for every warp of a block.
+;
+; A warp's state: 0 runnable, 1 yielded in a spin loop, 2 waits at a barrier, 3 done.
+; A block whose warps all wait or yield is parked, and the worker turns to the next block.
+
+define internal void @rk_warp_main(ptr %warp) {
+  %pblk = &Warp.block %warp
+  %blk = load ptr, ptr %pblk
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pw = &Warp.index %warp
+  %w = load i32, ptr %pw
+  %mask = call i32 @rk_lanes(ptr %launch, i32 %w)
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask)
+  %pstate = &Warp.state %warp
+  store i32 3, ptr %pstate
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %done1 = add i32 %done, 1
+  store i32 %done1, ptr %pdone
+  br label %bars
+bars:                                             ; a warp that ends no longer counts at any barrier
+  %id = phi i32 [ 0, %0 ], [ %idnext, %nextbar ]
+  %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
+  call void @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  br label %nextbar
+nextbar:
+  %idnext = add i32 %id, 1
+  %morebars = icmp ult i32 %idnext, 16
+  br i1 %morebars, label %bars, label %leave
+leave:
+  %psp = &Warp.sp %warp
+  %psched = &Block.sched_sp %blk
+  %sched = load ptr, ptr %psched
+  call void @rk_switch(ptr %psp, ptr %sched)
+  unreachable
+}
+
+; Open the barrier if all it waits for have arrived: returns whether it did.
+define internal i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id) noinline {
+  %parrived = &Bar.arrived %bar
+  %arrived = load i32, ptr %parrived
+  %any = icmp ne i32 %arrived, 0
+  br i1 %any, label %count, label %no
+count:
+  %pexpected = &Bar.expected %bar
+  %fixed = load i32, ptr %pexpected
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %alive = sub i32 %n, %done
+  %all = mul i32 %alive, 32
+  %isfixed = icmp ne i32 %fixed, 0
+  %need = select i1 %isfixed, i32 %fixed, i32 %all
+  %open = icmp uge i32 %arrived, %need
+  br i1 %open, label %release, label %no
+release:
+  store i32 0, ptr %parrived
+  store i32 0, ptr %pexpected
+  %pcount = &Bar.count %bar
+  %cnt = load i32, ptr %pcount
+  %presult = &Bar.result %bar
+  store i32 %cnt, ptr %presult
+  store i32 0, ptr %pcount
+  %ptotal = &Bar.total %bar
+  %total = load i32, ptr %ptotal
+  %presult_total = &Bar.result_total %bar
+  store i32 %total, ptr %presult_total
+  store i32 0, ptr %ptotal
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %w = phi i32 [ 0, %release ], [ %wnext, %skip ]
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  %state = load i32, ptr %pstate
+  %waits = icmp eq i32 %state, 2
+  %pid = &Warp.barrier %warp
+  %wid = load i32, ptr %pid
+  %here = icmp eq i32 %wid, %id
+  %wake = and i1 %waits, %here
+  br i1 %wake, label %awake, label %skip
+awake:
+  store i32 0, ptr %pstate
+  br label %skip
+skip:
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %each, label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; A warp arrives at barrier %id; %count threads are expected, or all of the block's where it is 0.
+; %pred holds the predicate of bar.red by lane. Waits unless %wait is false.
+define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait) noinline {
+  %id = and i32 %rawid, 15
+  %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
+  %parrived = &Bar.arrived %bar
+  %arrived = load i32, ptr %parrived
+  %arrived1 = add i32 %arrived, 32
+  store i32 %arrived1, ptr %parrived
+  %pexpected = &Bar.expected %bar
+  store i32 %expected, ptr %pexpected
+  %true_lanes = and i32 %mask, %pred
+  %trues = call i32 @llvm.ctpop.i32(i32 %true_lanes)
+  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
+  %pcount = &Bar.count %bar
+  %cnt = load i32, ptr %pcount
+  %cnt1 = add i32 %cnt, %trues
+  store i32 %cnt1, ptr %pcount
+  %ptotal = &Bar.total %bar
+  %total = load i32, ptr %ptotal
+  %total1 = add i32 %total, %lanes
+  store i32 %total1, ptr %ptotal
+  %open = call i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  %go = xor i1 %wait, true
+  %on = or i1 %open, %go
+  br i1 %on, label %out, label %sleep
+sleep:
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  store i32 2, ptr %pstate
+  %pid = &Warp.barrier %warp
+  store i32 %id, ptr %pid
+  %psp = &Warp.sp %warp
+  %psched = &Block.sched_sp %blk
+  %sched = load ptr, ptr %psched
+  call void @rk_switch(ptr %psp, ptr %sched)
+  br label %out
+out:
+  ret ptr %bar
+}
+
+; A spin loop found nothing new: let the other warps run.
+define internal void @rk_yield(ptr %blk, i32 %w) noinline {
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  store i32 1, ptr %pstate
+  %psp = &Warp.sp %warp
+  %psched = &Block.sched_sp %blk
+  %sched = load ptr, ptr %psched
+  call void @rk_switch(ptr %psp, ptr %sched)
+  ret void
+}
+
+; Run a block's warps until all are done (returns 0) or none can go on by itself (returns 1).
+define internal i32 @rk_run_block(ptr %blk) noinline {
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %psched = &Block.sched_sp %blk
+  %pdone = &Block.done %blk
+  br label %pass
+pass:
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %pass ], [ %wnext, %next ]
+  %useful = phi i32 [ 0, %pass ], [ %useful1, %next ]
+  %yielded = phi i32 [ 0, %pass ], [ %yielded1, %next ]
+  %this = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %this
+  %state = load i32, ptr %pstate
+  %ready = icmp ult i32 %state, 2
+  br i1 %ready, label %run, label %next
+run:
+  store i32 0, ptr %pstate
+  %psp = &Warp.sp %this
+  %sp = load ptr, ptr %psp
+  call void @rk_switch(ptr %psched, ptr %sp)
+  %after = load i32, ptr %pstate
+  %spun = icmp eq i32 %after, 1
+  %s = zext i1 %spun to i32
+  %u = sub i32 1, %s
+  br label %next
+next:
+  %du = phi i32 [ 0, %warp ], [ %u, %run ]
+  %dy = phi i32 [ 0, %warp ], [ %s, %run ]
+  %useful1 = add i32 %useful, %du
+  %yielded1 = add i32 %yielded, %dy
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %warp, label %passed
+passed:
+  %done = load i32, ptr %pdone
+  %alldone = icmp eq i32 %done, %n
+  br i1 %alldone, label %complete, label %going
+going:
+  %progress = icmp ne i32 %useful1, 0
+  br i1 %progress, label %pass, label %stuck
+stuck:
+  %spins = icmp ne i32 %yielded1, 0
+  br i1 %spins, label %park, label %deadlock
+deadlock:                                         ; every warp waits at a barrier that cannot open
+  call void @rk_service(ptr %blk, i32 {DEADLOCK}, i32 0, i32 0, i32 0, <32 x i64> zeroinitializer, <32 x i64> zeroinitializer)
+  br label %pass
+park:
+  ret i32 1
+complete:
+  ret i32 0
+}
+
+define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
+  call void @rk_place(ptr %launch, ptr %blk, i64 %number)
+  %pdone = &Block.done %blk
+  store i32 0, ptr %pdone
+  %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}
+  store [16 x %Bar] zeroinitializer, ptr %pbars
+  %pn = &Launch.nwarps %launch
+  %n = load i32, ptr %pn
+  %pbn = &Block.nwarps %blk
+  store i32 %n, ptr %pbn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %0 ], [ %wnext, %warp ]
+  %this = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %this
+  store i32 0, ptr %pstate
+  %pi = &Warp.index %this
+  store i32 %w, ptr %pi
+  %pb = &Warp.block %this
+  store ptr %blk, ptr %pb
+  %ptop = &Warp.stack_top %this
+  %top = load ptr, ptr %ptop
+  %sp = call ptr @rk_fresh(ptr %top, ptr @rk_warp_main, ptr %this)
+  %psp = &Warp.sp %this
+  store ptr %sp, ptr %psp
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %warp, label %out
+out:
+  ret void
+}
+
+define internal void @rk_main(ptr %worker) {
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pnext = &Launch.next_block %launch
+  %pcount = &Launch.nblocks %launch
+  %count = load i64, ptr %pcount
+  %pfree = &Worker.free_blocks %worker
+  %phead = &Worker.parked_head %worker
+  %ptail = &Worker.parked_tail %worker
+  %president = &Worker.resident %worker
+  %pmax = &Launch.max_resident %launch
+  %max = load i32, ptr %pmax
+  br label %turn
+turn:
+  %resident = load i32, ptr %president
+  %room = icmp ult i32 %resident, %max
+  br i1 %room, label %look, label %revisit
+look:
+  %seen = load atomic i64, ptr %pnext monotonic, align 8
+  %left = icmp ult i64 %seen, %count
+  br i1 %left, label %claim, label %revisit
+claim:
+  %number = atomicrmw add ptr %pnext, i64 1 monotonic
+  %mine = icmp ult i64 %number, %count
+  br i1 %mine, label %memory, label %revisit
+memory:
+  %have = load ptr, ptr %pfree
+  %lacks = icmp eq ptr %have, null
+  br i1 %lacks, label %ask, label %begin
+ask:
+  call void @rk_suspend(ptr %worker, i32 {NEED_BLOCK})
+  br label %memory
+begin:
+  %afternext = &Block.next %have
+  %rest = load ptr, ptr %afternext
+  store ptr %rest, ptr %pfree
+  %resident1 = add i32 %resident, 1
+  store i32 %resident1, ptr %president
+  call void @rk_start_block(ptr %launch, ptr %have, i64 %number)
+  br label %run
+revisit:
+  %head = load ptr, ptr %phead
+  %empty = icmp eq ptr %head, null
+  br i1 %empty, label %finish, label %unpark
+unpark:
+  %pheadnext = &Block.next %head
+  %follow = load ptr, ptr %pheadnext
+  store ptr %follow, ptr %phead
+  br label %run
+run:
+  %blk = phi ptr [ %have, %begin ], [ %head, %unpark ]
+  %pblknext = &Block.next %blk
+  %how = call i32 @rk_run_block(ptr %blk)
+  %ended = icmp eq i32 %how, 0
+  br i1 %ended, label %recycle, label %park
+recycle:
+  %oldfree = load ptr, ptr %pfree
+  store ptr %oldfree, ptr %pblknext
+  store ptr %blk, ptr %pfree
+  %r = load i32, ptr %president
+  %r1 = sub i32 %r, 1
+  store i32 %r1, ptr %president
+  br label %poll
+park:
+  store ptr null, ptr %pblknext
+  %oldhead = load ptr, ptr %phead
+  %first = icmp eq ptr %oldhead, null
+  br i1 %first, label %alone, label %append
+alone:
+  store ptr %blk, ptr %phead
+  store ptr %blk, ptr %ptail
+  br label %poll
+append:
+  %tail = load ptr, ptr %ptail
+  %ptailnext = &Block.next %tail
+  store ptr %blk, ptr %ptailnext
+  store ptr %blk, ptr %ptail
+  br label %poll
+poll:
+  call void @rk_poll(ptr %blk)
+  br label %turn
+finish:
+  call void @rk_finish(ptr %worker)
+  unreachable
+}
