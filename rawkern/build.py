@@ -2,9 +2,9 @@
 
 One compilation gives code and types together: a kernel template is declared after the source, and for each extern "C"
 kernel and each template instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which
-spells the kernel's type in full, through typedefs and macros; being declared only, the probe leaves nothing in the code.
-Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where the guess
-fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
+spells the kernel's type in full, through typedefs and macros; being declared only, the probe leaves nothing in the
+code. Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where
+the guess fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def declared(source: Source) -> tuple[scan.Declaration, ...]:
     return tuple(found)
 
 
-# Asking for names and types ----------------------------------------------------------------------------------------------------------
+# --- Asking for names and types --------------------------------------------------------------------------
 
-# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give. Every name is prefixed, because
-# the source may have macros named N or T.
+# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give. Every name is
+# prefixed, because the source may have macros named N or T.
 PROBE = """
 template <class F> __global__ void __rawkern_probe();
 template <class T, bool = __is_enum(T)> struct __rawkern_plain { using TYPE = T; };
@@ -174,12 +174,13 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
                 params = probed.get(symbol) or _probed(lowered, probes.get(symbol))
             types[symbol] = (strip_anonymous(name), params)
         else:
-            types[symbol] = (symbol, _probed(lowered, probes.get(symbol) or probes.get(guessed.get(symbol, symbol))))
+            types[symbol] = (symbol, _probed(lowered, probes.get(symbol) or probes.get(guessed.get(symbol) or symbol)))
     return types
 
 
 _BUILTIN = re.compile(
-    r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)|bool|float|double|void|wchar_t|char\d+_t"
+    r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)"
+    r"|bool|float|double|void|wchar_t|char\d+_t"
     r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+)(?![\w:<])"
 )
 
@@ -261,7 +262,10 @@ def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[st
 def _no_kernel(source: Source, log: str) -> CompileError:
     templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
     if templates:
-        message = f"{source.name} has no kernel that is not a template; name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
+        message = (
+            f"{source.name} has no kernel that is not a template; "
+            f"name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
+        )
     elif declared(source):
         message = f"{source.name} has no kernel: its __global__ functions are left out by #if or only declared"
     else:

@@ -19,7 +19,8 @@ from rawkern.toolchain import toolchain
 
 __all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "parameter_names", "struct_layout", "templates"]
 
-CPU_ARCH = "compute_80"  # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
+# what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
+CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
 _OWN_FILES = ("build", "compiler", "dwarf", "layout", "names", "nvrtc", "scan", "shims")  # what a program depends on
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
@@ -55,7 +56,7 @@ class Program:
         return found[0]
 
 
-# In memory -----------------------------------------------------------------------------------------------------------------------------
+# --- In memory -------------------------------------------------------------------------------------------
 
 _PROGRAMS_KEPT = 512
 _programs: OrderedDict[str, Program] = OrderedDict()
@@ -114,7 +115,7 @@ def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
 
 
 def struct_layout(program: Program, type_name: str) -> StructLayout:
-    """Return size, alignment and members of a struct that the program's source defines; UnsupportedError if it does not."""
+    """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
     return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
 
 
@@ -136,7 +137,7 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 
 @functools.cache
 def _version() -> list[object]:
-    """Tell one state of rawkern's own compiler from another: its release, and its files' stamps for those who edit them."""
+    """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
     import rawkern
 
     files = [os.stat(os.path.join(os.path.dirname(__file__), f"{name}.py")) for name in _OWN_FILES]

@@ -12,7 +12,8 @@ from rawkern.source import Source
 __all__ = ["compile_error", "unknown_instance"]
 
 _ERROR = re.compile(
-    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?(?P<rest>(?:  [^\n]*\n)*)",
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
+    r"(?P<rest>(?:  [^\n]*\n)*)",
     re.M,
 )
 _AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
@@ -25,18 +26,21 @@ _HINTS = (
      "only device code is compiled here: mark helpers __device__, and put main() and other host code between\n"
      "  #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
     (r"namespace scope variable without memory space annotations",
-     "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for the host,\n"
-     "  put it between #ifndef __CUDACC_RTC__ and #endif"),
-    (r'identifier "(?:u?int(?:_fast|_least)?(?:8|16|32|64)_t|u?intptr_t|u?intmax_t)" is undefined', "#include <cstdint>"),
+     "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
+     "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
+    (r'identifier "u?int(?:(?:_fast|_least)?(?:8|16|32|64)|ptr|max)_t" is undefined', "#include <cstdint>"),
     (r'identifier "(?:FLT|DBL)_\w+" is undefined', "#include <cfloat>"),
     (r'identifier "(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT)" is undefined', "#include <climits>"),
     (r'identifier "(?:INFINITY|NAN|M_\w+|HUGE_VALF?)" is undefined', "#include <cmath>"),
-    (r'namespace "std" has no member', "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
+    (r'namespace "std" has no member',
+     "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
     (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
     (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
     (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
-     "calls to the CUDA runtime are host code; launch from Python and leave them out, or between #ifndef __CUDACC_RTC__ and #endif"),
-    (r'name followed by "::" must be a class or namespace name', "the header that declares that namespace is missing, or a name is misspelled"),
+     "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
+     "  #ifndef __CUDACC_RTC__ and #endif"),
+    (r'name followed by "::" must be a class or namespace name',
+     "the header that declares that namespace is missing, or a name is misspelled"),
 )  # fmt: skip
 _HOST_HEADERS = frozenset(
     [
@@ -70,7 +74,7 @@ _HOST_HEADERS = frozenset(
 
 
 def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> CompileError:
-    """Make the error for a log that NVRTC gave when it refused a source; `searched` are the include directories it had."""
+    """Make the error for the log with which NVRTC refused a source; `searched` are the include directories."""
     log = log.strip("\0\n ")
     match = _ERROR.search(log)
     end = _AT_END.search(log)
@@ -161,7 +165,8 @@ def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
     if match := _NO_FILE.search(text):
         name = match[1]
         if name in _HOST_HEADERS:
-            return f"hint: <{name}> is for host code, which is not compiled here: put it between #ifndef __CUDACC_RTC__ and #endif"
+            guard = "put it between #ifndef __CUDACC_RTC__ and #endif"
+            return f"hint: <{name}> is for host code, which is not compiled here: {guard}"
         looked = [os.path.dirname(source.path)] if source.path else []
         looked += searched
         where = (

@@ -1,7 +1,7 @@
 """Names and offsets from the debug information that NVRTC writes into PTX under -G.
 
-It is DWARF 2, as ``.b8`` lists in the text. Only what rawkern asks for is read: the parameters of kernels, the members of structs.
-Reference: DWARF Debugging Information Format, version 2.0.0, sections 7.5.2 to 7.5.4.
+It is DWARF 2, as ``.b8`` lists in the text. Only what rawkern asks for is read: the parameters of kernels, the members
+of structs. Reference: DWARF Debugging Information Format, version 2.0.0, sections 7.5.2 to 7.5.4.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def parameter_names(debug: Debug, symbol: str) -> tuple[str | None, ...] | None:
 
 
 def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...] | None:
-    """Return the members of the struct that a kernel takes first; None if they are not known or share memory (unions)."""
+    """Return the members of the struct that a kernel takes first; None if not known or sharing memory (unions)."""
     kernel = _kernel(debug, symbol)
     parameter = next((child for child in kernel.children if child.tag == _PARAMETER), None) if kernel else None
     record = _record(debug, parameter)
@@ -126,7 +126,7 @@ def _offset(location: int | str | bytes) -> int:
     raise ValueError("a member's location is not a constant")
 
 
-# Decoding ----------------------------------------------------------------------------------------------------------------------------
+# --- Decoding --------------------------------------------------------------------------------------------
 
 _DIRECTIVE = re.compile(r"^\s*\.b(8|16|32|64)\s+(.*)$", re.M)
 

@@ -24,7 +24,7 @@ _memory: dict[str, object] = {}
 
 
 def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
-    """Return the names of a kernel's parameters: from the text where that is clear, else from debug information, else arg0, arg1 ...
+    """Return the names of a kernel's parameters: from the text, else from debug information, else arg0, arg1 ...
 
     `key` names the program in the cache.
     """
@@ -45,7 +45,8 @@ def _names_in_text(source: Source, entry: Entry) -> tuple[str | None, ...] | Non
     # An extern "C" kernel's name comes without its namespace, and nobody writes anonymous namespaces.
     fitting = [
         kernel for kernel in declared(source)
-        if len(kernel.params) == len(entry.params) and (kernel.name == name or (kernel.extern_c and kernel.name.endswith(f"::{name}")))
+        if len(kernel.params) == len(entry.params)
+        and (kernel.name == name or (kernel.extern_c and kernel.name.endswith(f"::{name}")))
     ]  # fmt: skip
     definitions = [kernel for kernel in fitting if kernel.definition] or fitting
     texts = {kernel.params for kernel in definitions}
@@ -86,7 +87,8 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     return StructLayout(size, align, tuple(Member(*member) for member in members))
 
 
-# A kernel that takes the struct by value: its debug information has the whole type, its PTX parameter size and alignment.
+# A kernel that takes the struct by value: its debug information has the whole type, its PTX parameter size and
+# alignment.
 _TAKES = "\ntemplate <class __rawkern_S> __global__ void __rawkern_struct(__rawkern_S) {}\n"
 _PARAM = re.compile(r"\.param\s+\.align\s+(\d+)\s+\.b8\s+\w+\[(\d+)\]")
 

@@ -1,7 +1,8 @@
 """What kernels a CUDA source declares, read from its text alone.
 
-The compiler has the last word on types; this scan finds what it does not tell: templates that nobody instantiated yet, and the
-names of parameters. It does not run the preprocessor, so a kernel may be found that ``#if`` leaves out, and one may be missed that a macro makes.
+The compiler has the last word on types; this scan finds what it does not tell: templates that nobody instantiated yet,
+and the names of parameters. It does not run the preprocessor, so a kernel may be found that ``#if`` leaves out, and
+one may be missed that a macro makes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Declaration:
     line: int
 
 
-# Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one place.
+# Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
+# place.
 _LEXEME = re.compile(
     r"""
       (?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
@@ -104,7 +106,7 @@ _PARAM_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|__align__|alignas
 
 
 def blank(text: str) -> str:
-    """Overwrite comments, literals and directives with spaces; positions, line breaks, ``extern "C"`` and marks of ``#if`` stay."""
+    """Put spaces over comments, literals and directives; line breaks, ``extern "C"`` and marks of ``#if`` stay."""
 
     def spaces(match: re.Match[str]) -> str:
         lexeme = match[0]

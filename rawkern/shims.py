@@ -1,8 +1,8 @@
 """Standard headers that NVRTC lacks, as far as device code needs them.
 
-NVRTC compiles without a host compiler's headers, yet CUDA files written for nvcc include ``<stdint.h>``, ``<cmath>`` or ``<stdio.h>``.
-These small ones stand in. They name types as libcu++ does for NVRTC (int64_t is ``long long``), so that both can be included.
-The rest of the C++ library is libcu++: its names are made visible in ``std``.
+NVRTC compiles without a host compiler's headers, yet CUDA files written for nvcc include ``<stdint.h>``, ``<cmath>``
+or ``<stdio.h>``. These small ones stand in. They name types as libcu++ does for NVRTC (int64_t is ``long long``), so
+that both can be included. The rest of the C++ library is libcu++: its names are made visible in ``std``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,21 @@ namespace std { using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nul
 """
 
 _LIMITS = {
-    "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255", "CHAR_MIN": "SCHAR_MIN", "CHAR_MAX": "SCHAR_MAX",
-    "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535", "INT_MIN": "(-INT_MAX - 1)", "INT_MAX": "2147483647",
-    "UINT_MAX": "4294967295U", "LONG_MIN": "(-LONG_MAX - 1L)", "LONG_MAX": "9223372036854775807L", "ULONG_MAX": "18446744073709551615UL",
+    "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255", "CHAR_MIN": "SCHAR_MIN",
+    "CHAR_MAX": "SCHAR_MAX",
+    "SHRT_MIN": "(-32768)", "SHRT_MAX": "32767", "USHRT_MAX": "65535", "INT_MIN": "(-INT_MAX - 1)",
+    "INT_MAX": "2147483647",
+    "UINT_MAX": "4294967295U", "LONG_MIN": "(-LONG_MAX - 1L)", "LONG_MAX": "9223372036854775807L",
+    "ULONG_MAX": "18446744073709551615UL",
     "LLONG_MIN": "(-LLONG_MAX - 1LL)", "LLONG_MAX": "9223372036854775807LL", "ULLONG_MAX": "18446744073709551615ULL",
 }  # fmt: skip
 
 # IEEE 754 single and double precision.
 _FLOAT = {
-    "FLT_RADIX": "2", "FLT_MANT_DIG": "24", "FLT_DIG": "6", "FLT_MIN_EXP": "(-125)", "FLT_MAX_EXP": "128", "FLT_MIN_10_EXP": "(-37)",
-    "FLT_MAX_10_EXP": "38", "FLT_MAX": "3.402823466e+38F", "FLT_MIN": "1.175494351e-38F", "FLT_EPSILON": "1.192092896e-07F",
+    "FLT_RADIX": "2", "FLT_MANT_DIG": "24", "FLT_DIG": "6", "FLT_MIN_EXP": "(-125)", "FLT_MAX_EXP": "128",
+    "FLT_MIN_10_EXP": "(-37)",
+    "FLT_MAX_10_EXP": "38", "FLT_MAX": "3.402823466e+38F", "FLT_MIN": "1.175494351e-38F",
+    "FLT_EPSILON": "1.192092896e-07F",
     "FLT_DECIMAL_DIG": "9", "FLT_TRUE_MIN": "1.401298464e-45F",
     "DBL_MANT_DIG": "53", "DBL_DIG": "15", "DBL_MIN_EXP": "(-1021)", "DBL_MAX_EXP": "1024", "DBL_MIN_10_EXP": "(-307)",
     "DBL_MAX_10_EXP": "308", "DBL_MAX": "1.7976931348623157e+308", "DBL_MIN": "2.2250738585072014e-308",
@@ -42,7 +47,8 @@ _FLOAT = {
 
 _MATH = {
     "INFINITY": "__builtin_bit_cast(float, 0x7f800000)", "NAN": "__builtin_bit_cast(float, 0x7fc00000)",
-    "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000)", "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000LL)",
+    "HUGE_VALF": "__builtin_bit_cast(float, 0x7f800000)",
+    "HUGE_VAL": "__builtin_bit_cast(double, 0x7ff0000000000000LL)",
     "M_E": "2.71828182845904523536", "M_LOG2E": "1.44269504088896340736", "M_LOG10E": "0.434294481903251827651",
     "M_LN2": "0.693147180559945309417", "M_LN10": "2.30258509299404568402", "M_PI": "3.14159265358979323846",
     "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.785398163397448309616", "M_1_PI": "0.318309886183790671538",
@@ -232,17 +238,20 @@ def _libcudacxx(name: str) -> str:
 def _headers() -> dict[str, str]:
     limits, floats = _or_libcudacxx("climits", _defines(_LIMITS)), _defines(_FLOAT)
     math = _defines(_MATH) + _using(_MATH_FUNCTIONS + _MATH_FLOAT_FUNCTIONS)
-    stdlib = "#include <stddef.h>\nnamespace std { using ::malloc; using ::free; using ::abs; using ::labs; using ::llabs; }\n"
+    stdlib = "#include <stddef.h>\n" + _using(["malloc", "free", "abs", "labs", "llabs"])
     headers = {
         "stddef.h": _STDDEF, "cstddef": "#include <stddef.h>",
-        "stdint.h": _or_libcudacxx("cstdint", _stdint()) + _using(_INTEGERS), "cstdint": "#include <stdint.h>", "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
+        "stdint.h": _or_libcudacxx("cstdint", _stdint()) + _using(_INTEGERS), "cstdint": "#include <stdint.h>",
+        "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
         "limits.h": limits, "climits": "#include <limits.h>",
         "float.h": floats, "cfloat": "#include <float.h>",
         "math.h": math, "cmath": "#include <math.h>",
         "stdio.h": "#include <stddef.h>\nnamespace std { using ::printf; }", "cstdio": "#include <stdio.h>",
         "stdlib.h": stdlib, "cstdlib": "#include <stdlib.h>",
-        "string.h": "#include <stddef.h>\nnamespace std { using ::memcpy; using ::memset; }", "cstring": "#include <string.h>",
-        "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "", "memory.h": "#include <string.h>",
+        "string.h": "#include <stddef.h>\nnamespace std { using ::memcpy; using ::memset; }",
+        "cstring": "#include <string.h>",
+        "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "",
+        "memory.h": "#include <string.h>",
         "time.h": "namespace std { using ::clock; using ::clock_t; }", "ctime": "#include <time.h>",
         "cuda.h": _DRIVER, "cub/cub.cuh": _CUB,
     }  # fmt: skip
@@ -289,7 +298,8 @@ _DRIVER = """
 typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
 """
 
-# The whole of <cub/cub.cuh> brings device-wide algorithms along, whose launch code is for the host and does not compile here.
+# The whole of <cub/cub.cuh> brings device-wide algorithms along, whose launch code is for the host and does not
+# compile here.
 _CUB = """
 #include <cub/version.cuh>
 #include <cub/util_type.cuh>

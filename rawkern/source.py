@@ -44,7 +44,8 @@ def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str
     Raises
     ------
     TypeError, ValueError
-        For something that is not CUDA text, for an option that cannot work here, or an include directory that is not there.
+        For something that is not CUDA text, for an option that cannot work here, or an include directory that is not
+        there.
     """
     if not isinstance(code, str):
         raise TypeError(
@@ -131,7 +132,8 @@ def _stamp(path: str) -> tuple[int, int, int, int] | None:
         status = os.stat(path)
     except OSError:
         return None
-    # The inode tells a file that was replaced by one of the same size within the clock's tick; ctime one whose mtime was set back.
+    # The inode tells a file that was replaced by one of the same size within the clock's tick; ctime one whose
+    # mtime was set back.
     return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
@@ -144,11 +146,12 @@ def _source(
     )
 
 
-# Settings ----------------------------------------------------------------------------------------------------------------------------
+# --- Settings --------------------------------------------------------------------------------------------
 
 _INCLUDE_OPTION = re.compile(r"(?:-I|--include-path)(?:=|\s+)?(.*)\Z", re.DOTALL)
 _REFUSED = (
-    (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"), "the tensors' device decides the architecture; leave it out"),
+    (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
+     "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
      "a kernel is loaded as it is, without a link step; leave it out"),
 )  # fmt: skip
@@ -212,10 +215,11 @@ def _joined(options: Iterable[str]) -> list[str]:
     return joined
 
 
-# Include closure ---------------------------------------------------------------------------------------------------------------------
+# --- Include closure -------------------------------------------------------------------------------------
 
 _INCLUDE = re.compile(
-    r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)',
+    r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))'
+    r'|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)',
     re.M,
 )
 _NAME_IN_MACRO = re.compile(r'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
@@ -226,7 +230,7 @@ _FORCED = re.compile(r"(?:-include|--pre-include)=(.*)\Z")
 def _closure(
     text: str, own: str | None, options: Sequence[str], include_dirs: Sequence[str]
 ) -> tuple[dict[str, str], set[str], set[str]]:
-    """Find local headers by reading, without a preprocessor: what ``#if`` leaves out is in, too, which only costs a rebuild.
+    """Find local headers by reading, without a preprocessor: what ``#if`` leaves out is in, too.
 
     ``#include MACRO`` counts as including every name that any ``#define`` in sight gives.
     """

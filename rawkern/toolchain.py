@@ -1,9 +1,10 @@
 """Which NVRTC there is, and where CUDA's own headers are.
 
-NVRTC comes with CuPy's binding; importing that takes a tenth of a second, which a program found in the disk cache need not pay.
-So what was found once is kept in the cache: the library's path, size and time stamp, and the header directories with the stamps
-of one file each. The record's key holds everything the search depends on (environment variables, ``sys.path`` and the time stamps of its package
-folders), and its stamps are checked before it is believed: a compiler or header package that was replaced, added or removed is seen.
+NVRTC comes with CuPy's binding; importing that takes a tenth of a second, which a program found in the disk cache need
+not pay. So what was found once is kept in the cache: the library's path, size and time stamp, and the header
+directories with the stamps of one file each. The record's key holds everything the search depends on (environment
+variables, ``sys.path`` and the time stamps of its package folders), and its stamps are checked before it is believed:
+a compiler or header package that was replaced, added or removed is seen.
 """
 
 from __future__ import annotations
@@ -63,10 +64,11 @@ def nvrtc() -> Any:
             f'run: pip install "rawkern[cuda13]" (or "rawkern[cuda12]") [{error}]'
         ) from error
     try:
-        binding.getVersion()
+        binding.getVersion()  # type: ignore[attr-defined]
     except Exception as error:  # CuPy loads the library at the first call and raises what its loader raised
         raise MissingDependencyError(
-            f'compiling CUDA needs the NVRTC library, which CuPy cannot load; run: pip install "rawkern[cuda13]" [{error}]'
+            "compiling CUDA needs the NVRTC library, which CuPy cannot load; "
+            f'run: pip install "rawkern[cuda13]" [{error}]'
         ) from error
     return binding
 
@@ -144,7 +146,7 @@ def _loaded_library(major: int) -> str:
     return paths.pop() if len(paths) == 1 else ""
 
 
-# Headers -----------------------------------------------------------------------------------------------------------------------------
+# --- Headers ---------------------------------------------------------------------------------------------
 
 # One file of each part that a header directory may hold.
 _RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
@@ -234,7 +236,7 @@ def _cupy_bundle() -> list[str]:
 
 
 def _closeness(folder: str, version: tuple[int, ...]) -> int:
-    """Grade a header directory's release: 3 for NVRTC's own, 2 for its major one, 1 for an unknown one, 0 for another."""
+    """Grade a header directory's release: 3 for NVRTC's own, 2 for its major one, 1 if unknown, 0 for another."""
     wheels = os.path.dirname(os.path.dirname(folder))
     for parent in (folder, os.path.dirname(folder), os.path.join(wheels, "cuda_runtime", "include")):
         try:

@@ -38,7 +38,9 @@ def test_closure_follows_the_rules_of_the_preprocessor(tmp_path: Path) -> None:
     (inc / "sub" / "c.h").write_text("#include <own.h>")
     (inc / "named.h").write_text("")
     file = src / "k.cu"
-    file.write_text('#include "own.h"\n#if 0\n#include <a.h>\n#endif\n#define H <named.h>\n#include H\n#include <cuda_fp16.h>\n')
+    file.write_text(
+        '#include "own.h"\n#if 0\n#include <a.h>\n#endif\n#define H <named.h>\n#include H\n#include <cuda_fp16.h>\n'
+    )
     read = from_path(file, include_dirs=[inc])
     expected = {src / "own.h", inc / "a.h", inc / "sub/b.h", inc / "sub/c.h", inc / "own.h", inc / "named.h"}
     assert _header_paths(read) == set(map(str, expected))
@@ -102,7 +104,7 @@ def test_missing_file_is_waited_for(tmp_path: Path) -> None:
     writer.join()
 
 
-# Watch -------------------------------------------------------------------------------------------------------------------
+# --- Watch -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -187,11 +189,12 @@ def _time_of_1000(watch: Watch) -> float:
     return time.perf_counter() - start
 
 
-# Scan --------------------------------------------------------------------------------------------------------------------
+# --- Scan ------------------------------------------------------------------------------------------------
 
 
 def test_blank_keeps_positions() -> None:
-    text = 'int a; // "x\n/* __global__\n */ char c = \'"\'; extern "C" const char* s = R"x(\n)" )x" "\\"";\n#define A \\\n  __global__\n#if B\n'
+    text = 'int a; // "x\n/* __global__\n */ char c = \'"\'; extern "C" const char* s = R"x(\n)" )x" "\\"";\n'
+    text += "#define A \\\n  __global__\n#if B\n"
     blanked = blank(text)
     assert len(blanked) == len(text)
     assert [i for i, c in enumerate(blanked) if c == "\n"] == [i for i, c in enumerate(text) if c == "\n"]
