@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern import launch, lookup, tensors
+from rawkern.binder import DEVICES
 from rawkern.compiler import Entry
 from rawkern.devices import CPU, architecture, default_device
 from rawkern.launch import LaunchConfig
 from rawkern.module import Build
-from rawkern.signature import Bound, Signature
+from rawkern.signature import Signature
 
 if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
@@ -29,7 +30,7 @@ Run = Callable[[int | None, tuple[Any, ...]], None]
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("asked", "bind", "build", "engine_kernels", "entry", "signature", "strided", "watch")
+    __slots__ = ("asked", "bind", "build", "engine_kernels", "entry", "plain", "signature", "strided", "watch")
 
     def __init__(self, build: Build, entry: Entry, asked: tuple[str, ...], signature: Signature) -> None:
         self.build = build
@@ -38,6 +39,7 @@ class State:
         self.asked = asked
         self.signature = signature
         self.bind = signature.bind
+        self.plain = signature.plain
         self.strided = build.settings.strided
         self.engine_kernels: dict[torch.device, Any] = {}
 
@@ -72,18 +74,23 @@ class Launcher:
         self._config = config
         self._nothing = n == 0
         self._picks_block = n if picks_block else None
-        self._ready: tuple[State | None, dict[Any, Run]] = (None, {})
+        self._ready: tuple[State | None, dict[int | None, Run]] = (None, {})
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch on torch's current stream of the tensors' device."""
         state = self._kernel._state
         if state is None or ((watch := state.watch) is not None and watch.changed()):
             state = self._kernel._find(_device_of(args, kwargs))
-        bound = state.bind(args, kwargs, state.strided)
-        ready, runs = self._ready
-        if ready is not state or (run := runs.get(bound.device)) is None:
-            run = self._prepare(state, bound)
-        run(None, bound.values)
+        if not kwargs and (found := state.plain(args, state.strided)) is not None:
+            index, values = found
+            ready, runs = self._ready
+            if ready is state and (run := runs.get(index)) is not None:
+                run(None, values)
+            else:
+                self._prepare(state, None if index is None else DEVICES[index])(None, values)
+        else:
+            bound = state.bind(args, kwargs, state.strided)
+            self._prepare(state, bound.device)(None, bound.values)
 
     def __repr__(self) -> str:
         config = self._config
@@ -93,8 +100,9 @@ class Launcher:
         """Launch on a stream that is not torch's current one; the tensors are recorded on it."""
         state = self._kernel._find(_device_of(args, kwargs))
         bound = state.bind(args, kwargs, state.strided)
-        run = self._prepare(state, bound, stream)
         device = bound.device or _stream_device(stream) or default_device()
+        _check_stream(self._kernel.name, stream, device)
+        run = self._prepare(state, device)
         if device.type != "cuda":
             run(None, bound.values)
             return
@@ -104,23 +112,21 @@ class Launcher:
         run(handle, bound.values)
         tensors.record(bound.tensors, stream)
 
-    def _prepare(self, state: State, bound: Bound, stream: Any = None) -> Run:
-        """Return the launch for the arguments' device, loading the kernel there first where need be."""
-        device = bound.device
+    def _prepare(self, state: State, device: torch.device | None) -> Run:
+        """Return the launch for a device, loading the kernel there first where need be."""
         if self._nothing or (device is not None and device.type == "meta"):
             return _launch_nothing
         if device is None:
-            device = _stream_device(stream) or default_device()
-        elif stream is not None:
-            _check_stream(self._kernel.name, stream, device)
+            device = default_device()
+        index = device.index if device.type == "cuda" else -1
         with self._kernel._module._lock:
             ready, runs = self._ready
             if ready is not state:
                 self._ready = _, runs = state, {}
-            run = runs.get(device)
+            run = runs.get(index)
             if run is None:
                 engine_kernel = state.engine_kernel(device)
-                run = runs[device] = _run(engine_kernel, self._settled(engine_kernel))
+                run = runs[index] = _run(engine_kernel, self._settled(engine_kernel))
         return run
 
     def _settled(self, engine_kernel: Any) -> LaunchConfig:
