@@ -56,7 +56,7 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     interface = getattr(type(value), "__cuda_array_interface__", None)
     if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:
         return _of_cuda_interface(value, found, where)
-    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, type):
         tensor, readonly = take_dlpack(value, str(where))
         memory = _of_tensor(tensor, where, need, writes)
         memory.writable, memory.owner, memory.kind = not readonly, value, type(value).__name__
@@ -163,6 +163,8 @@ def _of_numpy(a: np.ndarray, where: Where) -> Memory:
             f"{where} has the byte order of another machine ({a.dtype.str}); "
             f"pass {where.expr}.astype({where.expr}.dtype.newbyteorder('='))"
         )
+    if isinstance(a, np.ma.MaskedArray):
+        raise TypeError(f"{where} is a masked array, whose mask the kernel would not see; pass {where.expr}.filled()")
     if a.dtype.hasobject:
         raise TypeError(f"{where} is a NumPy array of Python objects; give it a numeric dtype")
     return Memory(

@@ -50,7 +50,7 @@ class Where:
 
 def shown(value: object) -> str:
     """A value for an error message: its repr where that is short, else its type."""
-    if isinstance(value, (torch.Tensor, np.ndarray)) or hasattr(value, "__dlpack__"):
+    if isinstance(value, (torch.Tensor, np.ndarray)) or hasattr(type(value), "__dlpack__"):
         return f"a {type(value).__name__}"
     if isinstance(value, (bool, int, float, complex)):
         return f"the {type(value).__name__} {value!r}"

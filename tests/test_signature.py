@@ -515,6 +515,8 @@ def test_other_objects_for_pointers() -> None:
     )
     with pytest.raises(TypeError, match=r"pass torch.frombuffer\(bytearray\(x\), dtype=torch.uint8\)"):
         one("char const*", b"abc")
+    with pytest.raises(TypeError, match=r"^k: argument 1 'x' is <class 'torch.Tensor'> \(_TensorMeta\), the kernel"):
+        one("float const*", torch.Tensor)
     with pytest.raises(TypeError, match="pass a tensor or an array, not one element of it"):
         one("float const*", np.float32(1))
 
@@ -673,6 +675,8 @@ def test_numpy() -> None:
     )
     refuse("void*", np.array([None]), "is a NumPy array of Python objects; give it a numeric dtype")
     assert one("double const*", np.ones(3)[::-1][:1]).values  # one element has no direction
+    with pytest.raises(TypeError, match=r"is a masked array, whose mask the kernel would not see; pass x.filled\(\)"):
+        one("double const*", np.ma.masked_array([1.0, 2.0], [0, 1]))
 
 
 class Producer:
