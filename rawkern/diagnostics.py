@@ -100,10 +100,13 @@ def unknown_instance(
 ) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
     wanted = ", ".join(repr(name) for name in names)
+    words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
+    if "overloaded function" in "".join(words[:1]):
+        message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
+        return CompileError(message, file=source.name, log=log.strip("\0\n "))
     there = f"kernels: {', '.join(kernels) or 'none'}"
     if listed := ", ".join(templates):
         there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
-    words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
     says = f"\n  the compiler says: {words[0]}" if words else ""
     return CompileError(
         f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n ")

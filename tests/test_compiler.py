@@ -106,7 +106,8 @@ def test_types_through_typedefs_macros_and_namespaces() -> None:
             __global__ void spaced(P p, const P* q, Pair<int, const float*> r, P& s) {} }
         extern "C" __global__ void __launch_bounds__(128) c_kernel(const int n, cf* x, PARAM(double, y), Table t,
             Callback f, uint64_t u, int64_t i, size_t z, unsigned char uc, signed char sc, char c,
-            const volatile short* v, float w[4], const __grid_constant__ ns::P p, void* any, const void* const* anys, long l, bool b) {}
+            const volatile short* v, float w[4], const __grid_constant__ ns::P p, void* any, const void* const* anys,
+            long l, bool b) {}
         static __global__ void internal(int* x) { *x = 1; }
         namespace { struct Hidden { int h; }; __global__ void unnamed(Hidden h) {} }
         #if 0
@@ -205,6 +206,12 @@ def test_unknown_instance_lists_what_is_there(name: str) -> None:
     assert f"has no kernel {name!r}" in str(error) and "axpy<float>'" not in str(error)
     assert "kernels: over, axpy<double, 3>" in str(error) or "axpy<double, 3>, over" in str(error)
     assert "templates: axpy, ns::inner" in str(error)
+
+
+def test_instance_of_an_overloaded_template() -> None:
+    code = "template <class T> __global__ void v(T x) {} template <class T> __global__ void v(T* x, int n) {}"
+    assert _types(_compile(code, "v<float>(float*, int)")) == {"v<float>": ("float*", "int")}
+    assert "overloaded; add parameter types, such as 'v<float>(float*, int)'" in str(_refused(code, "v<float>"))
 
 
 def test_error_inside_an_instance_names_the_users_line() -> None:
