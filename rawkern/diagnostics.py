@@ -101,7 +101,7 @@ def unknown_instance(
     """Make the error for a kernel or a template instance that the source does not have."""
     wanted = ", ".join(repr(name) for name in names)
     words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
-    if "overloaded function" in "".join(words[:1]):
+    if any("cannot determine which instance of overloaded function" in word for word in words):
         message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
         return CompileError(message, file=source.name, log=log.strip("\0\n "))
     there = f"kernels: {', '.join(kernels) or 'none'}"
