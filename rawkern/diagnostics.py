@@ -99,9 +99,11 @@ def unknown_instance(
     source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
 ) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
+    names = list(names)
     wanted = ", ".join(repr(name) for name in names)
     words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
-    if any("cannot determine which instance of overloaded function" in word for word in words):
+    ambiguous = any("cannot determine which instance of overloaded function" in word for word in words)
+    if ambiguous and not any(name.endswith(")") for name in names):
         message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
         return CompileError(message, file=source.name, log=log.strip("\0\n "))
     there = f"kernels: {', '.join(kernels) or 'none'}"
