@@ -1,0 +1,46 @@
+// Elementwise maps that read and write 16 bytes at a time. A thread does V neighbouring elements; V = 1 is the plain map.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+// The type that T is computed in: float for the half types, so that a result is rounded once.
+template <typename T> struct Compute { using type = float; };
+template <> struct Compute<double> { using type = double; };
+template <typename T> using compute_t = typename Compute<T>::type;
+
+// V elements that one instruction loads or stores.
+template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T at[V]; };
+
+template <int V, typename... T> __device__ bool aligned(const T*... pointer) {
+    return (... && (reinterpret_cast<unsigned long long>(pointer) % sizeof(Pack<T, V>) == 0));
+}
+
+// The I-th of the V elements is f(in[0].at[I], in[1].at[I], ...), computed in compute_t<T>.
+template <int V, typename F, typename T, typename... In> __device__ Pack<T, V> map_pack(F f, const Pack<T, V>& first, const In&... rest) {
+    Pack<T, V> result;
+#pragma unroll
+    for (int i = 0; i < V; ++i) result.at[i] = T(f(compute_t<T>(first.at[i]), compute_t<T>(rest.at[i])...));
+    return result;
+}
+
+template <typename T, int V> __device__ Pack<T, V> load(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }
+template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack) { *reinterpret_cast<Pack<T, V>*>(to) = pack; }
+
+// out[i] = f(in[i]...) for i < n. Grid: 1-D, at least ceil(n / V) threads. `in` and `out` may be the same memory.
+template <int V, typename F, typename T, typename... In> __device__ void map(F f, long long n, T* out, const In*... in) {
+    const long long block = (long long)blockIdx.x * blockDim.x * V;
+    const long long first = block + threadIdx.x * V;
+    if (aligned<V>(out, in...)) {
+        if (first + V <= n) {
+            store(out + first, map_pack<V>(f, load<In, V>(in + first)...));
+        } else {
+            for (long long i = first; i < n; ++i) out[i] = T(f(compute_t<In>(in[i])...));
+        }
+    } else {  // neighbouring threads still take neighbouring elements
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+            const long long i = block + k * blockDim.x + threadIdx.x;
+            if (i < n) out[i] = T(f(compute_t<In>(in[i])...));
+        }
+    }
+}

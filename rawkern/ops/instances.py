@@ -1,0 +1,84 @@
+"""The instances of the kernels in `cuda_src/`, and what elementwise operators ask of their tensors."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NoReturn
+
+import torch
+from torch.autograd import forward_ad
+
+from rawkern.kernel import RawKernel
+from rawkern.module import own_sources
+
+__all__ = ["C_NAMES", "dense", "kernel", "like", "not_a_tensor", "tracked", "vector_kernel"]
+
+# The dtypes there are, and what they are called in CUDA C.
+C_NAMES = {
+    torch.float16: "__half",
+    torch.bfloat16: "__nv_bfloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+PACK_BYTES = 16  # what one thread loads at a time on a GPU
+
+
+@functools.cache
+def kernel(file: str, template: str, dtype: torch.dtype, argument: str) -> RawKernel:
+    """Return ``template<dtype, argument>`` of ``cuda_src/file.cu``; it compiles at its first launch.
+
+    Raises
+    ------
+    TypeError
+        There is no kernel for that dtype.
+    """
+    name = C_NAMES.get(dtype)
+    if name is None:
+        raise TypeError(f"{file}: the tensor is {_shown(dtype)}; there is {file} for {', '.join(map(_shown, C_NAMES))}")
+    return RawKernel(path=own_sources() / f"{file}.cu", name=f"{template}<{name}, {argument}>", strided=True)
+
+
+@functools.cache
+def vector_kernel(file: str, template: str, dtype: torch.dtype, on_gpu: bool) -> tuple[RawKernel, int]:
+    """Return the instance of a ``template<T, V>`` for a device, and V, the elements that a thread does.
+
+    A GPU thread loads 16 bytes at a time. The CPU engine turns neighbouring threads into vectors by itself, so there
+    a thread does one element.
+    """
+    width = PACK_BYTES // dtype.itemsize if on_gpu and dtype in C_NAMES else 1
+    return kernel(file, template, dtype, str(width)), width
+
+
+def tracked(*tensors: torch.Tensor) -> bool:
+    """Whether autograd has to see this computation: gradients are recorded, or forward-mode AD is on.
+
+    An operator that autograd need not see skips `torch.autograd.Function`, which costs more than the launch.
+    """
+    if forward_ad._current_level >= 0:  # then Function says that there is no forward mode, if a tensor has a tangent
+        return True
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+
+
+def dense(x: torch.Tensor) -> torch.Tensor:
+    """Return `x` if its elements lie side by side in some order (contiguous, transposed, channels_last), else a copy."""
+    if x.is_contiguous():
+        return x
+    copy = torch.empty_like(x)
+    return x if copy.stride() == x.stride() else copy.copy_(x)
+
+
+def like(t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return `t`, or a copy of it where its elements do not lie in memory as those of the dense `x` do."""
+    if (t.is_contiguous() and x.is_contiguous()) or t.stride() == x.stride():
+        return t
+    return torch.empty_like(x).copy_(t)
+
+
+def not_a_tensor(name: str, *values: Any) -> NoReturn:
+    """Raise for an argument that is no tensor."""
+    wrong = next(value for value in values if not isinstance(value, torch.Tensor))
+    raise TypeError(f"{name} takes torch tensors, got {type(wrong).__name__}")
+
+
+def _shown(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

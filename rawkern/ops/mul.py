@@ -1,0 +1,131 @@
+"""mul(a, b) = a * b, with torch's broadcasting and type promotion."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Any
+
+import torch
+
+from rawkern.ops.instances import dense, kernel, not_a_tensor, tracked, vector_kernel
+
+__all__ = ["mul"]
+
+MAX_DIMS = 8  # of Layout in mul.cu
+LAYOUT = struct.Struct(f"{1 + 3 * MAX_DIMS}q")
+
+
+def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the elementwise product a * b; differentiable any number of times.
+
+    Shapes are broadcast and dtypes promoted as torch does. Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    a, b : torch.Tensor
+        On one device, of any shapes that broadcast and any strides. At least one of them is float16, bfloat16,
+        float32 or float64.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    TypeError
+        For a promoted dtype other than those four, or an argument that is no tensor (`rawkern.scale` takes a number).
+    ValueError
+        For tensors on two devices.
+    RuntimeError
+        For shapes that do not broadcast.
+    """
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        not_a_tensor("mul", a, b)
+    if a.get_device() != b.get_device() and a.device != b.device:
+        raise ValueError(f"mul: a is on {a.device}, b is on {b.device}; pass tensors on one device")
+    if a.dtype is not b.dtype:
+        dtype = torch.result_type(a, b)
+        a, b = a.to(dtype), b.to(dtype)
+    return _Mul.apply(a, b) if tracked(a, b) else _forward(a, b)  # type: ignore[return-value]
+
+
+def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if a.shape != b.shape or not (
+        (a.is_contiguous() and b.is_contiguous()) or (a.stride() == b.stride() and dense(a) is a)
+    ):
+        return _strided(a, b)
+    times, width = vector_kernel("mul", "mul", a.dtype, a.is_cuda)
+    out = torch.empty_like(a)
+    n = a.numel()
+    times.forall(-(-n // width))(a, b, out, n)
+    return out
+
+
+def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return the product of tensors of different shapes or layouts; contiguous."""
+    a, b = torch.broadcast_tensors(a, b)
+    layout, index = _layout(a.shape, a.stride(), b.stride())
+    if layout is None:
+        return _forward(a.contiguous(), b.contiguous())
+    times = kernel("mul", "mul_strided", a.dtype, index)
+    out = torch.empty(a.shape, dtype=a.dtype, device=a.device)
+    n = out.numel()
+    times.forall(n)(a, b, out, layout, n)
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[bytes | None, str]:
+    """Return the ``Layout`` of mul.cu, None where it has too many dimensions, and the type to compute indices in."""
+    sizes: list[int] = []
+    steps: list[tuple[int, int]] = []
+    for size, step in reversed(list(zip(shape, zip(a, b, strict=True), strict=True))):
+        if size == 1:
+            continue
+        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
+            sizes[-1] *= size  # goes on where the dimension inside it ends, so the two are one
+        else:
+            sizes.append(size)
+            steps.append(step)
+    index = "unsigned int" if shape.numel() < 2**31 else "long long"
+    if len(sizes) > MAX_DIMS:
+        return None, index
+    rest = [0] * (MAX_DIMS - len(sizes))
+    columns = [*sizes, *rest, *(s for s, _ in steps), *rest, *(s for _, s in steps), *rest]
+    return LAYOUT.pack(len(sizes), *columns), index
+
+
+def _backward(grad_out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return both gradients of contiguous tensors of one shape."""
+    backward, width = vector_kernel("mul", "mul_backward", a.dtype, a.is_cuda)
+    grad_a, grad_b = torch.empty_like(a), torch.empty_like(b)
+    n = a.numel()
+    backward.forall(-(-n // width))(grad_out, a, b, grad_a, grad_b, n)
+    return grad_a, grad_b
+
+
+class _Mul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        need_a, need_b = ctx.needs_input_grad
+        ctx.save_for_backward(a if need_b else None, b if need_a else None)
+        ctx.shapes = a.shape, b.shape
+        return _forward(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        a, b = ctx.saved_tensors
+        shape_a, shape_b = ctx.shapes
+        if a is not None and b is not None and not tracked(grad_out, a, b) and shape_a == shape_b:
+            if a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous():
+                return _backward(grad_out, a, b)
+        grad_a = None if b is None else _summed(mul(grad_out, b), shape_a)
+        grad_b = None if a is None else _summed(mul(grad_out, a), shape_b)
+        return grad_a, grad_b
+
+
+def _summed(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Sum a gradient over the dimensions that broadcasting repeated."""
+    return grad if grad.shape == shape else grad.sum_to_size(shape)
