@@ -63,7 +63,6 @@ Form = Val | Affine | Wide | Lazy
 class Target:
     """What the emitted code may rely on."""
 
-    masked_vectors: bool  # cheap masked loads and stores (AVX-512)
     tid_affine: bool  # a warp's threads lie in one row of the block
     waiting: bool  # warps have stacks of their own and may wait
 
@@ -320,8 +319,8 @@ class FunctionLowering:
             self._end(i)
         self._finish()
         name, params = self.program.header(self.function)
-        linkage = "define internal void"
-        body = [f"{linkage} @{name}({params}) {{", "entry:", *self.entry]
+        inline = "" if self.target.waiting or not self.function.entry else " alwaysinline"
+        body = [f"define internal void @{name}({params}){inline} {{", "entry:", *self.entry]
         body += ["store i32 %initial, ptr %act", "br label %b0", *e.lines, "}"]
         return "\n".join(body)
 

@@ -11,9 +11,9 @@ import re
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import cache, lru_cache
+from time import perf_counter_ns
 
 import numpy as np
 
@@ -25,14 +25,18 @@ WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
 PAGE = 4096
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
-SMALL_NS = 10_000  # work below this is not worth waking other threads for
+SMALL_NS = 6_000  # work below this is not worth waking other threads for
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
-_PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "grid_sync"))
+_PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished")).pack_into
+_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "grid_sync")).pack_into
+_CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
-_STATE = WORKER.offset("state")
-_REASON = WORKER.offset("reason")
+_FINISHED = LAUNCH.offset("finished")
+_INT = struct.Struct("=i").unpack_from
+_TWO = struct.Struct("=ii").pack_into
+_PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
 _forked = False
 
@@ -168,6 +172,11 @@ class Launcher:
             self._set_worker(k, "launch", self.record_address)
             self._set_worker(k, "stack_top", stack.address + stack.size)
             self._add_block(k)
+        _PACK_CONSTANTS(
+            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total, SLICE_NS,
+            self.workers_address, self.globals_address, self.record_address + _PARAMS, self.tids.ctypes.data,
+            ctypes.addressof(self.grid_sync),
+        )  # fmt: skip
 
     def _set_worker(self, k: int, field: str, value: int) -> None:
         struct.pack_into("=Q", self.workers, k * WORKER.size + WORKER.offset(field), value)  # type: ignore[arg-type]
@@ -225,44 +234,44 @@ class Launcher:
                 )
             ctypes.memset(self.grid_sync, 0, 64)
         chunk = 1 if self.code.waiting else max(1, min(64, nblocks // (8 * count)))
-        _PACK_LAUNCH.pack_into(
-            self.record, 0, gx, gy, gz, *self.block, nblocks, 0, chunk, 0, self.nwarps, self.last_mask, self.shared_dynamic,
-            self.shared_total, resident, SLICE_NS, self.workers_address, self.globals_address,
-            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-        )  # fmt: skip
-        self.pack_params(self.record, LAUNCH.size, *values)
-        for k in range(count):
-            struct.pack_into("=i", self.workers, k * WORKER.size + _STATE, 0)  # type: ignore[arg-type]
-        start = time.perf_counter_ns()
-        finished = False
-        try:
-            while not self._enter(count):
-                pass
-            finished = True
-        finally:
-            if not finished:  # stacks hold half-run kernels: start anew next time
-                self.capacity = 0
-                self._room(1)
-        self.ns_per_warp += 0.3 * ((time.perf_counter_ns() - start) * count / work - self.ns_per_warp)
-
-    def _enter(self, count: int) -> bool:
-        """Let the workers run until each has ended or asks for something; True when all have ended."""
+        _PACK_LAUNCH(self.record, 0, gx, gy, gz, resident, nblocks, 0, chunk, 0, 0, 0)
+        self.pack_params(self.record, _PARAMS, *values)
+        start = perf_counter_ns()
         if count == 1:
             self.enter(self.record_address)
         else:
-            openmp = _openmp()
-            if openmp is not None:
-                openmp(self.enter_address, self.record_address, count, 0)
-            else:
-                _run_threads(self.enter, self.record_address, count)
-        done = True
-        for k in range(count):
-            if struct.unpack_from("=i", self.workers, k * WORKER.size + _STATE)[0] != 2:  # type: ignore[arg-type]
-                done = False
-                self._serve(k)
-        if not done:
-            struct.pack_into("=i", self.record, _NEXT_WORKER, 0)
-        return done
+            self._enter_all(count)
+        if _INT(self.record, _FINISHED)[0] != count:
+            self._continue(count)
+        elapsed = perf_counter_ns() - start
+        if elapsed > SMALL_NS:
+            self.ns_per_warp += 0.3 * (elapsed * count / work - self.ns_per_warp)
+
+    def _enter_all(self, count: int) -> None:
+        """Let `count` workers run until each has ended or asks for something."""
+        openmp = _openmp()
+        if count == 1:
+            self.enter(self.record_address)
+        elif openmp is not None and not _forked:
+            openmp(self.enter_address, self.record_address, count, 0)
+        else:
+            _run_threads(self.enter, self.record_address, count)
+
+    def _continue(self, count: int) -> None:
+        """Serve the workers that suspended and let them go on, until all have ended."""
+        complete = False
+        try:
+            while _INT(self.record, _FINISHED)[0] != count:
+                for k in range(count):
+                    if self._get_worker(k, "state", "=i") != 2:
+                        self._serve(k)
+                _TWO(self.record, _NEXT_WORKER, 0, 1)
+                self._enter_all(count)
+            complete = True
+        finally:
+            if not complete:  # stacks hold half-run kernels: start anew next time
+                self.capacity = 0
+                self._room(1)
 
     def _serve(self, k: int) -> None:
         """Do what worker `k` suspended for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import threading
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -17,7 +18,7 @@ from rawkern.engines.cpu.records import runtime
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
 #: Functions outside of the generated code that it may call.
-ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove"))
+ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
 _lock = threading.Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -55,8 +56,14 @@ def host() -> tuple[str, str, str]:
     return llvm.get_host_cpu_name(), features.flatten(), ".".join(map(str, llvm.llvm_version_info))
 
 
-def has_feature(name: str) -> bool:
-    return f"+{name}," in host()[1] + ","
+@cache
+def arithmetic_features() -> frozenset[str]:
+    """What the arithmetic tables ask about the host: ``avx512f`` is used, x86 without FMA or F16C is worked around."""
+    features = host()[1] + ","
+    if platform.machine() != "x86_64":
+        return frozenset()
+    missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}," not in features}
+    return frozenset(missing | ({"avx512f"} if "+avx512f," in features else set()))
 
 
 @cache
@@ -128,15 +135,16 @@ class Translation:
         )
 
     def lower(self, kernel: str, layout: Globals, tid_shape: str) -> tuple[Lowered, tuple[str, ...]]:
-        masked = has_feature("avx512vl") and has_feature("avx512bw")
-        lowering = ProgramLowering(self.parsed(), kernel, layout, masked_vectors=masked, tid_shape=tid_shape)
+        lowering = ProgramLowering(self.parsed(), kernel, layout, tid_shape, arithmetic_features())
         exported = {name for _, name, _ in layout.pointers} & {f.name for f in lowering.reached}
         return lowering.lower(), tuple(sorted(exported))
 
 
 def module_text(lowered: Lowered) -> str:
     """The kernel with its scheduler."""
-    return f"{runtime(lowered.waiting)}\n{lowered.text}"
+    scheduler = runtime(lowered.waiting)
+    known = {line for line in scheduler.splitlines() if line.startswith("declare")}  # LLVM takes a declaration only once
+    return "\n".join([scheduler, *(line for line in lowered.text.splitlines() if line not in known)])
 
 
 def emit(lowered: Lowered) -> bytes:

@@ -136,27 +136,23 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
         addrs = f.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, k * size) if k else addrs, size, order) for k in range(count)]
     if stride_of(form) == size * count and count in (1, 2, 4):
-        return _consecutive(f, form, lambda base: _load_block(f, base, size, count), lambda: _gather(f, form, size, count), ty, count)
+        return _consecutive(f, form, lambda base: _load_block(f, base, size, count), lambda: _gather(f, form, size, count), ty)
     return _gather(f, form, size, count)
 
 
-def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable, ty: str, count: int) -> list[Val]:
-    """Emit `fast` on lane 0's address where the lanes are consecutive for certain, else choose at run time."""
+def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable, ty: str) -> list[Val]:
+    """Emit `fast` on lane 0's address for a warp with all lanes active and no wrap-around, else `slow`.
+
+    Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one.
+    """
     e = f.e
     assert isinstance(form, (Affine, Wide))
-    single = count == 1
-    f.actv()  # both ways use it, so it must not be made in one of them
-    if isinstance(form, Affine):
-        condition = None
-    else:
-        condition = fits(f, form)
-    if not single or not f.target.masked_vectors:  # the wide access needs all lanes
-        full = f.cache.get("full") or e.cmp("icmp eq", f.act(), -1)
-        f.cache["full"] = full
-        condition = full if condition is None else e.bin("and", condition, full)
-    if condition is None:
-        assert isinstance(form, Affine)
-        return fast(form.base)
+    f.act()  # both ways use it, so it must not be made in one of them
+    if "full" not in f.cache:
+        f.cache["full"] = e.cmp("icmp eq", f.act(), -1)
+    condition = f.cache["full"]
+    if isinstance(form, Wide):
+        condition = e.bin("and", fits(f, form), condition)
     yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
     e.line(f"br {condition}, label %{yes}, label %{no}, !prof !2")
     e.label(yes)
@@ -181,12 +177,7 @@ def _end_label(e: Emitter, join: str) -> str:
 def _load_block(f: FunctionLowering, base: Val, size: int, count: int) -> list[Val]:
     e, ty = f.e, int_type(8 * size)
     if count == 1:
-        if not f.target.masked_vectors:
-            return [e.let(ty, LANES, f"load <32 x {ty}>, {pointer(e, base)}, align {size}")]
-        name = f"llvm.masked.load.v32{ty}.p0"
-        f.module.declare(name, f"declare <32 x {ty}> @{name}(ptr, i32, <32 x i1>, <32 x {ty}>)")
-        args = f"{pointer(e, base)}, i32 {size}, {f.actv()}, <32 x {ty}> zeroinitializer"
-        return [e.let(ty, LANES, f"call <32 x {ty}> @{name}({args})")]
+        return [e.let(ty, LANES, f"load <32 x {ty}>, {pointer(e, base)}, align {size}")]
     total = LANES * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
     result = []
@@ -287,21 +278,13 @@ def store_lanes(f: FunctionLowering, form: Form, values: list[Val], size: int, o
             _scatter(f, form, values, size)
             return []
 
-        _consecutive(f, form, lambda base: _store_block(f, base, values, size), slow, ty, count)
+        _consecutive(f, form, lambda base: _store_block(f, base, values, size), slow, ty)
     else:
         _scatter(f, form, values, size)
 
 
 def _store_block(f: FunctionLowering, base: Val, values: list[Val], size: int) -> list[Val]:
-    e, ty, count = f.e, int_type(8 * size), len(values)
-    if count == 1:
-        if f.target.masked_vectors:
-            name = f"llvm.masked.store.v32{ty}.p0"
-            f.module.declare(name, f"declare void @{name}(<32 x {ty}>, ptr, i32, <32 x i1>)")
-            e.line(f"call void @{name}({values[0]}, {pointer(e, base)}, i32 {size}, {f.actv()})")
-        else:
-            e.line(f"store {values[0]}, {pointer(e, base)}, align {size}")
-        return []
+    e, ty = f.e, int_type(8 * size)
     parts, n = values, LANES
     while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
         half = len(parts) // 2

@@ -92,10 +92,9 @@ class Lowered:
 class ProgramLowering:
     """Lowers one kernel; the handlers of `function` call back here for all that is not arithmetic."""
 
-    def __init__(self, ptx: Ptx, kernel: str, layout: Globals, *, masked_vectors: bool, tid_shape: str):
+    def __init__(self, ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, features: frozenset[str] = frozenset()):
         self.ptx, self.kernel, self.layout, self.tid_shape = ptx, kernel, layout, tid_shape
-        self.masked_vectors = masked_vectors
-        self.module = Module()
+        self.module = Module(features=features)
         self.reached = self._reached()
         self.flows = {f.name: flow.build(f) for f in self.reached}
         self.shared, self.shared_static = self._lay_out_shared()
@@ -139,7 +138,7 @@ class ProgramLowering:
         return offsets | dict.fromkeys(dynamic, size), size
 
     def lower(self) -> Lowered:
-        target = Target(self.masked_vectors, self.tid_shape != "any", self.waiting)
+        target = Target(self.tid_shape != "any", self.waiting)
         for function in self.reached:
             lowering = FunctionLowering(self, self.module, function, self.flows[function.name], self.analyses[function.name], target)
             self.prologue(lowering)

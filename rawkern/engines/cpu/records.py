@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import platform
 import re
-import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 
 _SIZES = {"i32": 4, "i64": 8, "ptr": 8}
@@ -40,7 +39,7 @@ class Record:
     def offset(self, field: str) -> int:
         return self.layout()[0][field]
 
-    @property
+    @cached_property
     def size(self) -> int:
         return self.layout()[1]
 
@@ -66,13 +65,15 @@ def _extent(ty: str) -> tuple[int, int]:
 
 
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
-#: One launch. `next_block` and `next_worker` are counters that the workers share.
+#: One launch. `next_block`, `next_worker` and `finished` are counters that the workers share; the fields up to
+#: `finished` are written for every launch, the others once.
 LAUNCH = Record(
     "Launch",
     (
-        ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"),
-        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("next_worker", "i32"), ("nwarps", "i32"),
-        ("last_mask", "i32"), ("shared_dynamic", "i32"), ("shared_total", "i32"), ("max_resident", "i32"),
+        ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
+        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
+        ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
+        ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
     ),
 )  # fmt: skip
@@ -214,7 +215,3 @@ def runtime(waiting: bool, machine: str = "") -> str:
 def _address(match: re.Match) -> str:
     record, field, pointer = match.groups()
     return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {RECORDS[record].index(field)}"
-
-
-def pointer_at(memory: memoryview, offset: int) -> int:
-    return struct.unpack_from("=Q", memory, offset)[0]

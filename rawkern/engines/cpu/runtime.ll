@@ -45,14 +45,16 @@ define void @rk_enter(ptr %launch) {
   %pworkers = &Launch.workers %launch
   %workers = load ptr, ptr %pworkers
   %worker = getelementptr %Worker, ptr %workers, i32 %index
+  %psp = &Worker.sp %worker
+  %presuming = &Launch.resuming %launch
+  %resuming = load i32, ptr %presuming
+  %isfresh = icmp eq i32 %resuming, 0
+  br i1 %isfresh, label %init, label %again
+again:
   %pstate = &Worker.state %worker
   %state = load i32, ptr %pstate
   %ended = icmp eq i32 %state, 2
-  br i1 %ended, label %out, label %go
-go:
-  %psp = &Worker.sp %worker
-  %isfresh = icmp eq i32 %state, 0
-  br i1 %isfresh, label %init, label %run
+  br i1 %ended, label %out, label %run
 init:
   %ptop = &Worker.stack_top %worker
   %top = load ptr, ptr %ptop
@@ -93,6 +95,10 @@ define internal void @rk_suspend(ptr %worker, i32 %reason) noinline {
 define internal void @rk_finish(ptr %worker) noinline {
   %pstate = &Worker.state %worker
   store i32 2, ptr %pstate
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pfinished = &Launch.finished %launch
+  %before = atomicrmw add ptr %pfinished, i32 1 acq_rel
   %psp = &Worker.sp %worker
   %pos = &Worker.os_sp %worker
   %os = load ptr, ptr %pos
