@@ -341,7 +341,7 @@ class _Body:
                 self.prefixes.pop()
                 self.cache = {}
                 pos += 1
-            elif text.startswith(".loc", pos):
+            elif text.startswith((".loc ", ".loc\t"), pos):
                 stop = text.find("\n", pos)
                 self._loc(text[pos : stop if stop >= 0 else end])
                 pos = stop if stop >= 0 else end
