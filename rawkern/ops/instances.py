@@ -60,7 +60,9 @@ def tracked(*tensors: torch.Tensor) -> bool:
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:
-    """Return `x` if its elements lie side by side in some order (contiguous, transposed, channels_last), else a copy."""
+    """Return `x` if a kernel can take its memory as one run of elements, in whatever order; else a copy."""
+    if x.is_neg():
+        x = x.resolve_neg()
     if x.is_contiguous():
         return x
     copy = torch.empty_like(x)
@@ -69,6 +71,8 @@ def dense(x: torch.Tensor) -> torch.Tensor:
 
 def like(t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Return `t`, or a copy of it where its elements do not lie in memory as those of the dense `x` do."""
+    if t.is_neg():
+        t = t.resolve_neg()
     if (t.is_contiguous() and x.is_contiguous()) or t.stride() == x.stride():
         return t
     return torch.empty_like(x).copy_(t)

@@ -43,7 +43,7 @@ def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         not_a_tensor("mul", a, b)
-    if a.get_device() != b.get_device() and a.device != b.device:
+    if a.get_device() != b.get_device():
         raise ValueError(f"mul: a is on {a.device}, b is on {b.device}; pass tensors on one device")
     if a.dtype is not b.dtype:
         dtype = torch.result_type(a, b)
@@ -52,6 +52,7 @@ def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    a, b = a.resolve_neg(), b.resolve_neg()
     if a.shape != b.shape or not (
         (a.is_contiguous() and b.is_contiguous()) or (a.stride() == b.stride() and dense(a) is a)
     ):
@@ -118,8 +119,9 @@ class _Mul(torch.autograd.Function):
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         a, b = ctx.saved_tensors
         shape_a, shape_b = ctx.shapes
-        if a is not None and b is not None and not tracked(grad_out, a, b) and shape_a == shape_b:
-            if a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous():
+        if a is not None and b is not None and shape_a == shape_b and not tracked(grad_out, a, b):
+            contiguous = a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous()
+            if contiguous:
                 return _backward(grad_out, a, b)
         grad_a = None if b is None else _summed(mul(grad_out, b), shape_a)
         grad_b = None if a is None else _summed(mul(grad_out, a), shape_b)

@@ -1,0 +1,295 @@
+"""square, mul, scale and relu forward: values, layouts, dtypes and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import rawkern
+from rawkern.ops.instances import vector_kernel
+
+from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
+
+Unary = Callable[[torch.Tensor], torch.Tensor]
+# Each operator of one tensor beside the same in torch; given float64, the latter is exact enough to compare with.
+UNARY: dict[str, tuple[Unary, Unary]] = {
+    "square": (rawkern.square, torch.square),
+    "scale": (lambda x: rawkern.scale(x, -0.75), lambda x: x * -0.75),
+    "relu": (rawkern.relu, torch.relu),
+    "relu_": (lambda x: rawkern.relu_(x.clone()), torch.relu),
+}
+unary = pytest.mark.parametrize("name", UNARY)
+dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype)[6:])
+
+
+@unary
+@dtypes
+def test_unary_of_every_size(name: str, dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = UNARY[name]
+    poison(monkeypatch)
+    for n in SIZES:
+        x = numbers(n, dtype, device)
+        before = x.clone()
+        got = ours(x)
+        assert got.device == x.device and torch.equal(x, before)
+        assert_rounded(got, theirs(x.double()), dtype)
+
+
+@unary
+@dtypes
+def test_unary_of_special_values(name: str, dtype: torch.dtype, device: str) -> None:
+    ours, theirs = UNARY[name]
+    x = special(dtype, device)
+    assert_rounded(ours(x), theirs(x.double()), dtype)
+
+
+@dtypes
+def test_signs_of_zero_and_nan(dtype: torch.dtype, device: str) -> None:
+    x = special(dtype, device)
+    assert same_bits(rawkern.relu(x), torch.where(x < 0, torch.zeros_like(x), x))
+    assert same_bits(rawkern.scale(x, -1.0), -x)
+    assert same_bits(rawkern.mul(x, -torch.ones_like(x)), -x)
+    assert not torch.signbit(rawkern.square(torch.tensor(-0.0, dtype=dtype, device=device)))
+
+
+@unary
+@dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_unary_of_every_layout(
+    name: str, dtype: torch.dtype, layout: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = UNARY[name]
+    x = layouts(dtype, device)[layout]
+    poison(monkeypatch)
+    got = ours(x)
+    assert_rounded(got, theirs(x.double()), dtype)
+    assert got.stride() == theirs(x).stride() or not x.numel()
+
+
+@dtypes
+def test_mul_of_every_size(dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    poison(monkeypatch)
+    for n in SIZES:
+        a, b = numbers(n, dtype, device), numbers(n, dtype, device, seed=1)
+        assert_rounded(rawkern.mul(a, b), a.double() * b.double(), dtype)
+
+
+@dtypes
+def test_mul_of_special_values(dtype: torch.dtype, device: str) -> None:
+    a = special(dtype, device)
+    b = a.roll(7)
+    assert_rounded(rawkern.mul(a, b), a.double() * b.double(), dtype)
+
+
+@dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_mul_of_every_layout(dtype: torch.dtype, layout: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = layouts(dtype, device)[layout]
+    y = numbers(tuple(x.shape), dtype, device, seed=2)
+    poison(monkeypatch)
+    for a, b in ((x, y), (y, x), (x, x)):
+        assert_rounded(rawkern.mul(a, b), a.double() * b.double(), dtype)
+
+
+SHAPES = [
+    ((4, 5), (5,)),
+    ((5,), (4, 5)),
+    ((4, 1), (1, 5)),
+    ((3, 1, 5), (4, 1)),
+    ((), (3, 4)),
+    ((3, 4), ()),
+    ((), ()),
+    ((1,), (7,)),
+    ((0, 3), (3,)),
+    ((0, 1), (1, 4)),
+    ((2, 3, 1, 5, 1), (1, 4, 1, 6)),
+    ((1, 1, 1), (2,)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_mul_broadcasts(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = numbers(shapes[0], torch.float32, device), numbers(shapes[1], torch.float32, device, seed=1)
+    poison(monkeypatch)
+    assert_rounded(rawkern.mul(a, b), a.double() * b.double(), torch.float32)
+
+
+def test_mul_of_more_dimensions_than_a_kernel_takes(device: str) -> None:
+    a = numbers((2,) * 11, torch.float32, device)
+    b = a.permute(*range(10, -1, -2), *range(1, 11, 2))
+    assert_rounded(rawkern.mul(a, b), a.double() * b.double(), torch.float32)
+
+
+def test_mul_refuses_shapes_that_do_not_broadcast(device: str) -> None:
+    with pytest.raises(RuntimeError, match="must match"):
+        rawkern.mul(torch.ones(3, device=device), torch.ones(4, device=device))
+
+
+PROMOTED = [*DTYPES, torch.int64, torch.uint8, torch.bool]
+
+
+@pytest.mark.parametrize("one", DTYPES, ids=lambda dtype: str(dtype)[6:])
+@pytest.mark.parametrize("other", PROMOTED, ids=lambda dtype: str(dtype)[6:])
+def test_mul_promotes_as_torch_does(one: torch.dtype, other: torch.dtype, device: str) -> None:
+    values = torch.tensor([0, 1, 3, 2], device=device)
+    for a, b in (
+        (values.to(one), values.to(other)),
+        (values.to(one), values[2].to(other)),
+        (values[2].to(one), values.to(other)),
+    ):
+        want = a * b
+        for got in (rawkern.mul(a, b), rawkern.mul(b, a)):
+            assert got.dtype == want.dtype and torch.equal(got, want)
+
+
+@dtypes
+@pytest.mark.parametrize(
+    "s", [0.1, -3, 0, True, math.inf, math.nan, 1e300, 1e-300, np.float32(0.3), np.int64(7), Fraction(1, 3)]
+)
+def test_scale_takes_numbers(s: float, dtype: torch.dtype, device: str) -> None:
+    x = numbers(100, dtype, device)
+    torch.testing.assert_close(rawkern.scale(x, s), x * float(s), rtol=torch.finfo(dtype).eps, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("s", [1j, "2", None, torch.tensor(2.0), [1.0]])
+def test_scale_refuses_what_is_no_number(s: object, device: str) -> None:
+    with pytest.raises(TypeError, match=f"scale: s is {type(s).__name__}, it must be a real number"):
+        rawkern.scale(torch.ones(3, device=device), s)  # type: ignore[arg-type]
+
+
+# The kernels as a GPU runs them, a pack of elements for each thread, run on both engines.
+PACKS = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4, torch.float64: 2}
+
+
+@dtypes
+@pytest.mark.parametrize("offset", [0, 1])
+def test_packs_are_right_on_both_engines(dtype: torch.dtype, offset: int, device: str) -> None:
+    kernels = {
+        name: vector_kernel(name.split("_")[0], name, dtype, True)
+        for name in ("square", "square_backward", "mul_backward")
+    }
+    assert {width for _, width in kernels.values()} == {PACKS[dtype]}
+    width = PACKS[dtype]
+    for n in (1, width - 1, width, 5 * width + 1, 1030):
+        x, g, y = (numbers(n + offset, dtype, device, seed)[offset:] for seed in range(3))
+        outs = [torch.full_like(x, math.nan) for _ in range(4)]
+        threads = -(-n // width)
+        kernels["square"][0].forall(threads)(x, outs[0], n)
+        kernels["square_backward"][0].forall(threads)(g, x, outs[1], n)
+        kernels["mul_backward"][0].forall(threads)(g, x, y, outs[2], outs[3], n)
+        exact = x.double() ** 2, 2 * g.double() * x.double(), g.double() * y.double(), g.double() * x.double()
+        for out, want in zip(outs, exact, strict=True):
+            assert_rounded(out, want, dtype)
+
+
+def test_a_pack_writes_nothing_beyond_the_end(device: str) -> None:
+    kernel, width = vector_kernel("square", "square", torch.float32, True)
+    x, out = numbers(64, torch.float32, device), torch.full((64,), math.nan, device=device)
+    kernel.forall(64)(x, out, 4 * width + 1)
+    assert torch.equal(out[: 4 * width + 1], x[: 4 * width + 1] ** 2)
+    assert out[4 * width + 1 :].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.complex64, torch.uint8, torch.float8_e4m3fn])
+def test_other_dtypes_are_refused(dtype: torch.dtype, device: str) -> None:
+    x = torch.zeros(3, device=device).to(dtype)
+    name = str(dtype)[6:]
+    calls = {
+        "square": lambda: rawkern.square(x),
+        "scale": lambda: rawkern.scale(x, 2.0),
+        "relu": lambda: rawkern.relu(x),
+        "mul": lambda: rawkern.mul(x, x),
+    }
+    for op, call in calls.items():
+        with pytest.raises(TypeError, match=rf"^{op}: the tensor is {name}; .* float16, bfloat16, float32, float64$"):
+            call()
+    with pytest.raises(TypeError, match="the tensor is"):
+        rawkern.relu_(x)
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    x = torch.ones(3)
+    for call, got in (
+        (lambda: rawkern.square(2.0), "float"),  # type: ignore[arg-type]
+        (lambda: rawkern.scale([1.0], 2.0), "list"),  # type: ignore[arg-type]
+        (lambda: rawkern.relu(None), "NoneType"),  # type: ignore[arg-type]
+        (lambda: rawkern.relu_(np.ones(3)), "ndarray"),  # type: ignore[arg-type]
+        (lambda: rawkern.mul(x, 2.0), "float"),  # type: ignore[arg-type]
+        (lambda: rawkern.mul(2.0, x), "float"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=f"takes torch tensors, got {got}"):
+            call()
+
+
+@pytest.mark.gpu
+def test_a_cpu_and_a_gpu_tensor_are_refused() -> None:
+    with pytest.raises(ValueError, match="mul: a is on cpu, b is on cuda:0"):
+        rawkern.mul(torch.ones(3), torch.ones(3, device="cuda"))
+
+
+@pytest.mark.gpu
+def test_more_elements_than_32_bits_can_count() -> None:
+    n = 2**31 + 13
+    if torch.cuda.mem_get_info()[0] < 4 * n * 2:
+        pytest.skip("needs 20 GB of GPU memory")
+    x = torch.full((n,), 3.0, dtype=torch.float16, device="cuda")
+    x[-1] = 5.0
+    y = rawkern.square(x)
+    assert y[-1] == 25 and y[2**31] == 9 and y[0] == 9
+    y = rawkern.mul(x, x[-1].expand(n))
+    assert y[-1] == 25 and y[2**31] == 15 and y[0] == 15
+    rawkern.relu_(x.neg_())
+    assert not x.any()
+
+
+# What autograd or a tracer would lose has to be said, not computed wrongly -----------------------------------------
+
+
+def test_tracers_are_refused(device: str) -> None:
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = numbers(5, torch.float32, device)
+    with FakeTensorMode() as mode, pytest.raises(rawkern.RawkernError):
+        rawkern.square(mode.from_tensor(x))
+    with pytest.raises(rawkern.RawkernError):
+        make_fx(rawkern.square)(x)
+    with pytest.raises((rawkern.RawkernError, TypeError)):
+        rawkern.square(torch.ones(3, device="meta"))
+
+
+def test_function_transforms_are_refused(device: str) -> None:
+    x = numbers(5, torch.float32, device)
+    for op in (rawkern.square, rawkern.relu, lambda x: rawkern.scale(x, 2.0), lambda x: rawkern.mul(x, x)):
+        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
+            torch.func.vmap(op)(x)
+        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
+            torch.func.grad(lambda x, op=op: op(x).sum())(x)
+        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
+            torch.func.jvp(op, (x,), (x,))
+
+
+def test_forward_mode_is_refused(device: str) -> None:
+    from torch.autograd import forward_ad
+
+    x = numbers(5, torch.float32, device)
+    for op in (rawkern.square, rawkern.relu, lambda x: rawkern.scale(x, 2.0), lambda x: rawkern.mul(x, x)):
+        with forward_ad.dual_level():
+            assert op(x).shape == x.shape
+            with pytest.raises(RuntimeError, match="jvp"):
+                op(forward_ad.make_dual(x, x))
+
+
+def test_a_lazily_negated_tensor(device: str) -> None:
+    z = torch.complex(numbers(6, torch.float32, device), numbers(6, torch.float32, device, seed=1))
+    x = z.conj().imag
+    assert x.is_neg()
+    assert_rounded(rawkern.relu(x), torch.relu(-z.imag.double()), torch.float32)
+    assert_rounded(rawkern.mul(x, x[:1]), (z.imag * z.imag[:1].double()), torch.float32)
