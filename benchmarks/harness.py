@@ -1,0 +1,330 @@
+"""What all benchmarks share: contenders timed in turns, hardware and versions recorded, results as JSON and Markdown.
+
+Clocks of shared machines drift, so contenders take turns within each round and ratios are taken round by round. A
+contender that fails keeps its row, with the error's text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib import metadata
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PACKAGES = ("torch", "numpy", "llvmlite", "cupy-cuda13x", "cupy-cuda12x", "triton", "numba", "numba-cuda")
+
+
+# Timing -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of one contender: quartiles over the rounds."""
+
+    median: float
+    low: float
+    high: float
+    calls: int  # per round
+    rounds: int
+    ratio: float | None = None  # median over the rounds of this contender's time by the baseline's
+    error: str = ""
+
+
+def failed(error: BaseException | str) -> Timing:
+    """Keep the row of a contender that did not run."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return Timing(float("nan"), float("nan"), float("nan"), 0, 0, None, short(text))
+
+
+def sample(run: Callable[[], Any], calls: int, finish: Callable[[], Any] | None = None) -> float:
+    """Seconds per call of `calls` calls; `finish` (a GPU's synchronisation) is not timed."""
+    if finish is not None:
+        finish()
+    start = time.perf_counter()
+    for _ in repeat(None, calls):
+        run()
+    elapsed = time.perf_counter() - start
+    if finish is not None:
+        finish()
+    return elapsed / calls
+
+
+def compare(
+    contenders: Mapping[str, Callable[[], Any]],
+    *,
+    baseline: str | None = None,
+    rounds: int = 15,
+    seconds: float = 0.005,
+    most_calls: int = 100_000,
+    timer: Callable[[Callable[[], Any], int], float] = sample,
+) -> dict[str, Timing]:
+    """Time contenders in turns.
+
+    Parameters
+    ----------
+    contenders : mapping of name to callable
+        A callable that raises, at any time, gets a row with its error.
+    baseline : str, optional
+        The contender that others are compared with.
+    rounds : int
+        Each contender is timed once per round; the order rotates.
+    seconds : float
+        A round of one contender takes at least about this long.
+    most_calls : int
+        Calls of a contender per round, at most (a GPU's launch queue is finite).
+    timer : callable
+        Seconds per call, given a contender and a number of calls.
+    """
+    errors: dict[str, BaseException] = {}
+    calls: dict[str, int] = {}
+    for name, run in contenders.items():
+        try:
+            run()
+            run()
+            calls[name] = calibrated(run, seconds, most_calls)
+        except Exception as error:
+            errors[name] = error
+    names = list(calls)
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)] if names else ():
+            if name in errors:
+                continue
+            try:
+                times[name].append(timer(contenders[name], calls[name]))
+            except Exception as error:
+                errors[name] = error
+    base = times.get(baseline) if baseline is not None and baseline not in errors else None
+    return {
+        name: failed(errors[name]) if name in errors else summary(times[name], calls[name], base) for name in contenders
+    }
+
+
+def calibrated(run: Callable[[], Any], seconds: float, most_calls: int) -> int:
+    """Number of calls that take about `seconds`."""
+    calls = 1
+    while calls < most_calls:
+        elapsed = sample(run, calls) * calls
+        if elapsed >= seconds / 2:
+            return max(1, min(most_calls, round(calls * seconds / elapsed)))
+        calls *= 4
+    return most_calls
+
+
+def summary(times: Sequence[float], calls: int = 1, base: Sequence[float] | None = None) -> Timing:
+    """Median and quartiles; the ratio is the median of ratios within a round, which drift does not touch."""
+    low, high = (times[0], times[0]) if len(times) < 2 else statistics.quantiles(times, n=4)[::2]
+    ratio = statistics.median(t / b for t, b in zip(times, base, strict=True)) if base else None
+    return Timing(statistics.median(times), low, high, calls, len(times), ratio)
+
+
+# The machine --------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    """Hardware and versions; neither the host's name nor any path."""
+    import torch
+
+    facts: dict[str, Any] = {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory GiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "rawkern": commit() or version("rawkern"),
+    }
+    if torch.cuda.is_available():
+        facts["gpu"] = torch.cuda.get_device_name()
+        facts["cuda of torch"] = torch.version.cuda
+    facts |= {name: found for name in PACKAGES if (found := version(name))}
+    nvrtc = nvrtc_version()
+    return facts | ({"nvrtc": nvrtc} if nvrtc else {})
+
+
+def cpu_name() -> str:
+    """The processor's name, with LLVM's name of the architecture where llvmlite is there."""
+    name = platform.processor() or platform.machine()
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        name = found[1] if found else name
+        import llvmlite.binding as llvm
+
+        name += f" ({llvm.get_host_cpu_name()})"
+    except (OSError, ImportError):
+        pass
+    return name
+
+
+def version(package: str) -> str:
+    """Version of an installed distribution, or nothing."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def nvrtc_version() -> str:
+    try:
+        from cupy.cuda import nvrtc
+
+        return ".".join(map(str, nvrtc.getVersion()))
+    except Exception:
+        return ""
+
+
+def commit() -> str:
+    """The commit that is measured; a plus says that files of the package differ from it."""
+    root = RESULTS.parent.parent
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+        state = subprocess.run(
+            ["git", "status", "--porcelain", "rawkern", "cuda_src"], cwd=root, capture_output=True, text=True
+        )
+    except OSError:
+        return ""
+    return head.stdout.strip() + ("+" if state.stdout.strip() else "") if head.returncode == 0 else ""
+
+
+# Results ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Table:
+    """Rows of text under a heading; `note` says what was measured."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+    note: str = ""
+
+    def markdown(self) -> str:
+        lines = [f"## {self.title}", ""]
+        if self.note:
+            lines += [self.note, ""]
+        lines.append("| " + " | ".join(self.columns) + " |")
+        lines.append("| " + " | ".join("---" for _ in self.columns) + " |")
+        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows]
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """One benchmark's results: numbers as they were taken, and tables for reading."""
+
+    name: str
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, table: Table, numbers: Any) -> None:
+        """Add a table and the numbers behind it; it is shown at once."""
+        self.tables.append(table)
+        self.data[table.title] = plain(numbers)
+        print(clean(table.markdown()), end="\n\n", flush=True)
+
+    def write(self) -> None:
+        """Write ``results/NAME.json`` and ``results/NAME.md``."""
+        RESULTS.mkdir(exist_ok=True)
+        facts = machine()
+        content = {"title": self.title, "machine": facts, "notes": self.notes, "results": self.data}
+        (RESULTS / f"{self.name}.json").write_text(clean(json.dumps(content, indent=1)) + "\n")
+        lines = [f"# {self.title}", "", "; ".join(f"{key}: {value}" for key, value in facts.items()), ""]
+        for note in self.notes:
+            lines += [note, ""]
+        lines += [part for table in self.tables for part in (table.markdown(), "")]
+        (RESULTS / f"{self.name}.md").write_text(clean("\n".join(lines)))
+        print(f"written: benchmarks/results/{self.name}.json, {self.name}.md")
+
+
+def plain(value: Any) -> Any:
+    """Make of timings what JSON has."""
+    if isinstance(value, Timing):
+        return {k: v for k, v in asdict(value).items() if v is not None and v != "" and v == v}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def clean(text: str) -> str:
+    """Take out what tells of one computer: its name, and folders of absolute paths."""
+    host = socket.gethostname()
+    text = re.sub(r"(?<![\w/.:])/(?:[\w.+-]+/)+", "", text)
+    return re.sub(rf"\b{re.escape(host)}\b", "host", text) if len(host) > 3 else text
+
+
+def short(text: str, length: int = 160) -> str:
+    """The first line of an error's text."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 3] + "..."
+
+
+def scaled(seconds: float) -> str:
+    """A duration with a unit that fits."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if seconds >= size or unit == "ns":
+            return f"{seconds / size:.3g} {unit}"
+    return ""
+
+
+def cells(timing: Timing) -> tuple[str, str, str]:
+    """Median, quartiles and ratio as text; an error in their place."""
+    if timing.error:
+        return timing.error, "", ""
+    ratio = f"{timing.ratio:.2f}" if timing.ratio is not None else ""
+    return scaled(timing.median), f"{scaled(timing.low)} to {scaled(timing.high)}", ratio
+
+
+def timing_table(
+    title: str, timings: Mapping[str, Timing], note: str = "", goal: Mapping[str, str] | None = None
+) -> Table:
+    """Contenders with medians, quartiles, ratios and, where there is one, a goal."""
+    columns = ("", "median", "quartiles", "ratio") + (("goal",) if goal else ())
+    table = Table(title, columns, note=note)
+    for name, timing in timings.items():
+        table.rows.append((name, *cells(timing), *((goal.get(name, ""),) if goal else ())))
+    return table
+
+
+def python_environment(cache: str | None = None) -> dict[str, str]:
+    """Environment for a fresh Python process: bytecode is kept, as after an installation."""
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPROFILEIMPORTTIME")
+    }
+    root = str(RESULTS.parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    if cache is not None:
+        environment["RAWKERN_CACHE_DIR"] = cache
+    return environment
+
+
+def fresh(code: str, environment: Mapping[str, str], *, python: str = sys.executable, limit: float = 120) -> Any:
+    """Run code in a fresh process; its last line of output is JSON."""
+    done = subprocess.run(
+        [python, "-c", code],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        cwd=RESULTS.parent.parent,
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"exit status {done.returncode}")
+    return json.loads(done.stdout.strip().splitlines()[-1])

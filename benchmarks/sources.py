@@ -1,0 +1,64 @@
+"""CUDA sources that several benchmarks use."""
+
+SQUARE = r"""
+extern "C" __global__ void square(int n, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * x[i];
+}
+"""
+
+# Four floats a thread; n is a multiple of four.
+SQUARE4 = r"""
+extern "C" __global__ void square4(int n, const float4* x, float4* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n / 4) {
+        float4 v = x[i];
+        y[i] = make_float4(v.x * v.x, v.y * v.y, v.z * v.z, v.w * v.w);
+    }
+}
+"""
+
+# Three tensors and an int: what a launch is measured with.
+MULTIPLY = r"""
+extern "C" __global__ void multiply(const float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] * b[i];
+}
+"""
+
+# Each block sums a stretch of x; launched again with one block, it sums the blocks' results.
+SUM = r"""
+extern "C" __global__ void sum(int n, const float* x, float* out) {
+    __shared__ float part[32];
+    int stretch = (n + gridDim.x - 1) / gridDim.x;
+    int first = blockIdx.x * stretch, last = min(n, first + stretch);
+    float s = 0.0f;
+    for (int i = first + threadIdx.x; i < last; i += blockDim.x) s += x[i];
+    for (int d = 16; d; d >>= 1) s += __shfl_down_sync(0xffffffffu, s, d);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        s = threadIdx.x < blockDim.x / 32 ? part[threadIdx.x] : 0.0f;
+        for (int d = 16; d; d >>= 1) s += __shfl_down_sync(0xffffffffu, s, d);
+        if (threadIdx.x == 0) out[blockIdx.x] = s;
+    }
+}
+"""
+
+# The same, but all blocks step through x together, as reductions on GPUs usually do.
+SUM_STRIDED = (
+    SUM.replace("void sum(", "void sum_strided(")
+    .replace(
+        "for (int i = first + threadIdx.x; i < last; i += blockDim.x)",
+        "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)",
+    )
+    .replace(
+        "    int stretch = (n + gridDim.x - 1) / gridDim.x;\n    int first = blockIdx.x * stretch, last = min(n, first + stretch);\n",
+        "",
+    )
+)
+
+# One element a thread: a block for every 256.
+SUM_BLOCKS = SUM_STRIDED.replace("void sum_strided(", "void sum_blocks(").replace(
+    "i += gridDim.x * blockDim.x", "i = n"
+)
