@@ -52,7 +52,8 @@ def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    a, b = a.resolve_neg(), b.resolve_neg()
+    if a.is_neg() or b.is_neg():
+        a, b = a.resolve_neg(), b.resolve_neg()
     if a.shape != b.shape or not (
         (a.is_contiguous() and b.is_contiguous()) or (a.stride() == b.stride() and dense(a) is a)
     ):

@@ -1,0 +1,85 @@
+"""Each example runs as a program of its own, and says what it should."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rawkern
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+TESTED = ["square", "edit_and_rerun", "saxpy", "shared_memory", "elementwise_mult", "cupy_interop"]
+
+
+def run(name: str, device: str) -> str:
+    """Run an example and return what it printed; a warning or an error is a failure."""
+    package = str(Path(rawkern.__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), "--device", device],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def test_every_example_has_a_test() -> None:
+    assert sorted(TESTED) == sorted(file.stem for file in EXAMPLES.glob("*.py"))
+
+
+def test_square(device: str) -> None:
+    output = run("square", device)
+    assert f"square of 1,000,000 floats on {device}: value and gradient agree with torch" in output
+    losses = [float(loss) for loss in re.findall(r"loss +([\d.]+)", output)]
+    assert len(losses) == 5 and losses == sorted(losses, reverse=True)
+    assert losses[0] > 100 and losses[-1] < 0.05
+    assert "centre (3.00, -1.00), radius 2.00" in output
+
+
+def test_edit_and_rerun(device: str) -> None:
+    output = run("edit_and_rerun", device)
+    assert re.search(r"^x \+ 1 +\[1\.0, 2\.0, 3\.0, 4\.0\]$", output, re.M)
+    assert re.search(r"^edited to FACTOR \* x +\[0\.0, 2\.0, 4\.0, 6\.0\]", output, re.M)
+    assert re.search(r"^header: FACTOR is 10 +\[0\.0, 10\.0, 20\.0, 30\.0\]", output, re.M)
+    assert re.search(r'f\.cu:6:\d+: identifier "z" is undefined', output)
+    assert re.search(r"^mended: x \* x \* x +\[0\.0, 1\.0, 8\.0, 27\.0\]", output, re.M)
+    seconds = [float(s) for s in re.findall(r"([\d.]+) s from edit to result", output)]
+    assert len(seconds) == 3 and all(0.1 <= s < 5 for s in seconds)
+
+
+def test_saxpy(device: str) -> None:
+    output = run("saxpy", device)
+    assert f"void saxpy(int n, float a, const float *x, float *y)   on {device}" in output
+    assert output.count("agrees with torch") == 4
+    assert "refused: saxpy: argument 3 'x' is float64, the kernel reads const float*; pass x.float()" in output
+
+
+def test_shared_memory(device: str) -> None:
+    output = run("shared_memory", device)
+    assert f"square through 512 bytes of static shared memory a block: agrees with torch on {device}" in output
+    sums = re.search(r"over 391 blocks: ([\d.]+), torch in float64: ([\d.]+)", output)
+    assert sums and float(sums[1]) == pytest.approx(float(sums[2]), rel=1e-5)
+
+
+def test_elementwise_mult(device: str) -> None:
+    output = run("elementwise_mult", device)
+    assert f"agree with torch on {device}" in output
+    assert "gradcheck in float64" in output
+
+
+def test_cupy_interop(device: str) -> None:
+    output = run("cupy_interop", device)
+    assert f"from_torch: {'numpy' if device == 'cpu' else 'cupy'}.ndarray (2, 3)" in output
+    assert ("torch to NumPy" if device == "cpu" else "torch to CuPy and back") in output
+    assert "[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]" in output
+    assert "[[100.0, 400.0, 900.0], [1600.0, 2500.0, 3600.0]]" in output
+    assert "data pointers unchanged" in output
