@@ -33,7 +33,8 @@ struct Layout {
 
 // out = a * b, out contiguous, a and b broadcast or with any strides. Grid: 1-D, at least n threads, an element each.
 // Index is the type that indices are computed in: 32 bits wherever they suffice, since dividing 64 bits is slow.
-template <typename T, typename Index> __global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long long n) {
+template <typename T, typename Index>
+__global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long long n) {
     const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     Index rest = i;

@@ -1,4 +1,5 @@
-// Elementwise maps that read and write 16 bytes at a time. A thread does V neighbouring elements; V = 1 is the plain map.
+// Elementwise maps that read and write 16 bytes at a time. A thread does V neighbouring elements; V = 1 is the plain
+// map.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,18 +17,25 @@ template <int V, typename... T> __device__ bool aligned(const T*... pointer) {
 }
 
 // The I-th of the V elements is f(in[0].at[I], in[1].at[I], ...), computed in compute_t<T>.
-template <int V, typename F, typename T, typename... In> __device__ Pack<T, V> map_pack(F f, const Pack<T, V>& first, const In&... rest) {
+template <int V, typename F, typename T, typename... In>
+__device__ Pack<T, V> map_pack(F f, const Pack<T, V>& first, const In&... rest) {
     Pack<T, V> result;
 #pragma unroll
     for (int i = 0; i < V; ++i) result.at[i] = T(f(compute_t<T>(first.at[i]), compute_t<T>(rest.at[i])...));
     return result;
 }
 
-template <typename T, int V> __device__ Pack<T, V> load(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }
-template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack) { *reinterpret_cast<Pack<T, V>*>(to) = pack; }
+template <typename T, int V> __device__ Pack<T, V> load(const T* from) {
+    return *reinterpret_cast<const Pack<T, V>*>(from);
+}
+
+template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack) {
+    *reinterpret_cast<Pack<T, V>*>(to) = pack;
+}
 
 // out[i] = f(in[i]...) for i < n. Grid: 1-D, at least ceil(n / V) threads. `in` and `out` may be the same memory.
-template <int V, typename F, typename T, typename... In> __device__ void map(F f, long long n, T* out, const In*... in) {
+template <int V, typename F, typename T, typename... In>
+__device__ void map(F f, long long n, T* out, const In*... in) {
     const long long block = (long long)blockIdx.x * blockDim.x * V;
     const long long first = block + threadIdx.x * V;
     if (aligned<V>(out, in...)) {

@@ -1,4 +1,5 @@
-// scale(x, s) = x * s; its gradient is scale(grad_out, s). Grid: 1-D, at least ceil(n / V) threads, V elements each; see pack.cuh.
+// scale(x, s) = x * s; its gradient is scale(grad_out, s). Grid: 1-D, at least ceil(n / V) threads, V elements each;
+// see pack.cuh.
 #include "pack.cuh"
 
 // out = x * s

@@ -12,16 +12,21 @@ import pytest
 
 import rawkern
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
 TESTED = ["square", "edit_and_rerun", "saxpy", "shared_memory", "elementwise_mult", "cupy_interop"]
 
 
 def run(name: str, device: str) -> str:
     """Run an example and return what it printed; a warning or an error is a failure."""
+    return python(str(EXAMPLES / f"{name}.py"), "--device", device)
+
+
+def python(*arguments: str) -> str:
     package = str(Path(rawkern.__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py"), "--device", device],
+        [sys.executable, *arguments],
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -83,3 +88,18 @@ def test_cupy_interop(device: str) -> None:
     assert "[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]" in output
     assert "[[100.0, 400.0, 900.0], [1600.0, 2500.0, 3600.0]]" in output
     assert "data pointers unchanged" in output
+
+
+def test_readme(device: str, tmp_path: Path) -> None:
+    """The code of the first screen and each form of launch run as they stand, on either device."""
+    first, launches = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[:2]
+    assert len(first.splitlines()) <= 15
+    code = first.replace("requires_grad=True", f"requires_grad=True, device={device!r}")
+    check = """
+torch.testing.assert_close(x.grad, 2 * x.detach())
+torch.testing.assert_close(y, 2 * x.detach())
+blocks = (n + 255) // 256
+"""
+    after = "\ntorch.testing.assert_close(y, 10 * x.detach())\n"
+    (tmp_path / "readme.py").write_text(code + check + launches + after)
+    assert "void saxpy(int n, float a, const float *x, float *y)" in python(str(tmp_path / "readme.py"))
