@@ -503,6 +503,8 @@ class _Body:
                 return Reg(unique + number)
         if name[0] == "%":
             return Special(name)
+        if name == "WARP_SZ":
+            return Imm(32, "i")
         return Sym(name, offset)
 
 
