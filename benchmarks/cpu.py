@@ -47,6 +47,7 @@ def reduction(n: int) -> tuple[dict, str]:
     for name, source, blocks in (
         ("sum, a stretch per block", sources.SUM, 256),
         ("sum, grid-stride loop", sources.SUM_STRIDED, 256),
+        ("sum, grid-stride loop of float4", sources.SUM4, 256),
         ("sum, one element per thread", sources.SUM_BLOCKS, -(-n // 256)),
     ):
         kernel, last = rawkern.RawKernel(source), rawkern.RawKernel(sources.SUM)
@@ -109,9 +110,9 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("cpu", "The CPU engine beside torch")
     report.notes.append(
-        "float32. Contenders take turns; the ratio is the median over the rounds of a contender's time by torch's in the "
-        "same round, both with the same number of threads. A goal is the ratio that is allowed. `y.copy_(x)` is what "
-        "the memory allows."
+        "float32. Contenders take turns; the ratio is the median over the rounds of a contender's time by torch's in "
+        "the same round, both with the same number of threads. A goal is the ratio that is allowed. `y.copy_(x)` is "
+        "what the memory allows."
     )
     cores = len(os.sched_getaffinity(0))
     for threads in options.threads or [t for t in (1, 2) if t <= cores]:
