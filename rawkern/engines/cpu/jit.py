@@ -19,6 +19,7 @@ from rawkern.errors import MissingDependencyError, UnsupportedError
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
+FULL_PIPELINE_LINES = 6000
 _lock = threading.Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -153,7 +154,7 @@ def emit(lowered: Lowered) -> bytes:
     machine = target_machine()
     with _lock, llvm.create_context() as context, llvm.parse_assembly(module_text(lowered), context) as module:
         module.verify()
-        optimise(llvm, module, machine)
+        optimise(llvm, module, machine, lowered.text.count("\n"))
         undefined = [
             f.name
             for f in module.functions
@@ -164,16 +165,23 @@ def emit(lowered: Lowered) -> bytes:
         return machine.emit_object(module)
 
 
-def optimise(llvm: Any, module: Any, machine: Any) -> None:
-    """Few, cheap passes: the emitted code is already in the form in which it should run."""
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
+def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
+    """Optimise a module of `size` lines of IR.
+
+    LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster than
+    the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself, miscompiles.)
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
     with llvm.create_pass_builder(machine, options) as builder:
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        for add in ("sroa", "instruction_combine", "simplify_cfg", "new_gvn", "instruction_combine", "simplify_cfg", "aggressive_dce"):
-            getattr(passes, f"add_{add}_pass")()
-        passes.add_global_dead_code_eliminate_pass()
+        if size <= FULL_PIPELINE_LINES:
+            passes = builder.getModulePassManager()
+        else:
+            passes = llvm.create_new_module_pass_manager()
+            passes.add_always_inliner_pass()
+            for name in ("sroa", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg", "aggressive_dce"):
+                getattr(passes, f"add_{name}_pass")()
+            passes.add_global_dead_code_eliminate_pass()
         passes.run(module, builder)
 
 
