@@ -27,25 +27,38 @@ __global__ void mul_backward(const T* grad_out, const T* a, const T* b, T* grad_
 constexpr int MAX_DIMS = 8;
 
 // The shape of the result, innermost dimension first, and how far apart the elements of a and b are along each one.
+// size[0] counts packs.
 struct Layout {
     long long dims, size[MAX_DIMS], a[MAX_DIMS], b[MAX_DIMS];
 };
 
-// out = a * b, out contiguous, a and b broadcast or with any strides. Grid: 1-D, at least n threads, an element each.
-// Index is the type that indices are computed in: 32 bits wherever they suffice, since dividing 64 bits is slow.
-template <typename T, typename Index>
-__global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long long n) {
-    const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    Index rest = i;
-    long long at_a = 0, at_b = 0;
+// V elements that are `step` apart.
+template <int V, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
+    if (step == 1 && aligned<V>(from)) return load<T, V>(from);
+    Pack<T, V> pack;
+#pragma unroll
+    for (int i = 0; i < V; ++i) pack.at[i] = from[i * step];
+    return pack;
+}
+
+// out = a * b, a and b broadcast or with any strides, out contiguous and aligned, its rows a multiple of V elements.
+// Grid: 1-D, at least n / V = packs threads, V elements of a row each. Index is the type that all indices fit: 32 bits
+// wherever they suffice, since dividing 64 bits is slow.
+template <typename T, int V, typename Index>
+__global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long long packs) {
+    const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (pack >= packs) return;
+    Index rest = pack, at_a = 0, at_b = 0;
 #pragma unroll
     for (int d = 0; d < MAX_DIMS; ++d) {
-        if (d >= layout.dims) break;
-        const Index size = layout.size[d], quotient = rest / size, index = rest - quotient * size;
-        at_a += index * layout.a[d];
-        at_b += index * layout.b[d];
-        rest = quotient;
+        const Index size = layout.size[d], scale = d == 0 ? V : 1;
+        const bool last = d + 1 >= layout.dims;
+        const Index outer = last ? 0 : rest / size, index = rest - outer * size;
+        at_a += index * scale * Index(layout.a[d]);
+        at_b += index * scale * Index(layout.b[d]);
+        if (last) break;
+        rest = outer;
     }
-    out[i] = T(compute_t<T>(a[at_a]) * compute_t<T>(b[at_b]));
+    const auto times = [](compute_t<T> x, compute_t<T> y) { return x * y; };
+    store(out + pack * V, map_pack<V>(times, gather<V>(a + at_a, layout.a[0]), gather<V>(b + at_b, layout.b[0])));
 }

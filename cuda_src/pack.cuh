@@ -44,11 +44,13 @@ __device__ void map(F f, long long n, T* out, const In*... in) {
         } else {
             for (long long i = first; i < n; ++i) out[i] = T(f(compute_t<In>(in[i])...));
         }
-    } else {  // neighbouring threads still take neighbouring elements
+    } else if (block + V * blockDim.x <= n) {  // neighbouring threads take neighbouring elements; all loads come first
+        Pack<T, V> result;
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-            const long long i = block + k * blockDim.x + threadIdx.x;
-            if (i < n) out[i] = T(f(compute_t<In>(in[i])...));
-        }
+        for (int k = 0; k < V; ++k) result.at[k] = T(f(compute_t<In>(in[block + k * blockDim.x + threadIdx.x])...));
+#pragma unroll
+        for (int k = 0; k < V; ++k) out[block + k * blockDim.x + threadIdx.x] = result.at[k];
+    } else {
+        for (long long i = block + threadIdx.x; i < n; i += blockDim.x) out[i] = T(f(compute_t<In>(in[i])...));
     }
 }

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
-__all__ = ["C_NAMES", "dense", "kernel", "like", "not_a_tensor", "tracked", "vector_kernel"]
+__all__ = ["C_NAMES", "PACK_BYTES", "dense", "kernel", "like", "not_a_tensor", "tracked", "vector_kernel"]
 
 # The dtypes there are, and what they are called in CUDA C.
 C_NAMES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import dense, kernel, not_a_tensor, tracked, vector_kernel
+from rawkern.ops.instances import PACK_BYTES, dense, kernel, not_a_tensor, tracked, vector_kernel
 
 __all__ = ["mul"]
 
@@ -67,20 +67,22 @@ def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the product of tensors of different shapes or layouts; contiguous."""
-    a, b = torch.broadcast_tensors(a, b)
-    layout, index = _layout(a.shape, a.stride(), b.stride())
+    if a.shape != b.shape:
+        a, b = torch.broadcast_tensors(a, b)
+    pack = PACK_BYTES // a.element_size() if a.is_cuda else 1
+    layout, width, index = _layout(a.shape, a.stride(), b.stride(), pack)
     if layout is None:
         return _forward(a.contiguous(), b.contiguous())
-    times = kernel("mul", "mul_strided", a.dtype, index)
+    times = kernel("mul", "mul_strided", a.dtype, f"{width}, {index}")
     out = torch.empty(a.shape, dtype=a.dtype, device=a.device)
-    n = out.numel()
-    times.forall(n)(a, b, out, layout, n)
+    packs = out.numel() // width
+    times.forall(packs)(a, b, out, layout, packs)
     return out
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[bytes | None, str]:
-    """Return the ``Layout`` of mul.cu, None where it has too many dimensions, and the type to compute indices in."""
+def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...], pack: int) -> tuple[bytes | None, int, str]:
+    """Return the ``Layout`` of mul.cu (None with too many dimensions), V and Index of ``mul_strided``."""
     sizes: list[int] = []
     steps: list[tuple[int, int]] = []
     for size, step in reversed(list(zip(shape, zip(a, b, strict=True), strict=True))):
@@ -91,12 +93,17 @@ def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[
         else:
             sizes.append(size)
             steps.append(step)
-    index = "unsigned int" if shape.numel() < 2**31 else "long long"
+    spans = [sum((size - 1) * step[i] for size, step in zip(sizes, steps, strict=True)) for i in (0, 1)]
+    index = "unsigned int" if max(shape.numel(), *spans) < 2**31 else "long long"
     if len(sizes) > MAX_DIMS:
-        return None, index
+        return None, 1, index
+    if not sizes:
+        sizes, steps = [1], [(0, 0)]
+    width = pack if sizes[0] % pack == 0 else 1
+    sizes[0] //= width
     rest = [0] * (MAX_DIMS - len(sizes))
     columns = [*sizes, *rest, *(s for s, _ in steps), *rest, *(s for _, s in steps), *rest]
-    return LAYOUT.pack(len(sizes), *columns), index
+    return LAYOUT.pack(len(sizes), *columns), width, index
 
 
 def _backward(grad_out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

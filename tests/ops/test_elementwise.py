@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.ops.instances import vector_kernel
+from rawkern.ops.instances import kernel, vector_kernel
+from rawkern.ops.mul import LAYOUT, _layout
 
 from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
 
@@ -119,6 +120,43 @@ def test_mul_broadcasts(
     a, b = numbers(shapes[0], torch.float32, device), numbers(shapes[1], torch.float32, device, seed=1)
     poison(monkeypatch)
     assert_rounded(rawkern.mul(a, b), a.double() * b.double(), torch.float32)
+
+
+@pytest.mark.parametrize("shapes", [((6, 16), (16,)), ((6, 16), (6, 1)), ((6, 16), (1,)), ((16, 6), (16, 1))], ids=str)
+@pytest.mark.parametrize("index", ["unsigned int", "long long"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_packs_of_broadcast_products(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], index: str, offset: int, device: str
+) -> None:
+    """The instances that a GPU runs, and those for many elements, on both engines."""
+    count = math.prod(shapes[0])
+    a = numbers(count + offset, torch.float32, device)[offset:].view(shapes[0])
+    b = numbers(shapes[1], torch.float32, device, seed=1)
+    for x in (a, a.t().contiguous().t()):
+        x, y = torch.broadcast_tensors(x, b)
+        layout, width, _ = _layout(x.shape, x.stride(), y.stride(), 4)
+        out = torch.full(x.shape, math.nan, device=device)
+        mul = kernel("mul", "mul_strided", torch.float32, f"{width}, {index}")
+        mul.forall(count // width)(x, y, out, layout, count // width)
+        assert_rounded(out, x.double() * y.double(), torch.float32)
+
+
+def test_layouts_of_mul() -> None:
+    """Dimensions that go on where the one inside them ends are one; rows that packs divide get packs."""
+
+    def facts(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, str]:
+        layout, width, index = _layout(torch.Size(shape), a, b, 4)
+        assert layout is not None
+        return LAYOUT.unpack(layout)[0], width, index
+
+    assert facts((4, 8), (8, 1), (0, 1)) == (2, 4, "unsigned int")
+    assert facts((4, 8), (8, 1), (0, 0)) == (1, 4, "unsigned int")
+    assert facts((4, 6), (6, 1), (0, 1)) == (2, 1, "unsigned int")
+    assert facts((2, 3, 1, 4), (12, 4, 9, 1), (0, 4, 0, 1)) == (2, 4, "unsigned int")
+    assert facts((), (), ()) == (1, 1, "unsigned int")
+    assert facts((2**16, 2**16), (2**16, 1), (0, 1)) == (2, 4, "long long")
+    assert facts((2, 4), (2**31, 1), (0, 1)) == (2, 4, "long long")
+    assert _layout(torch.Size((2,) * 9), tuple(3**k for k in range(9)), (0,) * 9, 4)[0] is None
 
 
 def test_mul_of_more_dimensions_than_a_kernel_takes(device: str) -> None:
