@@ -10,6 +10,7 @@ import torch
 
 from rawkern import compiler, launch, lookup
 from rawkern.devices import architecture, default_device
+from rawkern.dynamo import untraced
 from rawkern.launcher import Launcher, State
 from rawkern.module import Build, PathLike, RawModule
 from rawkern.signature import make_signature
@@ -82,6 +83,7 @@ class RawKernel:
         kernel._start(module, name)
         return kernel
 
+    @untraced
     def _start(self, module: RawModule, name: str | None) -> None:
         self._module = module
         self._name = name
@@ -104,6 +106,7 @@ class RawKernel:
 
     # Launches -----------------------------------------------------------------------------------------------------
 
+    @untraced
     def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **wrong: Any) -> None:
         """Launch in CuPy's form: ``kernel(grid, block, args, *, shared_mem=0, stream=None)``.
 
@@ -133,6 +136,7 @@ class RawKernel:
         given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
         return f"kernel({', '.join(given)})"
 
+    @untraced
     def __getitem__(self, key: Any) -> Launcher:
         """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
         try:
@@ -144,6 +148,7 @@ class RawKernel:
         config = launch.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
         return self._keep(key, Launcher(self, config))
 
+    @untraced
     def forall(self, n: int, *, block: int | None = None) -> Launcher:
         """Settle a launch of one dimension whose threads cover ``n`` elements; ``n`` = 0 checks and launches nothing.
 
@@ -219,6 +224,7 @@ class RawKernel:
 
     # Finding it in the source -------------------------------------------------------------------------------------
 
+    @untraced
     def _find(self, device: torch.device | None = None) -> State:
         """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
         module = self._module

@@ -14,6 +14,7 @@ from rawkern import launch, lookup, tensors
 from rawkern.binder import DEVICES
 from rawkern.compiler import Entry
 from rawkern.devices import CPU, architecture, default_device
+from rawkern.dynamo import untraced
 from rawkern.launch import LaunchConfig
 from rawkern.module import Build
 from rawkern.signature import Signature
@@ -76,6 +77,7 @@ class Launcher:
         self._picks_block = n if picks_block else None
         self._ready: tuple[State | None, dict[int | None, Run]] = (None, {})
 
+    @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch on torch's current stream of the tensors' device."""
         state = self._kernel._state
@@ -96,6 +98,7 @@ class Launcher:
         config = self._config
         return f"<launch of {self._kernel.name}, {config}>"
 
+    @untraced
     def _on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch on a stream that is not torch's current one; the tensors are recorded on it."""
         state = self._kernel._find(_device_of(args, kwargs))

@@ -19,6 +19,7 @@ import torch
 from rawkern import compiler, source
 from rawkern.compiler import CPU_ARCH, Program
 from rawkern.devices import architecture, default_device, engine, normalised
+from rawkern.dynamo import untraced
 from rawkern.errors import CompileError
 from rawkern.source import Source, Watch
 
@@ -121,6 +122,7 @@ class RawModule:
     itself.
     """
 
+    @untraced
     def __init__(
         self,
         code: str | None = None,
@@ -172,6 +174,7 @@ class RawModule:
 
     # Kernels ------------------------------------------------------------------------------------------------------
 
+    @untraced
     def get_function(self, name: str) -> RawKernel:
         """Return a kernel by name.
 
@@ -200,6 +203,7 @@ class RawModule:
                 self._functions[name] = kernel
             return kernel
 
+    @untraced
     def __getattr__(self, name: str) -> RawKernel:
         # Python, copy, pickle and notebooks ask for names with an underscore; none of them may start a compilation.
         if name.startswith("_"):
@@ -232,6 +236,7 @@ class RawModule:
 
     # Variables ----------------------------------------------------------------------------------------------------
 
+    @untraced
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
         """Return a ``__device__`` or ``__constant__`` variable as a tensor on its own memory.
 
@@ -263,6 +268,7 @@ class RawModule:
 
     # Recompiling --------------------------------------------------------------------------------------------------
 
+    @untraced
     def reload(self) -> None:
         """Read and compile the source now, whether or not it has changed.
 

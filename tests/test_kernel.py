@@ -785,6 +785,35 @@ def test_launches_bump_versions(device: str) -> None:
     assert (x._version, y._version) == (versions[0], versions[1] + 1)
 
 
+def test_torch_compile_breaks_the_graph_at_a_launch_and_nowhere_else(device: str) -> None:
+    import torch._dynamo as dynamo
+
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    kernel = rawkern.RawKernel(SAXPY)
+
+    @torch.compile(backend="eager")
+    def shifted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = y + 1
+        kernel.forall(x.numel())(x.numel(), -0.5, x, out)
+        return out * 2
+
+    for n in (37, 41):
+        x, y = xy(n, device)
+        torch.testing.assert_close(shifted(x, y), (y + 1 - 0.5 * x) * 2)
+    breaks = list(dynamo.utils.counters["graph_break"])
+    assert breaks and all("wrap it in rawkern.op" in reason for reason in breaks)
+    assert not dynamo.utils.counters["unimplemented"]
+
+
+def test_a_stream_means_nothing_on_the_cpu() -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    out = y.clone()
+    kernel((1,), (64,), (37, 0.75, x, out), stream=object())
+    torch.testing.assert_close(out, y + 0.75 * x)
+
+
 def test_a_kernel_after_a_fork() -> None:
     """The CPU engine works in a forked child."""
     kernel = rawkern.RawKernel(SAXPY)

@@ -216,7 +216,7 @@ class EngineKernel:
             name: driver.funcGetAttribute(number, self.function) for number, name in enumerate(ATTRIBUTES)
         }
         properties = torch.cuda.get_device_properties(module.index)
-        self.max_shared_mem: int = getattr(properties, "shared_memory_per_block_optin", STATIC_LIMIT)
+        self.max_shared_mem: int = properties.shared_memory_per_block_optin
         self.multiprocessors: int = properties.multi_processor_count
         self._dynamic_limit = STATIC_LIMIT - self.attributes["shared_size_bytes"]
         self._raising = threading.Lock()

@@ -321,7 +321,7 @@ def test_launches_run_on_torchs_current_stream() -> None:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         first = torch.full_like(x, float("nan"))
-        spin.forall(x.numel())(20_000_000, x, first, x.numel())
+        spin.forall(x.numel())(100_000_000, x, first, x.numel())
         second = torch.full_like(x, float("nan"))
         spin.forall(x.numel())(1, first, second, x.numel())  # ordered after the first, or it reads NaN
     assert not stream.query()
@@ -346,7 +346,7 @@ def test_stream_argument_and_recording(kind: str) -> None:
     torch.cuda.synchronize()
     source = x.clone()
     torch.cuda.synchronize()
-    spin((4,), (256,), (20_000_000, source, out, x.numel()), stream=side)
+    spin((4,), (256,), (100_000_000, source, out, x.numel()), stream=side)
     del source  # recorded on the stream: its memory is not given out while the kernel runs
     for _ in range(4):
         torch.full((x.numel(),), 1e30, device="cuda")
