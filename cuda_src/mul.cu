@@ -10,13 +10,16 @@ template <typename T, int V> __global__ void mul(const T* a, const T* b, T* out,
 template <typename T, int V>
 __global__ void mul_backward(const T* grad_out, const T* a, const T* b, T* grad_a, T* grad_b, long long n) {
     const long long first = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * V;
-    if (first + V <= n && aligned<V>(grad_out, a, b, grad_a, grad_b)) {
+    if (V > 1 && first + V <= n && aligned<V>(grad_out, a, b, grad_a, grad_b)) {
         const auto times = [](compute_t<T> x, compute_t<T> y) { return x * y; };
         const auto g = load<T, V>(grad_out + first), x = load<T, V>(a + first), y = load<T, V>(b + first);
         store(grad_a + first, map_pack<V>(times, g, y));
         store(grad_b + first, map_pack<V>(times, g, x));
     } else {
-        for (long long i = first; i < min(first + V, n); ++i) {
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+            const long long i = first + k;
+            if (i >= n) break;
             const compute_t<T> g = grad_out[i], x = a[i], y = b[i];
             grad_a[i] = T(g * y);
             grad_b[i] = T(g * x);

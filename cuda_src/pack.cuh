@@ -38,19 +38,20 @@ template <int V, typename F, typename T, typename... In>
 __device__ void map(F f, long long n, T* out, const In*... in) {
     const long long block = (long long)blockIdx.x * blockDim.x * V;
     const long long first = block + threadIdx.x * V;
-    if (aligned<V>(out, in...)) {
-        if (first + V <= n) {
-            store(out + first, map_pack<V>(f, load<In, V>(in + first)...));
-        } else {
-            for (long long i = first; i < n; ++i) out[i] = T(f(compute_t<In>(in[i])...));
-        }
-    } else if (block + V * blockDim.x <= n) {  // neighbouring threads take neighbouring elements; all loads come first
+    if constexpr (V == 1) {
+        if (first < n) out[first] = T(f(compute_t<In>(in[first])...));
+    } else if (first + V <= n && aligned<V>(out, in...)) {
+        store(out + first, map_pack<V>(f, load<In, V>(in + first)...));
+    } else if (block + V * blockDim.x <= n) {  // misaligned, so one by one; all loads come first
         Pack<T, V> result;
 #pragma unroll
         for (int k = 0; k < V; ++k) result.at[k] = T(f(compute_t<In>(in[block + k * blockDim.x + threadIdx.x])...));
 #pragma unroll
         for (int k = 0; k < V; ++k) out[block + k * blockDim.x + threadIdx.x] = result.at[k];
     } else {
-        for (long long i = block + threadIdx.x; i < n; i += blockDim.x) out[i] = T(f(compute_t<In>(in[i])...));
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+            if (first + k < n) out[first + k] = T(f(compute_t<In>(in[first + k])...));
+        }
     }
 }
