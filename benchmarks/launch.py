@@ -58,7 +58,11 @@ def cupy_dlpack(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Callable[[
     import numpy
 
     k = cupy.RawKernel(sources.MULTIPLY, "multiply")
-    of = getattr(cupy.cuda.Stream, "from_external", None) or (lambda s: cupy.cuda.ExternalStream(s.cuda_stream))
+    of: Callable[[Any], Any] = cupy.cuda.Stream.from_external
+    if not hasattr(torch.cuda.Stream, "__cuda_stream__"):  # an older torch
+
+        def of(stream: torch.cuda.Stream) -> Any:
+            return cupy.cuda.ExternalStream(stream.cuda_stream)
 
     def run() -> None:
         with of(torch.cuda.current_stream()):
