@@ -1,7 +1,7 @@
 """What is known about a register over the lanes of a warp, and which branches lanes can disagree on.
 
 A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride)`` an integer that grows by `stride` from
-lane to lane (modulo its width); ``("w", scale, stride, signed)`` a 64-bit value ``offset + scale * extend(x)`` where
+lane to lane (modulo its width), with a third item 32 where lane 0's value is a multiple of 32; ``("w", scale, stride, signed)`` a 64-bit value ``offset + scale * extend(x)`` where
 the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps u as a scalar and a, w as scalar parts, so
 that addresses of neighbouring lanes are known to be neighbours.
 """
@@ -18,6 +18,7 @@ from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Not, Pair, Reg, S
 Kind = tuple
 U: Kind = ("u",)
 V: Kind = ("v",)
+ALIGNED: Kind = ("a", 1, 32)
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
 UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
@@ -44,7 +45,7 @@ def waits_in_loop(instr: Instr) -> bool:
         return True
     if root == "atom":
         return True
-    return root == "ld" and any(s in op for s in (".volatile", ".acquire", ".relaxed"))
+    return root == "ld" and any(s in op for s in (".volatile", ".acquire", ".relaxed", ".mmio", ".cv"))
 
 
 def analyse(function: Function, flow: Flow, tid_affine: bool) -> Analysis:
@@ -179,9 +180,9 @@ def local_frame(function: Function) -> int:
 
 def special_kind(name: str, tid_affine: bool) -> Kind:
     if name == "%laneid":
-        return ("a", 1)
+        return ALIGNED
     if name == "%tid.x":
-        return ("a", 1) if tid_affine else V
+        return ALIGNED if tid_affine else V
     if name.startswith("%tid"):
         return U if tid_affine else V
     return V if name in VARYING_SPECIAL else U
@@ -257,6 +258,12 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
                 return _sum(U, kinds[2], 1)
             return product
         return _sum(product, kinds[2], 1)
+    if root == "and" and ALIGNED in kinds[:2]:
+        mask = values[1] if kinds[0] == ALIGNED else values[0]
+        if mask is not None and mask & 31 in (0, 31):
+            return ("a", 1) if mask & 31 else U
+    if root == "shr" and kinds[0] == ALIGNED and values[1] is not None and 5 <= values[1] < 32:
+        return U
     if root == "shl" and kinds[0] is not None and values[1] is not None and values[1] < (64 if "64" in ty else 32):
         return _scaled(kinds[0], 1 << values[1])
     if root == "cvt" and len(parts) == 3 and kinds[0] is not None:

@@ -14,8 +14,8 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Pair, Reg, Special, Sym, Vec
 
 SPACES = ("global", "shared", "local", "const", "param")
-_HINTS = frozenset("ca cg cs lu cv wb wt nc weak sys gpu cta cluster evict_first evict_last evict_normal".split())
-_ORDERS = {"volatile": "monotonic", "relaxed": "monotonic", "mmio": "monotonic", "acquire": "acquire", "release": "release"}
+_HINTS = frozenset("ca cg cs lu wb wt nc weak sys gpu cta cluster evict_first evict_last evict_normal".split())
+_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {"acquire": "acquire", "release": "release"}
 
 
 def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
