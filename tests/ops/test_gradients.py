@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import rawkern
 
-from .common import DTYPES, LAYOUTS, layouts, numbers, special
+from .common import DTYPES, LAYOUTS, layouts, numbers, same_bits, special
 
 Op = Callable[..., torch.Tensor]
 OPS: dict[str, tuple[Op, Op]] = {
@@ -258,3 +258,29 @@ def test_parameters_and_subclasses(device: str) -> None:
     weight = torch.nn.Parameter(numbers(5, torch.float32, device))
     rawkern.mul(copy.deepcopy(weight), weight).sum().backward()
     assert torch.equal(weight.grad, weight.detach())  # type: ignore[arg-type]
+
+
+@pytest.mark.gpu
+@dtypes
+@pytest.mark.parametrize("name", OPS)
+def test_both_engines_give_the_same(name: str, dtype: torch.dtype) -> None:
+    """The same source, the same bits: values and gradients, special values among them."""
+    x = torch.cat([numbers(1003, dtype, "cpu"), special(dtype, "cpu")])
+    g = numbers(x.numel(), dtype, "cpu", seed=1)
+    results = []
+    for device in ("cpu", "cuda"):
+        mine = leaf(x.to(device))
+        out = OPS[name][0](mine)
+        out.backward(g.to(device))
+        assert mine.grad is not None
+        results.append((out.detach().cpu(), mine.grad.cpu()))
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        assert same_bits(on_cpu, on_gpu)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compile_goes_round_an_operator(device: str) -> None:
+    x, y = leaf(numbers(9, torch.float32, device)), leaf(numbers(9, torch.float32, device))
+    torch.compile(lambda x: rawkern.square(x + 1).sum(), backend="aot_eager")(x).backward()
+    torch.square(y + 1).sum().backward()
+    assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
