@@ -113,6 +113,32 @@ def compare(
     }
 
 
+def quiet(limit: float = 60.0, wanted: float = 0.95) -> float:
+    """Wait until other programs leave the machine's cores alone, but no longer than `limit` seconds.
+
+    Two threads on two cores of which one is busy measure the scheduler. Returns the idle share of the last look; where
+    the system does not tell, 1.
+    """
+    end = time.monotonic() + limit
+    while True:
+        before = processor_time()
+        time.sleep(0.25)
+        after = processor_time()
+        total = after[1] - before[1]
+        idle = (after[0] - before[0]) / total if total > 0 else 1.0
+        if idle >= wanted or time.monotonic() > end:
+            return round(idle, 2)
+
+
+def processor_time() -> tuple[int, int]:
+    """Idle and total time of all cores since the start, in the system's ticks."""
+    try:
+        ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return 0, 0
+    return ticks[3] + ticks[4], sum(ticks)
+
+
 def calibrated(run: Callable[[], Any], seconds: float, most_calls: int) -> int:
     """Number of calls that take about `seconds`."""
     calls = 1
@@ -230,6 +256,11 @@ class Report:
     tables: list[Table] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+
+    def settle(self, limit: float = 60.0) -> None:
+        """Wait for a quiet machine before a measurement; how idle it was goes into the results."""
+        self.idle.append(quiet(limit))
 
     def add(self, table: Table, numbers: Any) -> None:
         """Add a table and the numbers behind it; it is shown at once."""
@@ -241,6 +272,8 @@ class Report:
         """Write ``results/NAME.json`` and ``results/NAME.md``."""
         RESULTS.mkdir(exist_ok=True)
         facts = machine()
+        if self.idle:
+            facts["idle cores before a table"] = f"{min(self.idle):.0%} or more"
         content = {"title": self.title, "machine": facts, "notes": self.notes, "results": self.data}
         (RESULTS / f"{self.name}.json").write_text(clean(json.dumps(content, indent=1)) + "\n")
         lines = [f"# {self.title}", "", "; ".join(f"{key}: {value}" for key, value in facts.items()), ""]

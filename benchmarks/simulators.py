@@ -112,8 +112,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="processes of each contender, in turns")
     parser.add_argument("--python", default=sys.executable, help="a Python that has triton, torch and numba-cuda")
     options = parser.parse_args()
-    found, versions = timed(options.rounds, options.python)
     report = Report("simulators", "Square without a GPU")
+    report.settle()
+    found, versions = timed(options.rounds, options.python)
     report.notes.append(
         "y = x * x on float32, one thread each; compilation and first call left out. Medians over processes of the "
         "median in each. Both rivals interpret their kernels in Python, to help find errors."

@@ -65,6 +65,16 @@ SUM4 = _SUM.replace("NAME", "sum4").replace(
     }""",
 )
 
+SUM4_STRETCH = _SUM.replace("NAME", "sum4_stretch").replace(
+    "LOOP",
+    """    int stretch = (n / 4 + gridDim.x - 1) / gridDim.x;
+    int first = blockIdx.x * stretch, last = min(n / 4, first + stretch);
+    for (int i = first + threadIdx.x; i < last; i += blockDim.x) {
+        float4 v = reinterpret_cast<const float4*>(x)[i];
+        s += (v.x + v.y) + (v.z + v.w);
+    }""",
+)
+
 # One element a thread: a block for every 256.
 SUM_BLOCKS = _SUM.replace("NAME", "sum_blocks").replace(
     "LOOP",

@@ -166,6 +166,7 @@ def main() -> None:
         "done: the modules that the run needs were imported before the clock started; the other row has only torch and "
         "rawkern imported. The kernel is square on 1,000 floats, on the CPU."
     )
+    report.settle()
     with tempfile.TemporaryDirectory() as bytecode:
         adds = imports(options.rounds, bytecode)
         cases, stages = first_results(options.rounds, bytecode)
