@@ -15,7 +15,7 @@ from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
 
-__all__ = ["current_stream", "from_torch", "in_fake_op", "inside_op", "record", "stream_handle", "to_torch"]
+__all__ = ["current_stream", "from_torch", "in_fake_op", "inside_op", "record", "stream_handle", "thread_count", "to_torch"]
 
 
 # --- operators ------------------------------------------------------------------------------------------------------
@@ -262,3 +262,8 @@ def _cupy() -> Any:
 def not_inside_op(what: str) -> LaunchError:
     """The error for a write that autograd would not see."""
     return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")
+
+
+def thread_count() -> int:
+    """How many threads torch's own operators use on the CPU."""
+    return torch.get_num_threads()

@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rawkern.compiler import Program
+    from rawkern.engines.cpu.grid import Launcher
     from rawkern.signature import Signature
+
+    Dim3 = tuple[int, int, int]
 
 MAX_SHARED = 227 * 1024  # bytes of shared memory a block may have, as on compute capability 9.0
 
@@ -100,44 +105,46 @@ class EngineKernel:
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 
-    def launch(self, grid: tuple, block: tuple, shared_mem: int, stream: int, values: tuple) -> None:
-        """Run the kernel to its end on this machine's cores; `stream` is of no meaning here."""
-        try:
-            launcher = self._local.launchers[block, shared_mem]
-        except (AttributeError, KeyError):
-            launcher = self._prepare(block, shared_mem)
-        if launcher.busy:  # a signal handler launches what it interrupted
-            launcher = self._prepare(block, shared_mem)
-        launcher.busy = True
-        try:
-            launcher.run(grid, values)
-        finally:
-            launcher.busy = False
+    def launch(self, grid: Dim3, block: Dim3, shared_mem: int, stream: int, values: tuple) -> None:
+        """Run the kernel once; ``configured`` is the way for repeated launches."""
+        self.configured(grid, block, shared_mem)(stream, values)
 
-    def _prepare(self, block: tuple, shared_mem: int) -> Any:
-        import torch
+    def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Callable[[int | None, tuple], None]:
+        """Settle a launch; calling the result runs it to its end on this machine's cores (a stream has no meaning here)."""
+        here = threading.local()
 
+        def run(stream: int | None, values: tuple) -> None:
+            try:
+                go = here.go
+            except AttributeError:
+                go = here.go = self._launcher(block, shared_mem).settled(grid)
+            go(values)
+
+        return run
+
+    def _launcher(self, block: Dim3, shared_mem: int) -> Launcher:
+        """The calling thread's stacks and records for a block shape."""
         from rawkern.engines.cpu.grid import Launcher
 
-        if not hasattr(self._local, "launchers"):
-            self._local.launchers = {}
-        launcher = Launcher(self, block, shared_mem, torch.get_num_threads)
-        self._local.launchers[block, shared_mem] = launcher
-        return launcher
+        launchers = self._local.__dict__.setdefault("launchers", {})
+        found = launchers.get((block, shared_mem))
+        if found is None:
+            found = launchers[block, shared_mem] = Launcher(self, block, shared_mem)
+        return found
 
     @property
     def attributes(self) -> dict[str, int]:
         """Resources under CuPy's names; the CPU engine has no registers to count."""
-        code = self.loaded("line")[0]
+        found = self.module.translation.resources(self.symbol)
         return {
             "max_threads_per_block": 1024,
-            "shared_size_bytes": code.shared_static,
+            "shared_size_bytes": found["shared_static"],
             "const_size_bytes": 0,
-            "local_size_bytes": code.local_bytes,
+            "local_size_bytes": found["local_bytes"],
             "num_regs": 0,
-            "ptx_version": self.module.translation.parsed().version,
+            "ptx_version": found["ptx_version"],
             "binary_version": 0,
-            "max_dynamic_shared_size_bytes": MAX_SHARED - code.shared_static,
+            "max_dynamic_shared_size_bytes": MAX_SHARED - found["shared_static"],
         }
 
     @property

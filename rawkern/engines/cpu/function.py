@@ -31,10 +31,11 @@ READS_NUMBERS = LAZY_NAN | frozenset("setp set testp min max abs neg cvt".split(
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An integer that grows by `stride` from lane to lane, modulo its width."""
+    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: lane 0's is a multiple of 32."""
 
     base: Val
     stride: int
+    aligned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class FunctionLowering:
             off, inner = e.let("i64", 1, f"load i64, ptr {names[0]}"), e.let("i32", 1, f"load i32, ptr {names[1]}")
             return Wide(off, inner, kind[1], kind[2], kind[3])
         if kind[0] == "a":
-            return Affine(e.let(ty, 1, f"load {ty}, ptr {names[0]}"), kind[1])
+            return Affine(e.let(ty, 1, f"load {ty}, ptr {names[0]}"), kind[1], len(kind) > 2)
         n = 1 if kind == U else LANES
         if bits == 1 and n > 1:
             return self.lanes(e.let("i32", 1, f"load i32, ptr {names[0]}"))

@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from time import perf_counter_ns
 
 import numpy as np
+from rawkern.tensors import thread_count
 
 from rawkern.engines.cpu.printf import formatted, text_at
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS, WARP, WORKER
@@ -128,9 +129,9 @@ def shape_of(block: tuple[int, int, int]) -> str:
 class Launcher:
     """Launches one kernel with one block shape and dynamic shared memory from one thread; not safe to share."""
 
-    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int, threads: Callable[[], int]):
+    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int):
         code, loaded, shape = owner.loaded(shape_of(block))
-        self.name, self.code, self.threads = owner.name, code, threads
+        self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic
         self.cooperative = owner.cooperative
         count = block[0] * block[1] * block[2]
@@ -145,7 +146,7 @@ class Launcher:
         self.globals_address = owner.globals_address
         self.pack_params = owner.pack_params
         self.stack = WARP_STACK + 48 * code.local_bytes
-        self.ns_per_warp = 20.0
+        self.ns_per_warp = 5.0
         params = max(owner.params_size, 1)
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
@@ -209,43 +210,55 @@ class Launcher:
         self._set_worker(k, "free_blocks", at)
 
     # -- launching -----------------------------------------------------------------------------------------------
-    def run(self, grid: tuple[int, int, int], values: tuple) -> None:
-        """Run all blocks of `grid` to their end.
+    def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
+        """A launch of this grid: called with the kernel's arguments it runs all blocks to their end.
 
         Raises
         ------
         LaunchError
-            If the kernel traps, an assertion fails, or its warps wait for each other for ever.
+            When called, if the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
         gx, gy, gz = grid
         nblocks = gx * gy * gz
         work = nblocks * self.nwarps
-        count = 1
-        if work * self.ns_per_warp > SMALL_NS and nblocks > 1 and not _forked:
-            count = min(self.threads(), nblocks)
-            self._room(count)
-        resident = MAX_RESIDENT
-        if self.cooperative:
-            resident = nblocks
-            if work > MAX_WARPS:
-                raise LaunchError(
-                    f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of {self.nwarps} warps "
-                    f"are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
-                )
-            ctypes.memset(self.grid_sync, 0, 64)
-        chunk = 1 if self.code.waiting else max(1, min(64, nblocks // (8 * count)))
-        _PACK_LAUNCH(self.record, 0, gx, gy, gz, resident, nblocks, 0, chunk, 0, 0, 0)
-        self.pack_params(self.record, _PARAMS, *values)
-        start = perf_counter_ns()
-        if count == 1:
-            self.enter(self.record_address)
-        else:
-            self._enter_all(count)
-        if _INT(self.record, _FINISHED)[0] != count:
-            self._continue(count)
-        elapsed = perf_counter_ns() - start
-        if elapsed > SMALL_NS:
-            self.ns_per_warp += 0.3 * (elapsed * count / work - self.ns_per_warp)
+        resident = nblocks if self.cooperative else MAX_RESIDENT
+        if self.cooperative and work > MAX_WARPS:
+            raise LaunchError(
+                f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of {self.nwarps} warps "
+                f"are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
+            )
+        chunk = 1 if self.code.waiting else max(1, min(64, nblocks // 16))
+        record, enter, address, pack_params = self.record, self.enter, self.record_address, self.pack_params
+
+        def go(values: tuple) -> None:
+            if self.busy:  # a signal handler launches what it interrupted
+                Launcher(self.owner, self.block, self.shared_dynamic).settled(grid)(values)
+                return
+            self.busy = True
+            try:
+                expected = work * self.ns_per_warp
+                count = 1
+                if expected > SMALL_NS and nblocks > 1 and not _forked:
+                    count = min(thread_count(), nblocks)
+                    self._room(count)
+                if self.cooperative:
+                    ctypes.memset(self.grid_sync, 0, 64)
+                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, 0, chunk, 0, 0, 0)
+                pack_params(record, _PARAMS, *values)
+                start = perf_counter_ns()
+                if count == 1:
+                    enter(address)
+                else:
+                    self._enter_all(count)
+                if _INT(record, _FINISHED)[0] != count:
+                    self._continue(count)
+                elapsed = perf_counter_ns() - start
+                if elapsed > SMALL_NS or expected > SMALL_NS:
+                    self.ns_per_warp += 0.3 * (elapsed * count / work - self.ns_per_warp)
+            finally:
+                self.busy = False
+
+        return go
 
     def _enter_all(self, count: int) -> None:
         """Let `count` workers run until each has ended or asks for something."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from rawkern import cache as disk
 from rawkern.engines.cpu import ptx as ptx_
-from rawkern.engines.cpu.program import Globals, Lowered, ProgramLowering, lay_out_globals
+from rawkern.engines.cpu.program import Globals, Lowered, ProgramLowering, lay_out_globals, sizes
 from rawkern.engines.cpu.records import runtime
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
@@ -113,6 +113,18 @@ class Translation:
         head = json.dumps({"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers})
         disk.put(key, head.encode() + b"\n" + layout.image)
         return layout
+
+    def resources(self, kernel: str) -> dict[str, int]:
+        """Static shared memory and local memory of a kernel in bytes, and the PTX version; no code is generated."""
+        key = "resources-" + hashlib.sha256(f"{self.key} {kernel} {own_version()}".encode()).hexdigest()
+        stored = disk.get(key)
+        if stored is not None:
+            return json.loads(stored)
+        parsed = self.parsed()
+        shared, local = sizes(parsed, kernel)
+        found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
+        disk.put(key, json.dumps(found).encode())
+        return found
 
     def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
         """Machine code of `kernel` for blocks of one shape ("line", "rows", "any"), compiled or from the disk cache."""

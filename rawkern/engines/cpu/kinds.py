@@ -280,6 +280,7 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
 def _sum(a: Kind | None, b: Kind | None, sign: int) -> Kind | None:
     if a is None or b is None or a == V or b == V:
         return None
+    a, b = (k[:2] if k[0] == "a" else k for k in (a, b))  # the sum's alignment is not followed
     if b == U:
         return a
     if a == U:

@@ -89,15 +89,56 @@ class Lowered:
     sites: list[str] = field(default_factory=list)
 
 
+def reached(ptx: Ptx, kernel: str) -> list[Function]:
+    """A kernel and the functions it can call, by name or through variables."""
+    entry = ptx.functions[kernel]
+    found, work = {entry.name: entry}, [entry]
+    tables = [i.name for v in ptx.variables.values() for i in v.init if isinstance(i, Sym)]
+    while work:
+        for name in [*symbols(work.pop()), *tables]:
+            callee = ptx.functions.get(name.removeprefix("generic:"))
+            if callee is not None and callee.defined and callee.name not in found and not callee.entry:
+                found[callee.name] = callee
+                work.append(callee)
+    return list(found.values())
+
+
+def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
+    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory comes behind them."""
+    offsets, size, dynamic = {}, 0, []
+    variables: dict[str, Var] = {}
+    for function in functions:
+        variables |= {n: v for n, v in function.local_vars.items() if v.space == "shared"}
+        for name in symbols(function):
+            var = ptx.variables.get(name)
+            if var is not None and var.space == "shared":
+                variables[name] = var
+    for name, var in variables.items():
+        if var.extern or var.size == 0:
+            dynamic.append(name)
+            continue
+        size = align_up(size, max(var.align, 16))
+        offsets[name] = size
+        size += var.size
+    size = align_up(size, 16)
+    return offsets | dict.fromkeys(dynamic, size), size
+
+
+def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:
+    """Bytes of static shared memory of a block and of local memory of a thread."""
+    functions = reached(ptx, kernel)
+    return lay_out_shared(ptx, functions)[1], max(kinds.local_frame(f) for f in functions)
+
+
 class ProgramLowering:
     """Lowers one kernel; the handlers of `function` call back here for all that is not arithmetic."""
 
     def __init__(self, ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, features: frozenset[str] = frozenset()):
         self.ptx, self.kernel, self.layout, self.tid_shape = ptx, kernel, layout, tid_shape
         self.module = Module(features=features)
-        self.reached = self._reached()
+        self.reached = reached(ptx, kernel)
         self.flows = {f.name: flow.build(f) for f in self.reached}
-        self.shared, self.shared_static = self._lay_out_shared()
+        self.shared, self.shared_static = lay_out_shared(ptx, self.reached)
         self.sites: list[str] = []
         self.analyses = {
             f.name: kinds.analyse(f, self.flows[f.name], tid_shape != "any") for f in self.reached
@@ -105,37 +146,6 @@ class ProgramLowering:
         self.waiting = any(
             self.analyses[f.name].spin_headers or any(b.kind == "barrier" for b in self.flows[f.name].blocks) for f in self.reached
         )
-
-    def _reached(self) -> list[Function]:
-        entry = self.ptx.functions[self.kernel]
-        found, work = {entry.name: entry}, [entry]
-        tables = [i.name for v in self.ptx.variables.values() for i in v.init if isinstance(i, Sym)]
-        while work:
-            for name in [*symbols(work.pop()), *tables]:
-                callee = self.ptx.functions.get(name.removeprefix("generic:"))
-                if callee is not None and callee.defined and callee.name not in found and not callee.entry:
-                    found[callee.name] = callee
-                    work.append(callee)
-        return list(found.values())
-
-    def _lay_out_shared(self) -> tuple[dict[str, int], int]:
-        offsets, size, dynamic = {}, 0, []
-        variables: dict[str, Var] = {}
-        for function in self.reached:
-            variables |= {n: v for n, v in function.local_vars.items() if v.space == "shared"}
-            for name in symbols(function):
-                var = self.ptx.variables.get(name)
-                if var is not None and var.space == "shared":
-                    variables[name] = var
-        for name, var in variables.items():
-            if var.extern or var.size == 0:
-                dynamic.append(name)
-                continue
-            size = align_up(size, max(var.align, 16))
-            offsets[name] = size
-            size += var.size
-        size = align_up(size, 16)
-        return offsets | dict.fromkeys(dynamic, size), size
 
     def lower(self) -> Lowered:
         target = Target(self.tid_shape != "any", self.waiting)
@@ -306,7 +316,7 @@ class ProgramLowering:
         if root == "ctaid":
             return self.field(f, BLOCK, axis, "%blk")
         if root == "laneid":
-            return Affine(const("i32", 0), 1)
+            return Affine(const("i32", 0), 1, True)
         if root == "warpid":
             return Val("%warp", "i32")
         if root == "nwarpid":
@@ -333,7 +343,7 @@ class ProgramLowering:
         """``%tid``: in one-dimensional blocks from the warp's number, else from a table made once per block shape."""
         o = f.once
         if self.tid_shape == "line":
-            return const("i32", 0) if axis != "x" else Affine(f.e.bin("mul", Val("%warp", "i32"), LANES), 1)
+            return const("i32", 0) if axis != "x" else Affine(f.e.bin("mul", Val("%warp", "i32"), LANES), 1, True)
         table, nwarps = self.field(f, LAUNCH, "tids", "%launch"), self.field(f, LAUNCH, "nwarps", "%launch")
         row = o.bin("add", o.bin("mul", nwarps, "xyz".index(axis)), Val("%warp", "i32"))
         if self.tid_shape == "rows":
@@ -341,7 +351,7 @@ class ProgramLowering:
             if key not in f.entry_cache:
                 at = o.let("ptr", 1, f"getelementptr i32, {table}, {row}")
                 f.entry_cache[key] = o.let("i32", 1, f"load i32, {at}")
-            return Affine(f.entry_cache[key], 1) if axis == "x" else f.entry_cache[key]
+            return Affine(f.entry_cache[key], 1, True) if axis == "x" else f.entry_cache[key]
         at = o.let("ptr", 1, f"getelementptr <32 x i32>, {table}, {row}")
         return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
 
@@ -526,7 +536,7 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     op, args = instr.op, instr.args
     root, ty = base(op), op.rsplit(".", 1)[1]
     dest, source_args = args[0], args[1:]
-    if isinstance(dest, Reg) and root in ("add", "sub", "mul", "mad", "shl", "cvt") and _affine(f, instr):
+    if isinstance(dest, Reg) and root in ("add", "sub", "mul", "mad", "shl", "shr", "and", "cvt") and _affine(f, instr):
         return
     bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
     widths = _WIDTHS.get(root, {})
@@ -583,7 +593,7 @@ def _affine(f: FunctionLowering, instr: Instr) -> bool:
     ty = op.rsplit(".", 1)[1]
     bits = 8 * TYPE_BYTES.get(ty, 4)
     wide_third = {2: 64} if ".wide" in op else {}
-    forms = [f.operand_form(a, 32 if op.startswith("shl") and k == 1 else wide_third.get(k, bits)) for k, a in enumerate(args)]
+    forms = [f.operand_form(a, 32 if op.startswith(("shl", "shr")) and k == 1 else wide_third.get(k, bits)) for k, a in enumerate(args)]
     known = [kinds.constant(a, f.analysis.constants) for a in args]
     kind = kinds.affine_result(op, [_kind(x) for x in forms], known)
     if kind is None or kind == kinds.V:
@@ -600,6 +610,12 @@ def _affine(f: FunctionLowering, instr: Instr) -> bool:
             which = 0 if known[1] is not None and isinstance(forms[0], (Affine, Wide)) else 1
             product = _times(e, forms[which], known[1 - which], parts[1] == "wide", ty)  # type: ignore[arg-type]
         out = product if root == "mul" else _combine(e, product, forms[2], "add")  # type: ignore[arg-type]
+    elif root == "and":
+        which = 0 if isinstance(forms[0], Affine) else 1
+        low = e.bin("and", forms[which].base, known[1 - which] & 0xFFFFFFFF)  # type: ignore[operator, union-attr]
+        out = low if kind == kinds.U else Affine(low, 1)
+    elif root == "shr":
+        out = e.bin("ashr" if ty[0] == "s" else "lshr", forms[0].base, known[1])  # type: ignore[union-attr, arg-type]
     elif root == "shl":
         out = _times(e, forms[0], 1 << known[1], False, ty)  # type: ignore[operator]
     else:
@@ -610,7 +626,7 @@ def _affine(f: FunctionLowering, instr: Instr) -> bool:
 
 def _kind(form: Form) -> kinds.Kind:
     if isinstance(form, Affine):
-        return ("a", form.stride)
+        return ("a", form.stride, 32) if form.aligned else ("a", form.stride)
     if isinstance(form, Wide):
         return ("w", form.scale, form.stride, form.signed)
     return kinds.U if isinstance(form, Val) and form.n == 1 else kinds.V

@@ -83,7 +83,7 @@ WORKER = Record(
     (
         ("os_sp", "ptr"), ("sp", "ptr"), ("launch", "ptr"), ("state", "i32"), ("reason", "i32"), ("deadline", "i64"),
         ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"), ("resident", "i32"),
-        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("request_block", "ptr"),
+        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("turns", "i32"), ("request_block", "ptr"),
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"),
     ),
 )  # fmt: skip
@@ -91,7 +91,7 @@ BLOCK = Record(
     "Block",
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"), ("nwarps", "i32"), ("done", "i32"),
-        ("pad", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"), ("bars", "[16 x %Bar]"),
+        ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"), ("bars", "[16 x %Bar]"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -125,7 +125,8 @@ rk_switch:
   popq %r12
   popq %rbx
   popq %rbp
-  retq
+  popq %rcx
+  jmpq *%rcx
 .p2align 4
 .globl rk_start
 rk_start:

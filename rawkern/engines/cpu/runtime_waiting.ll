@@ -20,7 +20,10 @@ define internal void @rk_warp_main(ptr %warp) {
   %done = load i32, ptr %pdone
   %done1 = add i32 %done, 1
   store i32 %done1, ptr %pdone
-  br label %bars
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %anyused = icmp ne i32 %used, 0
+  br i1 %anyused, label %bars, label %leave
 bars:                                             ; a warp that ends no longer counts at any barrier
   %id = phi i32 [ 0, %0 ], [ %idnext, %nextbar ]
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
@@ -58,6 +61,12 @@ count:
   %open = icmp uge i32 %arrived, %need
   br i1 %open, label %release, label %no
 release:
+  %bit = shl i32 1, %id
+  %clear = xor i32 %bit, -1
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %still = and i32 %used, %clear
+  store i32 %still, ptr %pused
   store i32 0, ptr %parrived
   store i32 0, ptr %pexpected
   %pcount = &Bar.count %bar
@@ -106,6 +115,11 @@ define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32
   %arrived = load i32, ptr %parrived
   %arrived1 = add i32 %arrived, 32
   store i32 %arrived1, ptr %parrived
+  %bit = shl i32 1, %id
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %used1 = or i32 %used, %bit
+  store i32 %used1, ptr %pused
   %pexpected = &Bar.expected %bar
   store i32 %expected, ptr %pexpected
   %true_lanes = and i32 %mask, %pred
@@ -216,7 +230,9 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   %pdone = &Block.done %blk
   store i32 0, ptr %pdone
   %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}
-  store [16 x %Bar] zeroinitializer, ptr %pbars
+  store <96 x i32> zeroinitializer, ptr %pbars, align 4
+  %pused = &Block.used %blk
+  store i32 0, ptr %pused
   %pn = &Launch.nwarps %launch
   %n = load i32, ptr %pn
   %pbn = &Block.nwarps %blk
@@ -323,7 +339,15 @@ append:
   store ptr %blk, ptr %ptailnext
   store ptr %blk, ptr %ptail
   br label %poll
-poll:
+poll:                                             ; the clock takes longer to read than a small block to run
+  %pturns = &Worker.turns %worker
+  %turns = load i32, ptr %pturns
+  %turns1 = add i32 %turns, 1
+  store i32 %turns1, ptr %pturns
+  %low = and i32 %turns1, 15
+  %due = icmp eq i32 %low, 0
+  br i1 %due, label %look_at_clock, label %turn
+look_at_clock:
   call void @rk_poll(ptr %blk)
   br label %turn
 finish:
