@@ -52,22 +52,9 @@ class Module:
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
         ctypes.memmove(self.globals_address, self.layout.image, self.layout.size)
-        self._unresolved = list(self.layout.pointers)
-        self._resolve({})
-
-    def _resolve(self, functions: dict[str, int]) -> None:
-        """Fill in addresses that variables start with."""
-        rest = []
-        for at, name, addend in self._unresolved:
-            if name in self.layout.offsets:
-                value = self.globals_address + self.layout.offsets[name] + addend
-            elif name in functions:
-                value = functions[name] + addend
-            else:
-                rest.append((at, name, addend))
-                continue
+        for at, name, addend in self.layout.pointers:  # variables that start with the address of another
+            value = self.globals_address + self.layout.offsets[name] + addend
             ctypes.c_uint64.from_address(self.globals_address + at).value = value
-        self._unresolved = rest
 
     def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
         return EngineKernel(self, symbol, signature, cooperative)
@@ -101,7 +88,6 @@ class EngineKernel:
                 if found is None:
                     code = self.module.translation.code(self.symbol, self.module.layout, shape)
                     loaded = Loaded(code)
-                    self.module._resolve(loaded.functions)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 

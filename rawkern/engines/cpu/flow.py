@@ -88,6 +88,14 @@ def is_barrier(op: str) -> bool:
     return op.startswith(_BARRIERS)
 
 
+def callee(instr: Instr) -> str | None:
+    """Name of the function that an instruction calls; None for other instructions and for calls through pointers."""
+    if base(instr.op) != "call":
+        return None
+    target = instr.args[1] if isinstance(instr.args[0], list) else instr.args[0]
+    return target.name if isinstance(target, Sym) else None
+
+
 def destinations(instr: Instr) -> list[str]:
     """Registers that an instruction writes."""
     if not instr.args or base(instr.op) in NO_DESTINATION or instr.op.startswith("wmma.store"):

@@ -307,7 +307,7 @@ class FunctionLowering:
         e = self.e
         self.handlers = handlers
         for i, block in enumerate(self.flow.blocks):
-            if block.exit_only and i not in self.waitable:
+            if block.exit_only and i and i not in self.waitable:
                 continue
             if i in self.waitable:
                 self._check(i)

@@ -24,6 +24,8 @@ from rawkern.errors import LaunchError
 
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
+RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
+RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
 PAGE = 4096
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 SMALL_NS = 6_000  # work below this is not worth waking other threads for
@@ -145,7 +147,10 @@ class Launcher:
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
         self.pack_params = owner.pack_params
-        self.stack = WARP_STACK + 48 * code.local_bytes
+        frames = 48 * code.local_bytes
+        self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
+        self.stack = (RECURSION_STACK if code.recursive else WARP_STACK) + frames
+        self.stack_room = RECURSION_STACK - RECURSION_RESERVE - frames
         self.ns_per_warp = 5.0
         params = max(owner.params_size, 1)
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
@@ -167,14 +172,14 @@ class Launcher:
         self.workers_address = ctypes.addressof(self.workers)
         self.capacity = count
         for k in range(count):
-            stack = Mapping(WORKER_STACK + 48 * self.code.local_bytes)
+            stack = Mapping(self.worker_stack)
             stack.guard(0)
             self.memory.append(stack)
             self._set_worker(k, "launch", self.record_address)
             self._set_worker(k, "stack_top", stack.address + stack.size)
             self._add_block(k)
         _PACK_CONSTANTS(
-            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total, SLICE_NS,
+            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total, SLICE_NS, self.stack_room,
             self.workers_address, self.globals_address, self.record_address + _PARAMS, self.tids.ctypes.data,
             ctypes.addressof(self.grid_sync),
         )  # fmt: skip
@@ -329,10 +334,17 @@ class Launcher:
             lane = (self._lanes(k) or [0])[0]
             message = text_at(self._request(k, "request_a", lane))
             return f"{where}: {self._place(k)}: assertion `{message}` failed"
+        if reason == "STACK":
+            return f"{self._place(k)}: functions call each other too deeply; a thread's calls may take {self.stack_room >> 15} KiB"
         if reason == "TRAP":
             return f"{where}: {self._place(k)} executed a trap"
         if reason == "UNSUPPORTED":
             return f"{where}: {self._place(k)}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"
+        if reason == "POINTER":
+            return (
+                f"{where}: {self._place(k)} calls through a pointer that holds no function the kernel can reach, "
+                "or one that waits for other threads (a barrier or a spin loop), which the CPU engine calls only by name"
+            )
         block = self._get_worker(k, "request_block")
         x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(a)).value for a in "xyz")
         return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"

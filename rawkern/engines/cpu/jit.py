@@ -31,8 +31,8 @@ class Code:
     waiting: bool
     shared_static: int
     local_bytes: int
+    recursive: bool
     sites: tuple[str, ...]
-    functions: tuple[str, ...]  # device functions whose addresses variables hold
 
 
 @cache
@@ -142,15 +142,13 @@ class Translation:
         return code
 
     def compile(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
-        lowered, functions = self.lower(kernel, layout, tid_shape)
+        lowered = self.lower(kernel, layout, tid_shape)
         return Code(
-            emit(lowered), lowered.waiting, lowered.shared_static, lowered.local_bytes, tuple(lowered.sites), functions
+            emit(lowered), lowered.waiting, lowered.shared_static, lowered.local_bytes, lowered.recursive, tuple(lowered.sites)
         )
 
-    def lower(self, kernel: str, layout: Globals, tid_shape: str) -> tuple[Lowered, tuple[str, ...]]:
-        lowering = ProgramLowering(self.parsed(), kernel, layout, tid_shape, arithmetic_features())
-        exported = {name for _, name, _ in layout.pointers} & {f.name for f in lowering.reached}
-        return lowering.lower(), tuple(sorted(exported))
+    def lower(self, kernel: str, layout: Globals, tid_shape: str) -> Lowered:
+        return ProgramLowering(self.parsed(), kernel, layout, tid_shape, arithmetic_features()).lower()
 
 
 def module_text(lowered: Lowered) -> str:
@@ -211,4 +209,3 @@ class Loaded:
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
             self._engine.finalize_object()
             self.enter = self._engine.get_function_address("rk_enter")
-            self.functions = {n: self._engine.get_function_address(f"k.{n}") for n in code.functions}

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu import flow as flow_
-from rawkern.engines.cpu.flow import Flow, base, destinations, is_barrier
+from rawkern.engines.cpu.flow import Flow, base, callee, destinations, sources
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Not, Pair, Reg, Special, Sym, Vec
 
 Kind = tuple
@@ -37,22 +36,28 @@ class Analysis:
     spin_headers: set[int] = field(default_factory=set)
 
 
-def waits_in_loop(instr: Instr) -> bool:
-    """Say whether an instruction in a loop hints that the loop waits for another thread."""
-    op = instr.op
-    root = base(op)
-    if root in ("fence", "membar", "nanosleep"):
-        return True
-    if root == "atom":
-        return True
-    return root == "ld" and any(s in op for s in (".volatile", ".acquire", ".relaxed", ".mmio", ".cv"))
+def spin_headers(flow: Flow) -> set[int]:
+    """Headers of loops that may wait for another thread: they read memory in a way that sees others' writes."""
+    used = {name for block in flow.blocks for instr in block.instrs for name in sources(instr)}
+    used |= {block.pred.name for block in flow.blocks if block.pred is not None}
+
+    def waits(instr: Instr) -> bool:
+        root = base(instr.op)
+        if root == "atom":  # one whose result nobody reads only adds up
+            return any(name in used for name in destinations(instr))
+        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
+        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
+
+    return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
 
 
-def analyse(function: Function, flow: Flow, tid_affine: bool) -> Analysis:
+def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str]) -> Analysis:
     """Find kinds and divergence together, to a fixpoint.
 
     Parameters
     ----------
+    waiting : set of str
+        Functions that wait for other threads when they are called.
     tid_affine : bool
         Whether a warp's threads lie in one row of the block, so that ``%tid.x`` grows by one from lane to lane.
     """
@@ -66,12 +71,7 @@ def analyse(function: Function, flow: Flow, tid_affine: bool) -> Analysis:
         for name, defs in definitions.items()
         if len(defs) == 1 and base(defs[0][1].op) == "mov" and isinstance(defs[0][1].args[1], Imm)
     }
-    spins = {
-        header
-        for header, members in flow.loops
-        if any(waits_in_loop(instr) for m in members for instr in flow.blocks[m].instrs)
-    }
-    result = Analysis({}, constants, spin_headers=spins)
+    result = Analysis({}, constants, spin_headers=spin_headers(flow))
     forced: set[str] = set()
     cyclic = {m for _, members in flow.loops for m in members}
     while True:
@@ -81,13 +81,12 @@ def analyse(function: Function, flow: Flow, tid_affine: bool) -> Analysis:
             for i, block in enumerate(flow.blocks)
             if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
         }
-        _regions(flow, result)
+        _regions(flow, result, waiting)
         result.blends = set()
         for i, block in enumerate(flow.blocks):
-            waiting = result.concurrent[i]
-            if not waiting:
+            if not result.concurrent[i]:
                 continue
-            live = frozenset().union(*(flow.live_in[w] for w in waiting))
+            live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
             for instr in block.instrs:
                 for name in destinations(instr):
                     if name in live and (result.free_running or i in cyclic or len(definitions[name]) > 1):
@@ -98,7 +97,7 @@ def analyse(function: Function, flow: Flow, tid_affine: bool) -> Analysis:
         forced |= new
 
 
-def _regions(flow: Flow, result: Analysis) -> None:
+def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
     n = len(flow.blocks)
     while True:
         concurrent: list[set[int]] = [set() for _ in range(n)]
@@ -106,14 +105,17 @@ def _regions(flow: Flow, result: Analysis) -> None:
             if len(flow.lane_targets(i)) < 2 and not result.free_running:
                 continue  # the other lanes only return
             if result.free_running:
-                members = waiting = flow.reachable(i)
+                members = places = flow.reachable(i)
             else:
                 members, meet = flow.region(i)
-                waiting = members | ({meet} if meet is not None else frozenset())
+                places = members | ({meet} if meet is not None else frozenset())
             for b in members:
-                concurrent[b] |= {w for w in waiting if w > b or result.free_running}
+                concurrent[b] |= {w for w in places if w > b or result.free_running}
         spinning = bool(result.divergent) and bool(result.spin_headers)
-        parted = any(concurrent[i] for i, block in enumerate(flow.blocks) if block.kind == "barrier")
+        parted = any(
+            concurrent[i] and (block.kind == "barrier" or any(callee(instr) in waiting for instr in block.instrs))
+            for i, block in enumerate(flow.blocks)
+        )
         if (spinning or parted) and not result.free_running:
             result.free_running = True
             continue
@@ -313,5 +315,3 @@ def _narrowed(k: Kind) -> Kind | None:
         return ("a", k[1] * k[2])
     return k if k[0] == "a" else None
 
-
-__all__ = ["Analysis", "Kind", "U", "V", "analyse", "flow_", "is_barrier"]

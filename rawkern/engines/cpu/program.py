@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu import arith, flow, kinds, memory, waiting, warp
+from rawkern.engines.cpu import arith, flow, inline, kinds, memory, waiting, warp
 from rawkern.engines.cpu.flow import base
 from rawkern.engines.cpu.function import LANES, READS_NUMBERS, Affine, Form, FunctionLowering, Lazy, Target, Wide, int_type, ramp
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Instr, Loc, Mem, Not, Ptx, Reg, Sym, Var, Vec
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Loc, Mem, Not, Ptx, Reg, Sym, Var, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS
 from rawkern.errors import UnsupportedError
 
@@ -28,7 +28,7 @@ class Globals:
     offsets: dict[str, int]
     size: int
     image: bytes
-    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable or function, addend): addresses to fill in
+    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
 
 
 def lay_out_globals(ptx: Ptx) -> Globals:
@@ -55,11 +55,18 @@ def lay_out_globals(ptx: Ptx) -> Globals:
         var = ptx.variables[name]
         width = TYPE_BYTES[var.type]
         for k, value in enumerate(var.init):
-            if isinstance(value, Sym):
+            if isinstance(value, Sym) and value.name.removeprefix("generic:") in offsets:
                 pointers.append((at + k * width, value.name.removeprefix("generic:"), value.offset))
             else:
+                if isinstance(value, Sym):
+                    value = Imm(function_address(ptx, value.name.removeprefix("generic:")), "i")
                 image[at + k * width : at + (k + 1) * width] = (value.value & (1 << 8 * width) - 1).to_bytes(width, "little")
     return Globals(offsets, size, bytes(image), tuple(pointers))
+
+
+def function_address(ptx: Ptx, name: str) -> int:
+    """A number that stands for a function's address: the same for all kernels of the module, and no address of memory."""
+    return (0x7F << 56) + 16 * (1 + list(ptx.functions).index(name))
 
 
 def symbols(function: Function):
@@ -86,6 +93,7 @@ class Lowered:
     waiting: bool
     shared_static: int
     local_bytes: int
+    recursive: bool
     sites: list[str] = field(default_factory=list)
 
 
@@ -136,12 +144,17 @@ class ProgramLowering:
     def __init__(self, ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, features: frozenset[str] = frozenset()):
         self.ptx, self.kernel, self.layout, self.tid_shape = ptx, kernel, layout, tid_shape
         self.module = Module(features=features)
-        self.reached = reached(ptx, kernel)
+        functions = reached(ptx, kernel)
+        waiting = inline.waiting_functions(ptx, [f for f in functions if not f.entry])
+        self.recursive = inline.recursive_functions(functions)
+        self.waiting_functions = waiting & self.recursive
+        inlined = waiting - self.recursive
+        self.reached = [inline.expand(ptx, f, inlined) for f in functions if f.name not in inlined]
         self.flows = {f.name: flow.build(f) for f in self.reached}
         self.shared, self.shared_static = lay_out_shared(ptx, self.reached)
         self.sites: list[str] = []
         self.analyses = {
-            f.name: kinds.analyse(f, self.flows[f.name], tid_shape != "any") for f in self.reached
+            f.name: kinds.analyse(f, self.flows[f.name], tid_shape != "any", self.waiting_functions) for f in self.reached
         }
         self.waiting = any(
             self.analyses[f.name].spin_headers or any(b.kind == "barrier" for b in self.flows[f.name].blocks) for f in self.reached
@@ -160,7 +173,7 @@ class ProgramLowering:
         )
         metadata = '!0 = !{!"branch_weights", i32 1, i32 4095}\n!1 = !{}\n!2 = !{!"branch_weights", i32 64, i32 1}'
         local = max(kinds.local_frame(f) for f in self.reached)
-        return Lowered(f"{self.module.text()}\n{metadata}", self.waiting, self.shared_static, local, self.sites)
+        return Lowered(f"{self.module.text()}\n{metadata}", self.waiting, self.shared_static, local, bool(self.recursive), self.sites)
 
     # -- source lines ------------------------------------------------------------------------------------------
     def where(self, loc: int) -> str:
@@ -190,6 +203,8 @@ class ProgramLowering:
             if var.space == "param":
                 words = max(1, -(-var.size // 4))
                 f.buffers[var.name] = f.alloca(f"[{words} x <32 x i32>]", "param")  # type: ignore[attr-defined]
+        if f.function.name in self.recursive:
+            f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
         frame = kinds.local_frame(f.function)
         if frame:
             f.entry.append(f"%frame = alloca [{frame * LANES} x i8], align 64")
@@ -283,7 +298,7 @@ class ProgramLowering:
             start = self._address_field(f, LAUNCH, "params", "%launch")
             return e.bin("add", start, self._kernel_parameter(f, name, sym.offset))
         if name in self.ptx.functions and self.ptx.functions[name].defined:
-            return e.let("i64", 1, f"ptrtoint ptr @{mangle(name)} to i64")
+            return const("i64", function_address(self.ptx, name))
         raise f.unsupported(f"symbol {name}")
 
     def special(self, f: FunctionLowering, name: str) -> Form:
@@ -370,7 +385,7 @@ class ProgramLowering:
         callee = args.pop(0)
         params = args.pop(0) if args and isinstance(args[0], list) else []
         if not isinstance(callee, Sym):
-            self._call_through_pointer(f, callee, results, params)
+            self._call_through_pointer(f, instr, callee, results, params)
             return
         name = callee.name
         if name in SYSTEM_CALLS:
@@ -379,40 +394,43 @@ class ProgramLowering:
         function = self.ptx.functions.get(name)
         if function is None or not function.defined:
             raise f.unsupported(f"function {name} has no definition here; device-side libraries cannot be linked")
-        f.e.line(f"call void @{mangle(name)}({self._call_arguments(f, results, params)}{f.act()}{self._buffers(f, results, params)})")
-
-    def _call_arguments(self, f: FunctionLowering, results: list, params: list) -> str:
-        return "ptr %launch, ptr %blk, i32 %warp, "
+        if name in self.waiting_functions and f.analysis.free_running:  # its barriers are those of all lanes
+            e, alive = f.e, f.e.let("i32", 1, "load i32, ptr %alive")
+            parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
+            e.line(f"br {e.cmp('icmp ne', f.act(), alive)}, label %{parted}, label %{whole}, !prof !0")
+            e.label(parted)
+            self.service(f, "UNSUPPORTED", instr)
+            e.line(f"br label %{whole}")
+            e.label(whole)
+        f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {f.act()}{self._buffers(f, results, params)})")
 
     def _buffers(self, f: FunctionLowering, results: list, params: list) -> str:
         return "".join(f", ptr {f.buffers[s.name]}" for s in [*params, *results])  # type: ignore[attr-defined]
 
-    def _call_through_pointer(self, f: FunctionLowering, callee: Reg, results: list, params: list) -> None:
-        """Call each distinct target for the lanes that name it."""
-        e = f.e
-        targets = e.splat(f.value(callee, 64), LANES)
-        slot = "%calls"
-        if "calls" not in f.entry_cache:
-            f.entry.append("%calls = alloca i32")
-            f.entry_cache["calls"] = const("i32", 0)
-        again, done = e.fresh("again")[1:], e.fresh("called")[1:]
-        e.line(f"store {f.act()}, ptr {slot}")
-        act = f.act()
-        f.actv()
-        e.line(f"br label %{again}")
-        e.label(again)
-        left = e.let("i32", 1, f"load i32, ptr {slot}")
-        lane = e.intrinsic("llvm.cttz", "i32", left, extra=", i1 true")
-        target = e.let("i64", 1, f"extractelement {targets}, {lane}")
-        same = f.mask_of(e.cmp("icmp eq", targets, e.splat(target, LANES)))
-        here = e.bin("and", same, left)
-        pointer = e.let("ptr", 1, f"inttoptr {target} to ptr")
-        e.line(f"call void {pointer.ref}(ptr %launch, ptr %blk, i32 %warp, {here}{self._buffers(f, results, params)})")
-        rest = e.bin("xor", left, here)
-        e.line(f"store {rest}, ptr {slot}")
-        e.line(f"br {e.cmp('icmp ne', rest, 0)}, label %{again}, label %{done}")
-        e.label(done)
-        assert act is not None
+    def _call_through_pointer(self, f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list) -> None:
+        """Call each function that lanes name, for those lanes."""
+        e, act = f.e, f.act()
+        targets = e.splat(f.value(pointer, 64), LANES)
+        left = act
+        for function in self.reached:
+            if function.entry or (len(function.params), len(function.returns)) != (len(params), len(results)):
+                continue
+            address = const("i64", function_address(self.ptx, function.name), LANES)
+            here = e.bin("and", f.mask_of(e.cmp("icmp eq", targets, address)), act)
+            named, other = e.fresh("named")[1:], e.fresh("other")[1:]
+            e.line(f"br {e.cmp('icmp ne', here, 0)}, label %{named}, label %{other}")
+            e.label(named)
+            buffers = self._buffers(f, results, params)
+            e.line(f"call void @{mangle(function.name)}(ptr %launch, ptr %blk, i32 %warp, {here}{buffers})")
+            e.line(f"br label %{other}")
+            e.label(other)
+            left = e.bin("and", left, e.invert(here))
+        lost, on = e.fresh("lost")[1:], e.fresh("on")[1:]
+        e.line(f"br {e.cmp('icmp ne', left, 0)}, label %{lost}, label %{on}, !prof !0")
+        e.label(lost)
+        self.service(f, "POINTER", instr, targets)
+        e.line(f"br label %{on}")
+        e.label(on)
 
     def _system_call(self, f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:
         e = f.e

@@ -74,7 +74,7 @@ LAUNCH = Record(
         ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
-        ("slice_ns", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+        ("slice_ns", "i64"), ("stack_room", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
     ),
 )  # fmt: skip
 #: One worker: its stacks and what it asks of Python when it suspends.
@@ -101,7 +101,7 @@ WARP = Record(
 RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP)}
 
 #: Why a worker suspends.
-REASONS = {"SLICE": 0, "NEED_BLOCK": 1, "DEADLOCK": 2, "PRINTF": 3, "ASSERT": 4, "TRAP": 5, "UNSUPPORTED": 6, "STACK": 7}
+REASONS = {"SLICE": 0, "NEED_BLOCK": 1, "DEADLOCK": 2, "PRINTF": 3, "ASSERT": 4, "TRAP": 5, "UNSUPPORTED": 6, "POINTER": 7, "STACK": 8}
 
 # rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose
 # address and argument rk_fresh put into two of them.

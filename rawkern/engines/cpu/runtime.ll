@@ -11,6 +11,7 @@ declare void @rk_start()
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.ctpop.i32(i32)
+declare ptr @llvm.frameaddress.p0(i32)
 
 ; Prepare a stack on which `fn(arg)` starts when it is switched to; returns its stack pointer.
 define internal ptr @rk_fresh(ptr %top, ptr %fn, ptr %arg) {
@@ -139,6 +140,24 @@ define internal void @rk_service(ptr %blk, i32 %reason, i32 %mask, i32 %warp, i3
   %pb = &Worker.request_b %worker
   store <32 x i64> %b, ptr %pb, align 8
   call void @rk_suspend(ptr %worker, i32 %reason)
+  ret void
+}
+
+; Called by functions that may call themselves: fail before the stack is full.
+define internal void @rk_check_stack(ptr %launch, ptr %blk, i32 %w) noinline {
+  %top = call ptr @rk_stack_top(ptr %blk, i32 %w)
+  %t = ptrtoint ptr %top to i64
+  %frame = call ptr @llvm.frameaddress.p0(i32 0)
+  %f = ptrtoint ptr %frame to i64
+  %used = sub i64 %t, %f
+  %proom = &Launch.stack_room %launch
+  %room = load i64, ptr %proom
+  %over = icmp ugt i64 %used, %room
+  br i1 %over, label %fail, label %out
+fail:
+  call void @rk_service(ptr %blk, i32 {STACK}, i32 0, i32 %w, i32 0, <32 x i64> zeroinitializer, <32 x i64> zeroinitializer)
+  br label %out
+out:
   ret void
 }
 

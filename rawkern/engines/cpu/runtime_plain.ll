@@ -56,3 +56,11 @@ finish:
   call void @rk_finish(ptr %worker)
   unreachable
 }
+
+define internal ptr @rk_stack_top(ptr %blk, i32 %w) {
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %ptop = &Worker.stack_top %worker
+  %top = load ptr, ptr %ptop
+  ret ptr %top
+}

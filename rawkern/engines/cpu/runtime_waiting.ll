@@ -354,3 +354,12 @@ finish:
   call void @rk_finish(ptr %worker)
   unreachable
 }
+
+define internal ptr @rk_stack_top(ptr %blk, i32 %w) {
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %ptop = &Warp.stack_top %warp
+  %top = load ptr, ptr %ptop
+  ret ptr %top
+}

@@ -165,10 +165,22 @@ def _rcp_sqrt(e: Emitter, op: Op, x: Val) -> Val:
     return y if op.base == "sqrt" else e.bin("fdiv", e.like(y, 1.0), y)
 
 
+def _nearer_rsqrt(e: Emitter, x: Val, y: Val) -> Val:
+    """One Newton step from y = 1 / sqrt(x), which was rounded twice; y itself where the step has no meaning (0, infinity)."""
+    root = e.bin("fmul", x, y)
+    rest = e.intrinsic("llvm.fma", x.ty, x, y, e.fneg(root))
+    error = e.bin("fsub", e.intrinsic("llvm.fma", x.ty, e.fneg(root), y, e.like(y, 1.0)), e.bin("fmul", rest, y))
+    step = e.intrinsic("llvm.fma", x.ty, e.bin("fmul", y, 0.5), error, y)
+    return e.select(e.cmp("fcmp ord", error, error), step, y)
+
+
 def rcp_rsqrt_f64(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     """rcp and rsqrt of f64: with .ftz the upper half of the bits, rounded; else the whole."""
     (x,) = operands(e, op, args)
-    bits = finish(e, op, _rcp_sqrt(e, op, x), op.type)
+    y = _rcp_sqrt(e, op, x)
+    if op.base == "rsqrt" and not op.has("ftz"):
+        y = _nearer_rsqrt(e, x, y)
+    bits = finish(e, op, y, op.type)
     if not op.has("ftz"):
         return root_nan(e, x, bits)
     nan = is_nan(e, bits, op.type)
