@@ -107,6 +107,11 @@ def timed(rounds: int, rivals: str) -> tuple[dict[str, dict[int, Timing]], dict[
     return found, versions
 
 
+def figures(value: float) -> str:
+    """Three figures, without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="processes of each contender, in turns")
@@ -136,9 +141,8 @@ def main() -> None:
                 continue
             each = timing.median / n * 1e9
             per = timing.median / own[n].median if n in own else 0.0
-            table.rows.append(
-                (name, str(n), f"{each:,.3g}" if each < 1000 else f"{each:,.0f}", scaled(timing.median), f"{per:,.3g}")
-            )
+            row = (name, f"{n:,}", figures(each), scaled(timing.median), figures(per))
+            table.rows.append(row)
     report.add(table, plain(found))
     report.write()
 
