@@ -93,14 +93,20 @@ def stream_handle(stream: Any) -> int:
     )
 
 
+_recorded_streams: dict[int, Any] = {}
+
+
 def record(tensors: Iterable[torch.Tensor], stream: Any) -> None:
     """Tell torch's allocator that CUDA tensors are in use on `stream`, so that their memory is not reused too early.
 
-    `stream` is anything `stream_handle` takes. CPU tensors are passed over.
+    `stream` is anything `stream_handle` takes. CPU tensors are passed over. A stream that is not torch's is kept for
+    the rest of the process: the allocator comes back to it whenever it is that a tensor is freed.
     """
     on_gpu = [t for t in tensors if t.is_cuda and t.numel()]
     if not on_gpu:
         return
+    if not isinstance(stream, torch.cuda.Stream):
+        _recorded_streams[stream_handle(stream)] = stream
     for t in on_gpu:
         known = stream if isinstance(stream, torch.cuda.Stream) else None
         t.record_stream(known or torch.cuda.ExternalStream(stream_handle(stream), device=t.device))
