@@ -39,6 +39,8 @@ _NEXT_WORKER = LAUNCH.offset("next_worker")
 _FINISHED = LAUNCH.offset("finished")
 _INT = struct.Struct("=i").unpack_from
 _TWO = struct.Struct("=ii").pack_into
+_RANGE = struct.Struct(WORKER.format("range_next", "range_end")).pack_into
+_RANGE_AT = WORKER.offset("range_next")
 _PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
 _forked = False
@@ -176,6 +178,7 @@ class Launcher:
             stack.guard(0)
             self.memory.append(stack)
             self._set_worker(k, "launch", self.record_address)
+            struct.pack_into("=i", self.workers, k * WORKER.size + WORKER.offset("index"), k)
             self._set_worker(k, "stack_top", stack.address + stack.size)
             self._add_block(k)
         _PACK_CONSTANTS(
@@ -248,7 +251,9 @@ class Launcher:
                     self._room(count)
                 if self.cooperative:
                     ctypes.memset(self.grid_sync, 0, 64)
-                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, 0, chunk, 0, 0, 0)
+                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, 0, chunk, count, 0, 0, 0)
+                for k in range(count):
+                    _RANGE(self.workers, k * WORKER.size + _RANGE_AT, nblocks * k // count, nblocks * (k + 1) // count)
                 pack_params(record, _PARAMS, *values)
                 start = perf_counter_ns()
                 if count == 1:

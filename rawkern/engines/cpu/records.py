@@ -71,7 +71,7 @@ LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
+        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
@@ -83,7 +83,7 @@ WORKER = Record(
     (
         ("os_sp", "ptr"), ("sp", "ptr"), ("launch", "ptr"), ("state", "i32"), ("reason", "i32"), ("deadline", "i64"),
         ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"), ("resident", "i32"),
-        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("turns", "i32"), ("request_block", "ptr"),
+        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("turns", "i32"), ("index", "i32"), ("range_next", "i64"), ("range_end", "i64"), ("request_block", "ptr"),
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"),
     ),
 )  # fmt: skip

@@ -1,28 +1,47 @@
 ; Workers of kernels whose warps never wait: each block's warps run one after the other on the worker's stack.
+; A worker has a range of blocks of its own, so that from launch to launch the same core's cache holds the same data.
 
 define internal void @rk_main(ptr %worker) {
   %plaunch = &Worker.launch %worker
   %launch = load ptr, ptr %plaunch
   %pblk = &Worker.free_blocks %worker
   %blk = load ptr, ptr %pblk
-  %pnext = &Launch.next_block %launch
   %pchunk = &Launch.chunk %launch
-  %pcount = &Launch.nblocks %launch
-  %count = load i64, ptr %pcount
   %chunk = load i64, ptr %pchunk
   %pwarps = &Launch.nwarps %launch
   %nwarps = load i32, ptr %pwarps
   %pgx = &Launch.grid_x %launch
   %gx = load i32, ptr %pgx
   %px = &Block.x %blk
+  %pcount = &Launch.nworkers %launch
+  %count = load i32, ptr %pcount
+  %pworkers = &Launch.workers %launch
+  %workers = load ptr, ptr %pworkers
+  %pself = &Worker.index %worker
+  %self = load i32, ptr %pself
+  br label %victim
+victim:                                           ; its own blocks first, then what the others have left
+  %tried = phi i32 [ 0, %0 ], [ %tried1, %exhausted ]
+  %number0 = add i32 %self, %tried
+  %wraps = icmp uge i32 %number0, %count
+  %number1 = sub i32 %number0, %count
+  %whose = select i1 %wraps, i32 %number1, i32 %number0
+  %from = getelementptr %Worker, ptr %workers, i32 %whose
+  %pnext = &Worker.range_next %from
+  %pend = &Worker.range_end %from
+  %rangeend = load i64, ptr %pend
   br label %take
 take:
   %first = atomicrmw add ptr %pnext, i64 %chunk monotonic
   %end = add i64 %first, %chunk
-  %clip = icmp ult i64 %end, %count
-  %stop = select i1 %clip, i64 %end, i64 %count
-  %none = icmp uge i64 %first, %count
-  br i1 %none, label %finish, label %place
+  %clip = icmp ult i64 %end, %rangeend
+  %stop = select i1 %clip, i64 %end, i64 %rangeend
+  %none = icmp uge i64 %first, %rangeend
+  br i1 %none, label %exhausted, label %place
+exhausted:
+  %tried1 = add i32 %tried, 1
+  %over = icmp uge i32 %tried1, %count
+  br i1 %over, label %finish, label %victim
 place:
   %pn = phi i64 [ %first, %take ], [ %nextnumber, %next ]
   call void @rk_place(ptr %launch, ptr %blk, i64 %pn)

