@@ -36,7 +36,9 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         On machines other than Linux on x86-64 and AArch64.
     """
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
-        raise UnsupportedError(f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}")
+        raise UnsupportedError(
+            f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}"
+        )
     return Module(program.code.decode())
 
 

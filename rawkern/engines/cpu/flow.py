@@ -18,7 +18,16 @@ NO_DESTINATION = frozenset(
     "st red bra brx bar barrier call ret exit trap membar fence prefetch prefetchu nanosleep brkpt pmevent "
     "discard applypriority stmatrix cp griddepcontrol setmaxnreg sust wgmma tcgen05 clusterlaunchcontrol".split()
 )
-_BARRIERS = ("bar.sync", "bar.red", "bar.arrive", "barrier.sync", "barrier.red", "barrier.arrive", "barrier.cta", "bar.cta")
+_BARRIERS = (
+    "bar.sync",
+    "bar.red",
+    "bar.arrive",
+    "barrier.sync",
+    "barrier.red",
+    "barrier.arrive",
+    "barrier.cta",
+    "bar.cta",
+)
 
 
 @dataclass
@@ -156,7 +165,9 @@ def _split(function: Function) -> list[Block]:
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def close(kind: str, targets: list[str | int], instr: Instr | None = None, pred: Reg | None = None, negated=False) -> None:
+    def close(
+        kind: str, targets: list[str | int], instr: Instr | None = None, pred: Reg | None = None, negated=False
+    ) -> None:
         nonlocal current
         loc = instr.loc if instr else current[-1].loc if current else 0
         block = Block(current, kind, [], pred, negated, loc)

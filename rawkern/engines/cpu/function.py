@@ -79,7 +79,9 @@ def register_bits(kind: str) -> int:
 class FunctionLowering:
     """Holds what the handlers of instructions work on; `run` emits the function."""
 
-    def __init__(self, program, module: Module, function: Function, flow: Flow, analysis: kinds_.Analysis, target: Target):
+    def __init__(
+        self, program, module: Module, function: Function, flow: Flow, analysis: kinds_.Analysis, target: Target
+    ):
         self.program, self.module, self.function = program, module, function
         self.flow, self.analysis, self.target = flow, analysis, target
         self.e = Emitter(module)
@@ -120,7 +122,9 @@ class FunctionLowering:
                     writes.setdefault(name, []).append(instr)
         for name, instrs in writes.items():
             types = {i.op.rsplit(".", 1)[1] for i in instrs if base(i.op) in LAZY_NAN}
-            plain = all(base(i.op) in LAZY_NAN or (base(i.op) == "mov" and isinstance(i.args[1], (Imm, Reg))) for i in instrs)
+            plain = all(
+                base(i.op) in LAZY_NAN or (base(i.op) == "mov" and isinstance(i.args[1], (Imm, Reg))) for i in instrs
+            )
             if plain and len(types) == 1 and types <= {"f32", "f64"}:
                 lazy[name] = types.pop()
         changed = True
@@ -140,7 +144,9 @@ class FunctionLowering:
         if names is None:
             kind = self.analysis.kinds.get(reg, V)
             ty = int_type(self.bits_of(reg))
-            types = {"u": [ty], "a": [ty], "w": ["i64", "i32"]}.get(kind[0]) or [f"<32 x {ty}>" if ty != "i1" else "i32"]
+            types = {"u": [ty], "a": [ty], "w": ["i64", "i32"]}.get(kind[0]) or [
+                f"<32 x {ty}>" if ty != "i1" else "i32"
+            ]
             names = self.slots[reg] = [f"%s{len(self.slots)}.{k}" for k in range(len(types))]
             self.entry += [f"{n} = alloca {t}" for n, t in zip(names, types, strict=True)]
         return names

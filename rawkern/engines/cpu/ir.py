@@ -11,7 +11,18 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "i128": 128, "half": 16, "float": 32, "double": 64, "ptr": 64}
+BITS = {
+    "i1": 1,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "i64": 64,
+    "i128": 128,
+    "half": 16,
+    "float": 32,
+    "double": 64,
+    "ptr": 64,
+}
 _MANGLED = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}
 
 

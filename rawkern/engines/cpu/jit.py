@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import threading
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -49,22 +48,32 @@ def _llvm() -> Any:
     return llvm
 
 
+@dataclass(frozen=True)
+class Cpu:
+    """What code is generated for, as LLVM names it."""
+
+    triple: str
+    name: str
+    features: str
+
+    @property
+    def machine(self) -> str:
+        return self.triple.split("-", 1)[0]
+
+    def arithmetic(self) -> frozenset[str]:
+        """What the arithmetic tables ask: ``avx512f`` is used, x86 without FMA or F16C is worked around."""
+        if self.machine != "x86_64":
+            return frozenset()
+        have = self.features.split(",")
+        missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}" not in have}
+        return frozenset(missing | ({"avx512f"} if "+avx512f" in have else set()))
+
+
 @cache
-def host() -> tuple[str, str, str]:
-    """CPU name, its features as LLVM writes them, and LLVM's version."""
+def host() -> Cpu:
+    """This machine's CPU."""
     llvm = _llvm()
-    features = llvm.get_host_cpu_features()
-    return llvm.get_host_cpu_name(), features.flatten(), ".".join(map(str, llvm.llvm_version_info))
-
-
-@cache
-def arithmetic_features() -> frozenset[str]:
-    """What the arithmetic tables ask about the host: ``avx512f`` is used, x86 without FMA or F16C is worked around."""
-    features = host()[1] + ","
-    if platform.machine() != "x86_64":
-        return frozenset()
-    missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}," not in features}
-    return frozenset(missing | ({"avx512f"} if "+avx512f," in features else set()))
+    return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 @cache
@@ -79,12 +88,11 @@ def own_version() -> str:
     return digest.hexdigest()
 
 
-@cache
-def target_machine() -> Any:
-    llvm = _llvm()
-    name, features, _ = host()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=name, features=features, opt=2, reloc="pic", codemodel="small", jit=True)
+def target_machine(cpu: Cpu) -> Any:
+    target = _llvm().Target.from_triple(cpu.triple)
+    return target.create_target_machine(
+        cpu=cpu.name, features=cpu.features, opt=2, reloc="pic", codemodel="small", jit=True
+    )
 
 
 class Translation:
@@ -128,7 +136,17 @@ class Translation:
 
     def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
         """Machine code of `kernel` for blocks of one shape ("line", "rows", "any"), compiled or from the disk cache."""
-        parts = (self.key, kernel, tid_shape, *host(), own_version())
+        cpu = host()
+        parts = (
+            self.key,
+            kernel,
+            tid_shape,
+            cpu.triple,
+            cpu.name,
+            cpu.features,
+            _llvm().llvm_version_info,
+            own_version(),
+        )
         key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         stored = disk.get(key)
         if stored is not None:
@@ -142,36 +160,54 @@ class Translation:
         return code
 
     def compile(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
-        lowered = self.lower(kernel, layout, tid_shape)
+        cpu = host()
+        lowered = self.lower(kernel, layout, tid_shape, cpu)
         return Code(
-            emit(lowered), lowered.waiting, lowered.shared_static, lowered.local_bytes, lowered.recursive, tuple(lowered.sites)
+            emit(lowered, cpu),
+            lowered.waiting,
+            lowered.shared_static,
+            lowered.local_bytes,
+            lowered.recursive,
+            tuple(lowered.sites),
         )
 
-    def lower(self, kernel: str, layout: Globals, tid_shape: str) -> Lowered:
-        return ProgramLowering(self.parsed(), kernel, layout, tid_shape, arithmetic_features()).lower()
+    def lower(self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu) -> Lowered:
+        return ProgramLowering(self.parsed(), kernel, layout, tid_shape, cpu.arithmetic()).lower()
 
 
-def module_text(lowered: Lowered) -> str:
+def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
-    scheduler = runtime(lowered.waiting)
-    known = {line for line in scheduler.splitlines() if line.startswith("declare")}  # LLVM takes a declaration only once
+    scheduler = runtime(lowered.waiting, cpu.machine)
+    known = {
+        line for line in scheduler.splitlines() if line.startswith("declare")
+    }  # LLVM takes a declaration only once
     return "\n".join([scheduler, *(line for line in lowered.text.splitlines() if line not in known)])
 
 
-def emit(lowered: Lowered) -> bytes:
+def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     """Optimise and generate an object file."""
     llvm = _llvm()
-    machine = target_machine()
-    with _lock, llvm.create_context() as context, llvm.parse_assembly(module_text(lowered), context) as module:
+    text = module_text(lowered, cpu)
+    with (
+        _lock,
+        llvm.create_context() as context,
+        llvm.parse_assembly(text, context) as module,
+        target_machine(cpu) as machine,
+    ):
+        module.triple = cpu.triple
         module.verify()
         optimise(llvm, module, machine, lowered.text.count("\n"))
         undefined = [
             f.name
             for f in module.functions
-            if f.is_declaration and not f.name.startswith("llvm.") and f.name not in ALLOWED_SYMBOLS | {"rk_switch", "rk_start"}
+            if f.is_declaration
+            and not f.name.startswith("llvm.")
+            and f.name not in ALLOWED_SYMBOLS | {"rk_switch", "rk_start"}
         ]
         if undefined:
-            raise UnsupportedError(f"the generated code would call {', '.join(undefined)}, which rawkern does not provide")
+            raise UnsupportedError(
+                f"the generated code would call {', '.join(undefined)}, which rawkern does not provide"
+            )
         return machine.emit_object(module)
 
 
@@ -189,7 +225,14 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
         else:
             passes = llvm.create_new_module_pass_manager()
             passes.add_always_inliner_pass()
-            for name in ("sroa", "instruction_combine", "simplify_cfg", "instruction_combine", "simplify_cfg", "aggressive_dce"):
+            for name in (
+                "sroa",
+                "instruction_combine",
+                "simplify_cfg",
+                "instruction_combine",
+                "simplify_cfg",
+                "aggressive_dce",
+            ):
                 getattr(passes, f"add_{name}_pass")()
             passes.add_global_dead_code_eliminate_pass()
         passes.run(module, builder)
@@ -201,11 +244,8 @@ class Loaded:
     def __init__(self, code: Code):
         llvm = _llvm()
         with _lock:
-            name, features, _ = host()
-            target = llvm.Target.from_default_triple()
-            machine = target.create_target_machine(cpu=name, features=features, opt=2, jit=True)
             self._module = llvm.parse_assembly("")
-            self._engine = llvm.create_mcjit_compiler(self._module, machine)
+            self._engine = llvm.create_mcjit_compiler(self._module, target_machine(host()))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
             self._engine.finalize_object()
             self.enter = self._engine.get_function_address("rk_enter")

@@ -314,4 +314,3 @@ def _narrowed(k: Kind) -> Kind | None:
     if k[0] == "w":
         return ("a", k[1] * k[2])
     return k if k[0] == "a" else None
-

@@ -15,7 +15,10 @@ from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Pair, Reg, Special, 
 
 SPACES = ("global", "shared", "local", "const", "param")
 _HINTS = frozenset("ca cg cs lu wb wt nc weak sys gpu cta cluster evict_first evict_last evict_normal".split())
-_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {"acquire": "acquire", "release": "release"}
+_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {
+    "acquire": "acquire",
+    "release": "release",
+}
 
 
 def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
@@ -136,7 +139,9 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
         addrs = f.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, k * size) if k else addrs, size, order) for k in range(count)]
     if stride_of(form) == size * count and count in (1, 2, 4):
-        return _consecutive(f, form, lambda base: _load_block(f, base, size, count), lambda: _gather(f, form, size, count), ty)
+        return _consecutive(
+            f, form, lambda base: _load_block(f, base, size, count), lambda: _gather(f, form, size, count), ty
+        )
     return _gather(f, form, size, count)
 
 
@@ -162,7 +167,10 @@ def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable
     b = slow()
     no_end = _end_label(e, join)
     e.label(join)
-    return [e.let(ty, LANES, f"phi {x.t} [ {x.ref}, %{yes_end} ], [ {y.ref}, %{no_end} ]") for x, y in zip(a, b, strict=True)]
+    return [
+        e.let(ty, LANES, f"phi {x.t} [ {x.ref}, %{yes_end} ], [ {y.ref}, %{no_end} ]")
+        for x, y in zip(a, b, strict=True)
+    ]
 
 
 def _end_label(e: Emitter, join: str) -> str:
@@ -417,7 +425,8 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     addrs = f.e.splat(f.plain(address(f, args[0], space)), LANES)
     kind = "number" if ty in _FLOATS else ""
     operands = [
-        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if kind else f.value(a, 8 * size), ity), LANES) for a in args[1:3]
+        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if kind else f.value(a, 8 * size), ity), LANES)
+        for a in args[1:3]
     ]
     shared = space == "shared"  # a block's warps never run at the same time
     name = f"rk_atomic_{op}_{ty}_{'block' if shared else order or 'monotonic'}"

@@ -34,7 +34,9 @@ def formatted(template: str, address: int) -> str:
             flags, width = flags + "-", width[1:]
         if precision == "*":
             precision = str(take("=i"))
-        spec = f"%{flags}{width}" + (f".{precision or 0}" if precision is not None and not precision.startswith("-") else "")
+        spec = f"%{flags}{width}" + (
+            f".{precision or 0}" if precision is not None and not precision.startswith("-") else ""
+        )
         if conversion in "di":
             return (spec + "d") % _narrow(take("=q" if length in ("l", "ll", "j", "z", "t") else "=i"), length, True)
         if conversion in "ouxX":

@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from rawkern.engines.cpu import arith, flow, inline, kinds, memory, waiting, warp
 from rawkern.engines.cpu.flow import base
-from rawkern.engines.cpu.function import LANES, READS_NUMBERS, Affine, Form, FunctionLowering, Lazy, Target, Wide, int_type, ramp
+from rawkern.engines.cpu.function import (
+    LANES,
+    READS_NUMBERS,
+    Affine,
+    Form,
+    FunctionLowering,
+    Lazy,
+    Target,
+    Wide,
+    int_type,
+    ramp,
+)
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Loc, Mem, Not, Ptx, Reg, Sym, Var, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS
@@ -60,7 +71,9 @@ def lay_out_globals(ptx: Ptx) -> Globals:
             else:
                 if isinstance(value, Sym):
                     value = Imm(function_address(ptx, value.name.removeprefix("generic:")), "i")
-                image[at + k * width : at + (k + 1) * width] = (value.value & (1 << 8 * width) - 1).to_bytes(width, "little")
+                image[at + k * width : at + (k + 1) * width] = (value.value & (1 << 8 * width) - 1).to_bytes(
+                    width, "little"
+                )
     return Globals(offsets, size, bytes(image), tuple(pointers))
 
 
@@ -154,16 +167,20 @@ class ProgramLowering:
         self.shared, self.shared_static = lay_out_shared(ptx, self.reached)
         self.sites: list[str] = []
         self.analyses = {
-            f.name: kinds.analyse(f, self.flows[f.name], tid_shape != "any", self.waiting_functions) for f in self.reached
+            f.name: kinds.analyse(f, self.flows[f.name], tid_shape != "any", self.waiting_functions)
+            for f in self.reached
         }
         self.waiting = any(
-            self.analyses[f.name].spin_headers or any(b.kind == "barrier" for b in self.flows[f.name].blocks) for f in self.reached
+            self.analyses[f.name].spin_headers or any(b.kind == "barrier" for b in self.flows[f.name].blocks)
+            for f in self.reached
         )
 
     def lower(self) -> Lowered:
         target = Target(self.tid_shape != "any", self.waiting)
         for function in self.reached:
-            lowering = FunctionLowering(self, self.module, function, self.flows[function.name], self.analyses[function.name], target)
+            lowering = FunctionLowering(
+                self, self.module, function, self.flows[function.name], self.analyses[function.name], target
+            )
             self.prologue(lowering)
             self.module.functions.append(lowering.run(HANDLERS))
         inline = "" if self.waiting else " alwaysinline"
@@ -173,7 +190,14 @@ class ProgramLowering:
         )
         metadata = '!0 = !{!"branch_weights", i32 1, i32 4095}\n!1 = !{}\n!2 = !{!"branch_weights", i32 64, i32 1}'
         local = max(kinds.local_frame(f) for f in self.reached)
-        return Lowered(f"{self.module.text()}\n{metadata}", self.waiting, self.shared_static, local, bool(self.recursive), self.sites)
+        return Lowered(
+            f"{self.module.text()}\n{metadata}",
+            self.waiting,
+            self.shared_static,
+            local,
+            bool(self.recursive),
+            self.sites,
+        )
 
     # -- source lines ------------------------------------------------------------------------------------------
     def where(self, loc: int) -> str:
@@ -218,7 +242,9 @@ class ProgramLowering:
             key = f"param{at}.{size}"
             if key not in f.entry_cache:
                 pointer = f.once.let("ptr", 1, f"getelementptr i8, {self._params(f)}, i64 {at}")
-                f.entry_cache[key] = f.once.let(ty, 1, f"load {ty}, {pointer}, align {min(size, 8)}, !invariant.load !1")
+                f.entry_cache[key] = f.once.let(
+                    ty, 1, f"load {ty}, {pointer}, align {min(size, 8)}, !invariant.load !1"
+                )
             return f.entry_cache[key]
         if size == 8:
             low, high = (self.load_parameter(f, name, offset + k, 4) for k in (0, 4))
@@ -293,7 +319,9 @@ class ProgramLowering:
         if name in self.shared:
             return const("i64", self.shared[name] + sym.offset)
         if name in self.layout.offsets:
-            return e.bin("add", self._address_field(f, LAUNCH, "globals", "%launch"), self.layout.offsets[name] + sym.offset)
+            return e.bin(
+                "add", self._address_field(f, LAUNCH, "globals", "%launch"), self.layout.offsets[name] + sym.offset
+            )
         if f.function.entry and any(p.name == name for p in f.function.params):
             start = self._address_field(f, LAUNCH, "params", "%launch")
             return e.bin("add", start, self._kernel_parameter(f, name, sym.offset))
@@ -371,7 +399,9 @@ class ProgramLowering:
         return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
 
     # -- calls -----------------------------------------------------------------------------------------------------
-    def service(self, f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:
+    def service(
+        self, f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None
+    ) -> None:
         """Let Python do something for the active lanes."""
         zero = const("i64", 0)
         va, vb = (f.e.splat(x or zero, LANES) for x in (a, b))
@@ -402,12 +432,16 @@ class ProgramLowering:
             self.service(f, "UNSUPPORTED", instr)
             e.line(f"br label %{whole}")
             e.label(whole)
-        f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {f.act()}{self._buffers(f, results, params)})")
+        f.e.line(
+            f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {f.act()}{self._buffers(f, results, params)})"
+        )
 
     def _buffers(self, f: FunctionLowering, results: list, params: list) -> str:
         return "".join(f", ptr {f.buffers[s.name]}" for s in [*params, *results])  # type: ignore[attr-defined]
 
-    def _call_through_pointer(self, f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list) -> None:
+    def _call_through_pointer(
+        self, f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list
+    ) -> None:
         """Call each function that lanes name, for those lanes."""
         e, act = f.e, f.act()
         targets = e.splat(f.value(pointer, 64), LANES)
@@ -599,19 +633,22 @@ def ty_signed(op: str) -> bool:
     return bool(types) and (types[0] if op.startswith(("cvt", "set.")) else types[-1])[0] == "s"
 
 
-
-
 def _affine(f: FunctionLowering, instr: Instr) -> bool:
     """Emit an integer operation on affine operands as one on their scalar parts, if it is one of the forms known."""
     args = instr.args[1:]
     regs = [a for a in args if isinstance(a, Reg)]
-    if not any(isinstance(f.forms.get(r.name), (Affine, Wide)) or f.analysis.kinds.get(r.name, ("v",))[0] in "aw" for r in regs):
+    if not any(
+        isinstance(f.forms.get(r.name), (Affine, Wide)) or f.analysis.kinds.get(r.name, ("v",))[0] in "aw" for r in regs
+    ):
         return False
     op = instr.op
     ty = op.rsplit(".", 1)[1]
     bits = 8 * TYPE_BYTES.get(ty, 4)
     wide_third = {2: 64} if ".wide" in op else {}
-    forms = [f.operand_form(a, 32 if op.startswith(("shl", "shr")) and k == 1 else wide_third.get(k, bits)) for k, a in enumerate(args)]
+    forms = [
+        f.operand_form(a, 32 if op.startswith(("shl", "shr")) and k == 1 else wide_third.get(k, bits))
+        for k, a in enumerate(args)
+    ]
     known = [kinds.constant(a, f.analysis.constants) for a in args]
     kind = kinds.affine_result(op, [_kind(x) for x in forms], known)
     if kind is None or kind == kinds.V:

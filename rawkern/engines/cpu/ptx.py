@@ -284,7 +284,9 @@ def _function_header(match: re.Match) -> Function:
     kind, returns, name, params, rest, _ = match.groups()
     directives = {
         d: tuple(int(v) for v in re.findall(r"\d+", values))
-        for d, values in re.findall(r"\.(maxntid|reqntid|minnctapersm|maxnreg|maxclusterrank|reqnctapercluster)([\s\d,]*)", rest)
+        for d, values in re.findall(
+            r"\.(maxntid|reqntid|minnctapersm|maxnreg|maxclusterrank|reqnctapercluster)([\s\d,]*)", rest
+        )
     }
     return Function(name, kind == "entry", _params(params), _params(returns), directives=directives)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -96,12 +95,30 @@ BLOCK = Record(
 )  # fmt: skip
 WARP = Record(
     "Warp",
-    (("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"), ("pad", "i32")),
+    (
+        ("sp", "ptr"),
+        ("state", "i32"),
+        ("index", "i32"),
+        ("block", "ptr"),
+        ("stack_top", "ptr"),
+        ("barrier", "i32"),
+        ("pad", "i32"),
+    ),
 )
 RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP)}
 
 #: Why a worker suspends.
-REASONS = {"SLICE": 0, "NEED_BLOCK": 1, "DEADLOCK": 2, "PRINTF": 3, "ASSERT": 4, "TRAP": 5, "UNSUPPORTED": 6, "POINTER": 7, "STACK": 8}
+REASONS = {
+    "SLICE": 0,
+    "NEED_BLOCK": 1,
+    "DEADLOCK": 2,
+    "PRINTF": 3,
+    "ASSERT": 4,
+    "TRAP": 5,
+    "UNSUPPORTED": 6,
+    "POINTER": 7,
+    "STACK": 8,
+}
 
 # rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose
 # address and argument rk_fresh put into two of them.
@@ -197,9 +214,8 @@ _FLOAT_DECLARE = {
 
 
 @cache
-def runtime(waiting: bool, machine: str = "") -> str:
-    """LLVM IR of the scheduler for this machine; `waiting` chooses the one with a stack for every warp."""
-    machine = machine or platform.machine()
+def runtime(waiting: bool, machine: str) -> str:
+    """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting` chooses the one with a stack for every warp."""
     names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
     package = resources.files("rawkern.engines.cpu")
     text = "\n".join(package.joinpath(n).read_text() for n in names)

@@ -22,7 +22,9 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     number = f.value(args[0], 32)
     expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
     if parts[0] == "bar":  # every thread of the warp executes it with the same operands
-        number, expected = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected))
+        number, expected = (
+            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected)
+        )
     if number.n != 1 or expected.n != 1:
         raise f.unsupported("the barrier's number differs between lanes")
     act = f.act()

@@ -229,4 +229,4 @@ def elect(f: FunctionLowering, instr: Instr) -> None:
 
 def warp_barrier(f: FunctionLowering, instr: Instr) -> None:
     """``bar.warp.sync``: lanes of a warp run in step, so only the order of memory accesses is left to keep."""
-    f.e.line("fence syncscope(\"singlethread\") seq_cst")
+    f.e.line('fence syncscope("singlethread") seq_cst')

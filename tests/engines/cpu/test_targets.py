@@ -1,0 +1,92 @@
+"""Code for other CPUs than this one: it is generated, needs nothing the process lacks, and where it can run it is right."""
+
+from __future__ import annotations
+
+import platform
+import time
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+import torch
+
+import rawkern
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.engines.cpu import jit, records
+from rawkern.source import from_text
+
+HASWELL = "+avx,+avx2,+bmi,+bmi2,+cx16,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2"
+CPUS = {
+    "haswell": jit.Cpu("x86_64-unknown-linux-gnu", "haswell", HASWELL),
+    "neoverse-n1": jit.Cpu("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+lse"),
+    "apple-m1": jit.Cpu("aarch64-unknown-linux-gnu", "apple-m1", "+neon,+fullfp16,+lse"),
+}
+CODE = r"""
+#include <cuda_fp16.h>
+extern "C" __global__ void block_sum(const float* x, float* out, int n) {
+    __shared__ float part[32];
+    float v = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) v += x[i];
+    for (int o = 16; o; o >>= 1) v += __shfl_down_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned k = 1; k < blockDim.x / 32; k++) v += part[k];
+        atomicAdd(out, v);
+    }
+}
+extern "C" __global__ void mixed(const float* x, const unsigned char* pick, float4* out, __half* h, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float v = x[i], w = 0;
+    for (int k = 0; k < pick[i]; k++) w = w * 0.5f + x[(i * 7 + k) % n];
+    out[i] = make_float4(expf(v), v / (1.0f + w * w), (float)((long long)(v * 1e6f) / (pick[i] + 1)), fmaf(v, w, __fadd_ru(v, w)));
+    h[i] = __hadd(__float2half(v), h[i]);
+}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _targets():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@pytest.mark.parametrize("shape", ["line", "any"])
+@pytest.mark.parametrize("kernel", ["block_sum", "mixed"])
+@pytest.mark.parametrize("name", CPUS)
+def test_code_is_generated_in_time(name: str, kernel: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if CPUS[name].machine != platform.machine():  # llvmlite has no assembler for other machines than this
+        monkeypatch.setitem(records._SWITCH, CPUS[name].machine, "")
+        monkeypatch.setattr(jit, "runtime", records.runtime.__wrapped__)
+    program = compile_program(from_text(CODE), CPU_ARCH)
+    translation = jit.Translation(program.ptx)
+    lowered = translation.lower(kernel, translation.globals(), shape, CPUS[name])
+    start = time.perf_counter()
+    code = jit.emit(lowered, CPUS[name])
+    assert time.perf_counter() - start < 20  # seconds; code for vectors that a CPU lacks once took minutes
+    assert llvm.ObjectFileRef.from_data(code) is not None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="runs code for Haswell")
+def test_code_without_avx512_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "host", lambda: CPUS["haswell"])
+    module = rawkern.RawModule(code=CODE)
+    n = 1003
+    x = torch.randn(n, generator=torch.Generator().manual_seed(0))
+    total = torch.zeros(1)
+    module.block_sum[3, 96](x, total, n)
+    torch.testing.assert_close(total[0].double(), x.double().sum(), rtol=1e-5, atol=1e-4)
+    pick = (torch.arange(n) % 7).to(torch.uint8)
+    out, h = torch.full((n, 4), float("nan")), torch.full((n,), 0.5, dtype=torch.float16)
+    module.mixed.forall(n)(x, pick, out, h, n)
+    w = np.zeros(n, np.float32)
+    for k in range(7):
+        w = np.where(k < pick.numpy(), w * np.float32(0.5) + x.numpy()[(np.arange(n) * 7 + k) % n], w)
+    v = x.double().numpy()
+    np.testing.assert_allclose(out[:, 0], np.exp(v), rtol=1e-6)
+    np.testing.assert_allclose(out[:, 1], v / (1 + w.astype(np.float64) ** 2), rtol=1e-6)
+    whole = np.trunc((x * 1e6).double().numpy()).astype(np.int64)
+    np.testing.assert_array_equal(out[:, 2].double(), np.trunc(whole / (pick.numpy() + 1.0)).astype(np.float32))
+    np.testing.assert_allclose(out[:, 3], v * w + (v + w), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(h, x.half() + 0.5)
