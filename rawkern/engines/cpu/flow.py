@@ -15,8 +15,35 @@ from rawkern.engines.cpu.ptx import Function, Instr, Label, Mem, Not, Pair, Reg,
 from rawkern.errors import UnsupportedError
 
 NO_DESTINATION = frozenset(
-    "st red bra brx bar barrier call ret exit trap membar fence prefetch prefetchu nanosleep brkpt pmevent "
-    "discard applypriority stmatrix cp griddepcontrol setmaxnreg sust wgmma tcgen05 clusterlaunchcontrol".split()
+    [
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "bar",
+        "barrier",
+        "call",
+        "ret",
+        "exit",
+        "trap",
+        "membar",
+        "fence",
+        "prefetch",
+        "prefetchu",
+        "nanosleep",
+        "brkpt",
+        "pmevent",
+        "discard",
+        "applypriority",
+        "stmatrix",
+        "cp",
+        "griddepcontrol",
+        "setmaxnreg",
+        "sust",
+        "wgmma",
+        "tcgen05",
+        "clusterlaunchcontrol",
+    ]
 )
 _BARRIERS = (
     "bar.sync",

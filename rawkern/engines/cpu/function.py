@@ -24,9 +24,11 @@ POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
 
 #: Instructions whose float results may hold any NaN until the bits are looked at.
-LAZY_NAN = frozenset("add sub mul fma mad div rcp sqrt rsqrt ex2 lg2 sin cos tanh".split())
+LAZY_NAN = frozenset(
+    ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"]
+)
 #: Instructions that read floats as numbers, for which the bits of a NaN do not matter.
-READS_NUMBERS = LAZY_NAN | frozenset("setp set testp min max abs neg cvt".split())
+READS_NUMBERS = LAZY_NAN | frozenset(["setp", "set", "testp", "min", "max", "abs", "neg", "cvt"])
 
 
 @dataclass(frozen=True, slots=True)

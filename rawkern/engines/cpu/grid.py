@@ -16,11 +16,11 @@ from functools import cache, lru_cache
 from time import perf_counter_ns
 
 import numpy as np
-from rawkern.tensors import thread_count
 
 from rawkern.engines.cpu.printf import formatted, text_at
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS, WARP, WORKER
 from rawkern.errors import LaunchError
+from rawkern.tensors import thread_count
 
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10

@@ -14,7 +14,25 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Pair, Reg, Special, Sym, Vec
 
 SPACES = ("global", "shared", "local", "const", "param")
-_HINTS = frozenset("ca cg cs lu wb wt nc weak sys gpu cta cluster evict_first evict_last evict_normal".split())
+_HINTS = frozenset(
+    [
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "wb",
+        "wt",
+        "nc",
+        "weak",
+        "sys",
+        "gpu",
+        "cta",
+        "cluster",
+        "evict_first",
+        "evict_last",
+        "evict_normal",
+    ]
+)
 _ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {
     "acquire": "acquire",
     "release": "release",
@@ -250,7 +268,7 @@ def _function(header: str, e: Emitter) -> str:
 
 def store(f: FunctionLowering, instr: Instr) -> None:
     """``st``."""
-    space, ty, order, count, rest = decode(f, instr.op)
+    space, ty, order, _, rest = decode(f, instr.op)
     mem, source = instr.args
     if rest or not isinstance(mem, Mem):
         raise f.unsupported()
@@ -440,7 +458,7 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
 def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool, order: str) -> Callable:
     """What one lane does: returns the old value as raw bits."""
     ity = int_type(8 * size)
-    updated = _update(f, op, ty)
+    updated = _update(f, op, ty, flush=not shared)
     if shared:
 
         def plain(e: Emitter, at: str, args: list[Val]) -> Val:
@@ -481,8 +499,11 @@ def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool,
     return retry
 
 
-def _update(f: FunctionLowering, op: str, ty: str) -> Callable:
-    """The new value from the old one and the operands."""
+def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
+    """The new value from the old one and the operands.
+
+    `flush`: float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not.
+    """
     if op == "cas":
         return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)
     if op == "exch":
@@ -501,7 +522,7 @@ def _update(f: FunctionLowering, op: str, ty: str) -> Callable:
         if op in ("and", "or", "xor"):
             kind = f"b{8 * TYPE_BYTES[ty]}"
         rounding = ".rn" if ty in _PACKED and op == "add" else ""
-        opcode = f"{op}{rounding}.{kind}"
+        opcode = f"{op}{rounding}{'.ftz' if flush and kind == 'f32' and op == 'add' else ''}.{kind}"
         if arith.supported(opcode):
 
             def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
