@@ -15,7 +15,16 @@ from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
 
-__all__ = ["current_stream", "from_torch", "in_fake_op", "inside_op", "record", "stream_handle", "thread_count", "to_torch"]
+__all__ = [
+    "current_stream",
+    "from_torch",
+    "in_fake_op",
+    "inside_op",
+    "record",
+    "stream_handle",
+    "thread_count",
+    "to_torch",
+]
 
 
 # --- operators ------------------------------------------------------------------------------------------------------
