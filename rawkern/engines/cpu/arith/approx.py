@@ -166,7 +166,7 @@ def _rcp_sqrt(e: Emitter, op: Op, x: Val) -> Val:
 
 
 def _nearer_rsqrt(e: Emitter, x: Val, y: Val) -> Val:
-    """One Newton step from y = 1 / sqrt(x), which was rounded twice; y itself where that has no meaning (0, infinity)."""
+    """One Newton step from y = 1 / sqrt(x), rounded twice; y itself where that has no meaning (0, infinity)."""
     root = e.bin("fmul", x, y)
     rest = e.intrinsic("llvm.fma", x.ty, x, y, e.fneg(root))
     error = e.bin("fsub", e.intrinsic("llvm.fma", x.ty, e.fneg(root), y, e.like(y, 1.0)), e.bin("fmul", rest, y))
