@@ -13,7 +13,10 @@ _CODES = {"i32": "i", "i64": "q", "ptr": "Q"}
 
 @dataclass(frozen=True)
 class Record:
-    """A C struct by its fields; a field's type may be an array ``[n x T]`` of a scalar or another record."""
+    """A C struct by its fields; a field's type may be an array ``[n x T]`` of a scalar or another record.
+
+    Padding is written out as a field: what LLVM aligns an i64 to depends on the module's data layout.
+    """
 
     name: str
     fields: tuple[tuple[str, str], ...]
@@ -27,13 +30,16 @@ class Record:
 
     def layout(self) -> tuple[dict[str, int], int]:
         """Offsets by field, and the size."""
-        offsets, at, align = {}, 0, 8
+        offsets, at = {}, 0
         for field, ty in self.fields:
-            size, a = _extent(ty)
-            at = -(-at // a) * a
+            size, align = _extent(ty)
+            if at % align:
+                raise ValueError(f"{self.name}.{field} needs a field for padding before it")
             offsets[field] = at
             at += size
-        return offsets, -(-at // align) * align
+        if at % 8:
+            raise ValueError(f"{self.name} needs a field for padding at its end")
+        return offsets, at
 
     def offset(self, field: str) -> int:
         return self.layout()[0][field]
@@ -43,14 +49,8 @@ class Record:
         return self.layout()[1]
 
     def format(self, first: str, last: str) -> str:
-        """`struct` format of the scalar fields from `first` to `last`, with the padding between them."""
-        names = [f for f, _ in self.fields]
-        offsets, _ = self.layout()
-        text, at = "=", offsets[first]
-        for field, ty in self.fields[names.index(first) : names.index(last) + 1]:
-            text += "x" * (offsets[field] - at) + _CODES[ty]
-            at = offsets[field] + _SIZES[ty]
-        return text
+        """`struct` format of the scalar fields from `first` to `last`."""
+        return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
 
 
 def _extent(ty: str) -> tuple[int, int]:
@@ -70,7 +70,7 @@ LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
+        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
