@@ -98,7 +98,7 @@ class EngineKernel:
         self.configured(grid, block, shared_mem)(stream, values)
 
     def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Callable[[int | None, tuple], None]:
-        """Settle a launch; calling the result runs it to its end on this machine's cores (a stream has no meaning here)."""
+        """Settle a launch; calling the result runs it to its end on this machine's cores (streams have no meaning)."""
         here = threading.local()
 
         def run(stream: int | None, values: tuple) -> None:

@@ -312,7 +312,7 @@ def _header(blocks: list[Block], nodes: set[int], component: set[int]) -> int:
 
 
 def _components(blocks: list[Block], nodes: set[int], entry: int) -> list[set[int]]:
-    """Strongly connected components of `nodes` without edges back to `entry`, in topological order, text order first."""
+    """Strongly connected components of `nodes` without edges back to `entry`: in topological, then text order."""
     edges = {n: [t for t in blocks[n].targets if t in nodes and t != entry] for n in nodes}
     index: dict[int, int] = {}
     low: dict[int, int] = {}

@@ -33,7 +33,7 @@ READS_NUMBERS = LAZY_NAN | frozenset(["setp", "set", "testp", "min", "max", "abs
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: lane 0's is a multiple of 32."""
+    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: 32 divides lane 0's."""
 
     base: Val
     stride: int

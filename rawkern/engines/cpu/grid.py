@@ -1,6 +1,6 @@
 """Run a kernel's machine code: blocks over cores, stacks and shared memory, and what kernels ask of Python.
 
-Each thread of Python keeps, for every kernel and block shape it has launched, the records and stacks of its last launch.
+Each thread of Python keeps the records and stacks of its last launch, for every kernel and block shape it has launched.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _run_threads(enter: Callable, record: int, count: int) -> None:
 
 @lru_cache(maxsize=64)
 def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
-    """Table of ``tid`` for a block: of each warp's first thread ("rows"), or of every lane ("any"); x, then y, then z."""
+    """Table of ``tid`` in a block, x, then y, then z: of each warp's first thread ("rows"), or of all lanes ("any")."""
     threads = block[0] * block[1] * block[2]
     nwarps = -(-threads // 32)
     linear = np.arange(nwarps * 32, dtype=np.int32)
@@ -158,7 +158,7 @@ class Launcher:
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.workers: ctypes.Array | None = None
+        self.workers = ctypes.create_string_buffer(0)
         self.capacity = 0
         self.memory: list = []
         self._room(1)
@@ -182,16 +182,16 @@ class Launcher:
             self._set_worker(k, "stack_top", stack.address + stack.size)
             self._add_block(k)
         _PACK_CONSTANTS(
-            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total, SLICE_NS, self.stack_room,
-            self.workers_address, self.globals_address, self.record_address + _PARAMS, self.tids.ctypes.data,
-            ctypes.addressof(self.grid_sync),
+            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
+            SLICE_NS, self.stack_room, self.workers_address, self.globals_address, self.record_address + _PARAMS,
+            self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
         )  # fmt: skip
 
     def _set_worker(self, k: int, field: str, value: int) -> None:
-        struct.pack_into("=Q", self.workers, k * WORKER.size + WORKER.offset(field), value)  # type: ignore[arg-type]
+        struct.pack_into("=Q", self.workers, k * WORKER.size + WORKER.offset(field), value)
 
     def _get_worker(self, k: int, field: str, code: str = "=Q") -> int:
-        return struct.unpack_from(code, self.workers, k * WORKER.size + WORKER.offset(field))[0]  # type: ignore[arg-type]
+        return struct.unpack_from(code, self.workers, k * WORKER.size + WORKER.offset(field))[0]
 
     def _add_block(self, k: int) -> None:
         """Give worker `k` memory for a further block: its record, warps, shared memory and stacks."""
@@ -232,8 +232,8 @@ class Launcher:
         resident = nblocks if self.cooperative else MAX_RESIDENT
         if self.cooperative and work > MAX_WARPS:
             raise LaunchError(
-                f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of {self.nwarps} warps "
-                f"are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
+                f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of "
+                f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
             )
         chunk = 1 if self.code.waiting else max(1, min(64, nblocks // 16))
         record, enter, address, pack_params = self.record, self.enter, self.record_address, self.pack_params
@@ -315,7 +315,7 @@ class Launcher:
 
     def _request(self, k: int, field: str, lane: int) -> int:
         at = k * WORKER.size + WORKER.offset(field) + 8 * lane
-        return struct.unpack_from("=Q", self.workers, at)[0]  # type: ignore[arg-type]
+        return struct.unpack_from("=Q", self.workers, at)[0]
 
     def _print(self, k: int) -> None:
         templates: dict[int, str] = {}
@@ -324,32 +324,36 @@ class Launcher:
             template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer))
             sys.stdout.write(formatted(template, self._request(k, "request_b", lane)))
 
+    def _block_index(self, k: int) -> tuple[int, ...]:
+        block = self._get_worker(k, "request_block")
+        return tuple(ctypes.c_int32.from_address(block + BLOCK.offset(axis)).value for axis in "xyz")
+
     def _place(self, k: int) -> str:
         """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
-        block = self._get_worker(k, "request_block")
-        x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(a)).value for a in "xyz")
+        x, y, z = self._block_index(k)
         thread = self._get_worker(k, "request_warp", "=i") * 32 + (self._lanes(k) or [0])[0]
         bx, by, _ = self.block
         return f"thread ({thread % bx},{thread // bx % by},{thread // (bx * by)}) of block ({x},{y},{z})"
 
     def _failure(self, k: int, reason: str) -> str:
+        if reason == "DEADLOCK":
+            block = "({},{},{})".format(*self._block_index(k))
+            return f"deadlock: the warps of block {block} wait at barriers that the others never reach"
+        place = self._place(k)
+        if reason == "STACK":
+            room = self.stack_room >> 15
+            return f"{place}: functions call each other too deeply; a thread's calls may take {room} KiB"
         site = self._get_worker(k, "request_site", "=i")
-        where = self.code.sites[site] if site < len(self.code.sites) else "an unknown source line"
+        place = f"{self.code.sites[site] if site < len(self.code.sites) else 'an unknown source line'}: {place}"
         if reason == "ASSERT":
             lane = (self._lanes(k) or [0])[0]
             message = text_at(self._request(k, "request_a", lane))
-            return f"{where}: {self._place(k)}: assertion `{message}` failed"
-        if reason == "STACK":
-            return f"{self._place(k)}: functions call each other too deeply; a thread's calls may take {self.stack_room >> 15} KiB"
+            return f"{place}: assertion `{message}` failed"
         if reason == "TRAP":
-            return f"{where}: {self._place(k)} executed a trap"
-        if reason == "UNSUPPORTED":
-            return f"{where}: {self._place(k)}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"
+            return f"{place} executed a trap"
         if reason == "POINTER":
             return (
-                f"{where}: {self._place(k)} calls through a pointer that holds no function the kernel can reach, "
-                "or one that waits for other threads (a barrier or a spin loop), which the CPU engine calls only by name"
+                f"{place} calls through a pointer that holds no function the kernel can reach, or one that waits "
+                "for other threads (a barrier or a spin loop), which the CPU engine calls only by name"
             )
-        block = self._get_worker(k, "request_block")
-        x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(a)).value for a in "xyz")
-        return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"
+        return f"{place}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"

@@ -58,8 +58,8 @@ def expand(ptx: Ptx, function: Function, names: set[str]) -> Function:
     if not any(name in names for name in callees(function)):
         return function
     result = Function(
-        function.name, function.entry, function.params, function.returns, [], dict(function.regs), dict(function.local_vars),
-        function.directives, dict(function.tables), dict(function.prototypes),
+        function.name, function.entry, function.params, function.returns, [], dict(function.regs),
+        dict(function.local_vars), function.directives, dict(function.tables), dict(function.prototypes),
     )  # fmt: skip
     count = 0
     work: list[Instr | Label] = list(reversed(function.body))
@@ -111,22 +111,25 @@ class _Copy:
             if isinstance(item, Label):
                 body.append(Label(self.names[item.name]))
                 continue
-            guard = self.renamed(item.guard) if item.guard is not None else None
+            guard = self._register(item.guard) if item.guard is not None else None
             if base(item.op) == "ret":
                 body.append(Instr("bra", [Sym(end)], guard, item.negated, item.loc))
             else:
                 body.append(Instr(item.op, [self.renamed(a) for a in item.args], guard, item.negated, item.loc))
         return [*body, Label(end)]
 
+    def _register(self, reg: Reg) -> Reg:
+        return Reg(f"{reg.name}~{self.number}")
+
     def renamed(self, a):
         if isinstance(a, Reg):
-            return Reg(f"{a.name}~{self.number}")
+            return self._register(a)
         if isinstance(a, Sym):
             return Sym(self.names.get(a.name, a.name), a.offset)
         if isinstance(a, Mem):
             return Mem(a.base if isinstance(a.base, Imm) else self.renamed(a.base), a.offset)
         if isinstance(a, Not):
-            return Not(self.renamed(a.reg))
+            return Not(self._register(a.reg))
         if isinstance(a, Vec):
             return Vec(tuple(self.renamed(x) for x in a.items))
         if isinstance(a, Pair):

@@ -152,7 +152,8 @@ class Translation:
         if stored is not None:
             head, _, body = stored.partition(b"\n")
             fields = json.loads(head)
-            return Code(body, **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+            fields["sites"] = tuple(fields["sites"])
+            return Code(body, **fields)
         code = self.compile(kernel, layout, tid_shape)
         fields = asdict(code)
         body = fields.pop("object")
@@ -178,9 +179,8 @@ class Translation:
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
     scheduler = runtime(lowered.waiting, cpu.machine)
-    known = {
-        line for line in scheduler.splitlines() if line.startswith("declare")
-    }  # LLVM takes a declaration only once
+    # LLVM takes a declaration only once
+    known = {line for line in scheduler.splitlines() if line.startswith("declare")}
     return "\n".join([scheduler, *(line for line in lowered.text.splitlines() if line not in known)])
 
 
@@ -214,8 +214,9 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
     """Optimise a module of `size` lines of IR.
 
-    LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster than
-    the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself, miscompiles.)
+    LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
+    than the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself,
+    miscompiles.)
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False

@@ -1,9 +1,9 @@
 """What is known about a register over the lanes of a warp, and which branches lanes can disagree on.
 
-A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride)`` an integer that grows by `stride` from
-lane to lane (modulo its width), with a third item 32 where lane 0's value is a multiple of 32; ``("w", scale, stride, signed)`` a 64-bit value ``offset + scale * extend(x)`` where
-the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps u as a scalar and a, w as scalar parts, so
-that addresses of neighbouring lanes are known to be neighbours.
+A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride)`` an integer that grows by `stride` from lane to
+lane (modulo its width), with a third item 32 where lane 0's value is a multiple of 32; ``("w", scale, stride, signed)``
+a 64-bit value ``offset + scale * extend(x)`` where the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps
+u as a scalar and a, w as scalar parts, so that addresses of neighbouring lanes are known to be neighbours.
 """
 
 from __future__ import annotations

@@ -502,7 +502,8 @@ def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool,
 def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
     """The new value from the old one and the operands.
 
-    `flush`: float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not.
+    `flush`: float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they
+    do not.
     """
     if op == "cas":
         return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)

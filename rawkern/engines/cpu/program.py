@@ -20,7 +20,7 @@ from rawkern.engines.cpu.function import (
     ramp,
 )
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Loc, Mem, Not, Ptx, Reg, Sym, Var, Vec
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Loc, Mem, Not, Pair, Ptx, Reg, Sym, Var, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS
 from rawkern.errors import UnsupportedError
 
@@ -78,7 +78,7 @@ def lay_out_globals(ptx: Ptx) -> Globals:
 
 
 def function_address(ptx: Ptx, name: str) -> int:
-    """A number that stands for a function's address: the same for all kernels of the module, and no address of memory."""
+    """A number that stands for a function's address: one for all kernels of the module, and no address of memory."""
     return (0x7F << 56) + 16 * (1 + list(ptx.functions).index(name))
 
 
@@ -125,7 +125,7 @@ def reached(ptx: Ptx, kernel: str) -> list[Function]:
 
 
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
-    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory comes behind them."""
+    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory lies behind."""
     offsets, size, dynamic = {}, 0, []
     variables: dict[str, Var] = {}
     for function in functions:
@@ -614,7 +614,7 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
         raise f.unsupported(str(error)) from None
     if result.cc is not None:
         f.carry = result.cc
-    dests = (dest.first, dest.second) if hasattr(dest, "first") else (dest,)
+    dests = (dest.first, dest.second) if isinstance(dest, Pair) else (dest,)
     for reg, val in zip(dests, result.vals, strict=False):
         if reg is None:
             continue

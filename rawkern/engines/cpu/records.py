@@ -70,10 +70,12 @@ LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"), ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
+        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"),
+        ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
-        ("slice_ns", "i64"), ("stack_room", "i64"), ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+        ("slice_ns", "i64"), ("stack_room", "i64"),
+        ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
     ),
 )  # fmt: skip
 #: One worker: its stacks and what it asks of Python when it suspends.
@@ -81,16 +83,18 @@ WORKER = Record(
     "Worker",
     (
         ("os_sp", "ptr"), ("sp", "ptr"), ("launch", "ptr"), ("state", "i32"), ("reason", "i32"), ("deadline", "i64"),
-        ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"), ("resident", "i32"),
-        ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"), ("turns", "i32"), ("index", "i32"), ("range_next", "i64"), ("range_end", "i64"), ("request_block", "ptr"),
+        ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"),
+        ("resident", "i32"), ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"),
+        ("turns", "i32"), ("index", "i32"), ("range_next", "i64"), ("range_end", "i64"), ("request_block", "ptr"),
         ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"),
     ),
 )  # fmt: skip
 BLOCK = Record(
     "Block",
     (
-        ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"), ("nwarps", "i32"), ("done", "i32"),
-        ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"), ("bars", "[16 x %Bar]"),
+        ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
+        ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
+        ("bars", "[16 x %Bar]"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -215,7 +219,7 @@ _FLOAT_DECLARE = {
 
 @cache
 def runtime(waiting: bool, machine: str) -> str:
-    """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting` chooses the one with a stack for every warp."""
+    """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp."""
     names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
     package = resources.files("rawkern.engines.cpu")
     text = "\n".join(package.joinpath(n).read_text() for n in names)

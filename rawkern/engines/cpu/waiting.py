@@ -109,7 +109,7 @@ def nanosleep(f: FunctionLowering, instr: Instr) -> None:
 
 
 def resume_set_aside(f: FunctionLowering) -> None:
-    """No lane can go on: those set aside in waiting loops come back, else the warp arrives at a barrier for its lanes."""
+    """No lane can go on: those set aside in waiting loops come back, else the warp arrives at a barrier for them."""
     e = f.e
     f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
