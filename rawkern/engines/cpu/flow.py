@@ -7,54 +7,12 @@ point where the paths meet again, and not later.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.ptx import Function, Instr, Label, Mem, Not, Pair, Reg, Sym, Vec
+from rawkern.engines.cpu.operands import base, destinations, is_barrier, sources
+from rawkern.engines.cpu.order import running_order
+from rawkern.engines.cpu.ptx import Function, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
-
-NO_DESTINATION = frozenset(
-    [
-        "st",
-        "red",
-        "bra",
-        "brx",
-        "bar",
-        "barrier",
-        "call",
-        "ret",
-        "exit",
-        "trap",
-        "membar",
-        "fence",
-        "prefetch",
-        "prefetchu",
-        "nanosleep",
-        "brkpt",
-        "pmevent",
-        "discard",
-        "applypriority",
-        "stmatrix",
-        "cp",
-        "griddepcontrol",
-        "setmaxnreg",
-        "sust",
-        "wgmma",
-        "tcgen05",
-        "clusterlaunchcontrol",
-    ]
-)
-_BARRIERS = (
-    "bar.sync",
-    "bar.red",
-    "bar.arrive",
-    "barrier.sync",
-    "barrier.red",
-    "barrier.arrive",
-    "barrier.cta",
-    "bar.cta",
-)
 
 
 @dataclass
@@ -114,60 +72,6 @@ class Flow:
     def lane_targets(self, index: int) -> list[int]:
         """Successors at which lanes go on; those that only return are no place to wait."""
         return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
-
-
-def base(op: str) -> str:
-    return op.split(".", 1)[0]
-
-
-def is_barrier(op: str) -> bool:
-    return op.startswith(_BARRIERS)
-
-
-def callee(instr: Instr) -> str | None:
-    """Name of the function that an instruction calls; None for other instructions and for calls through pointers."""
-    if base(instr.op) != "call":
-        return None
-    target = instr.args[1] if isinstance(instr.args[0], list) else instr.args[0]
-    return target.name if isinstance(target, Sym) else None
-
-
-def destinations(instr: Instr) -> list[str]:
-    """Registers that an instruction writes."""
-    if not instr.args or base(instr.op) in NO_DESTINATION or instr.op.startswith("wmma.store"):
-        if is_barrier(instr.op) and ".red" in instr.op:
-            return [r.name for r in registers(instr.args[:1])]
-        return []
-    first = instr.args[0]
-    if isinstance(first, (Mem, Sym)) or first is None:
-        return []
-    return [r.name for r in registers([first])]
-
-
-def sources(instr: Instr) -> list[str]:
-    """Registers that an instruction reads."""
-    args = instr.args[1:] if destinations(instr) or (instr.args and instr.args[0] is None) else instr.args
-    found = [r.name for r in registers(args)]
-    if instr.guard is not None:
-        found.append(instr.guard.name)
-    return found
-
-
-def registers(args: Iterable) -> Iterator[Reg]:
-    for a in args:
-        if isinstance(a, Reg):
-            yield a
-        elif isinstance(a, Mem):
-            if isinstance(a.base, Reg):
-                yield a.base
-        elif isinstance(a, Vec):
-            yield from registers(a.items)
-        elif isinstance(a, Pair):
-            yield from registers((a.first, a.second))
-        elif isinstance(a, Not):
-            yield a.reg
-        elif isinstance(a, list):
-            yield from registers(a)
 
 
 def build(function: Function) -> Flow:
@@ -266,111 +170,13 @@ def _single_latches(blocks: list[Block]) -> list[Block]:
 
 
 def _ordered(blocks: list[Block]) -> tuple[list[Block], list[tuple[int, frozenset[int]]]]:
-    """Renumber the reachable blocks: topological, loops contiguous; returns them and their loops."""
-    order: list[int] = []
-    loops: list[tuple[int, set[int]]] = []
-    reachable = {0}
-    work = [0]
-    while work:
-        for t in blocks[work.pop()].targets:
-            if t not in reachable:
-                reachable.add(t)
-                work.append(t)
-    stack: list[tuple[set[int], int]] = [(reachable, 0)]
-    # an explicit stack of (nodes, entry); a loop's members are laid out where the loop stands
-    layout: list[object] = [stack.pop()]
-    while layout:
-        item = layout.pop()
-        if isinstance(item, int):
-            order.append(item)
-            continue
-        nodes, entry = item  # type: ignore[misc]
-        parts: list[object] = []
-        for component in _components(blocks, nodes, entry):
-            if len(component) == 1 and (component == {entry} or not _self_loop(blocks, component)):
-                parts += component
-                continue
-            header = _header(blocks, nodes, component)
-            loops.append((header, component))
-            parts += [(component, header)] if len(component) > 1 else list(component)
-        layout += reversed(parts)
+    """Renumber the reachable blocks in running order; returns them and their loops."""
+    order, loops = running_order([block.targets for block in blocks])
     number = {old: new for new, old in enumerate(order)}
     result = [blocks[i] for i in order]
     for block in result:
         block.targets = [number[t] for t in block.targets]
     return result, [(number[h], frozenset(number[m] for m in members)) for h, members in loops]
-
-
-def _self_loop(blocks: list[Block], component: set[int]) -> bool:
-    (only,) = component
-    return only in blocks[only].targets
-
-
-def _header(blocks: list[Block], nodes: set[int], component: set[int]) -> int:
-    entered = [t for n in nodes - component for t in blocks[n].targets if t in component]
-    return min(entered) if entered else min(component)
-
-
-def _components(blocks: list[Block], nodes: set[int], entry: int) -> list[set[int]]:
-    """Strongly connected components of `nodes` without edges back to `entry`: in topological, then text order."""
-    edges = {n: [t for t in blocks[n].targets if t in nodes and t != entry] for n in nodes}
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on_stack: set[int] = set()
-    stack: list[int] = []
-    component_of: dict[int, int] = {}
-    components: list[set[int]] = []
-    for root in sorted(nodes):
-        if root in index:
-            continue
-        calls: list[tuple[int, Iterator[int]]] = [(root, iter(edges[root]))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while calls:
-            node, targets = calls[-1]
-            for t in targets:
-                if t not in index:
-                    index[t] = low[t] = len(index)
-                    stack.append(t)
-                    on_stack.add(t)
-                    calls.append((t, iter(edges[t])))
-                    break
-                if t in on_stack:
-                    low[node] = min(low[node], index[t])
-            else:
-                calls.pop()
-                if calls:
-                    low[calls[-1][0]] = min(low[calls[-1][0]], low[node])
-                if low[node] == index[node]:
-                    members: set[int] = set()
-                    while node not in members:
-                        member = stack.pop()
-                        on_stack.discard(member)
-                        members.add(member)
-                        component_of[member] = len(components)
-                    components.append(members)
-    waiting = [0] * len(components)
-    followers: list[set[int]] = [set() for _ in components]
-    for n in nodes:
-        for t in edges[n]:
-            a, b = component_of[n], component_of[t]
-            if a != b and b not in followers[a]:
-                followers[a].add(b)
-                waiting[b] += 1
-    ready = [(min(c), i) for i, c in enumerate(components) if waiting[i] == 0 and i != component_of[entry]]
-    heapq.heapify(ready)
-    result: list[set[int]] = []
-    current = component_of[entry]
-    while True:
-        result.append(components[current])
-        for f in followers[current]:
-            waiting[f] -= 1
-            if waiting[f] == 0:
-                heapq.heappush(ready, (min(components[f]), f))
-        if not ready:
-            return result
-        current = heapq.heappop(ready)[1]
 
 
 def _post_dominators(flow: Flow) -> list[int | None]:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from rawkern.engines.cpu import kinds as kinds_
 from rawkern.engines.cpu.arith import canonical
-from rawkern.engines.cpu.flow import Flow, base, destinations, is_barrier
+from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.kinds import U, V
+from rawkern.engines.cpu.operands import base, destinations, is_barrier
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Not, Reg, Special, Sym
 from rawkern.errors import UnsupportedError
 

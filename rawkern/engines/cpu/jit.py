@@ -11,6 +11,7 @@ from importlib import resources
 from typing import Any
 
 from rawkern import cache as disk
+from rawkern.engines.cpu import parser
 from rawkern.engines.cpu import ptx as ptx_
 from rawkern.engines.cpu.program import Globals, Lowered, ProgramLowering, lay_out_globals, sizes
 from rawkern.engines.cpu.records import runtime
@@ -105,7 +106,7 @@ class Translation:
 
     def parsed(self) -> ptx_.Ptx:
         if self._parsed is None:
-            self._parsed = ptx_.parse(self.text)
+            self._parsed = parser.parse(self.text)
         return self._parsed
 
     def globals(self) -> Globals:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.flow import Flow, base, callee, destinations, sources
+from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.operands import base, callee, destinations, sources
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Not, Pair, Reg, Special, Sym, Vec
 
 Kind = tuple

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu import arith, flow, inline, kinds, memory, waiting, warp
-from rawkern.engines.cpu.flow import base
 from rawkern.engines.cpu.function import (
     LANES,
     READS_NUMBERS,
@@ -20,6 +19,7 @@ from rawkern.engines.cpu.function import (
     ramp,
 )
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Loc, Mem, Not, Pair, Ptx, Reg, Sym, Var, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS
 from rawkern.errors import UnsupportedError
