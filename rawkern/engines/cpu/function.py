@@ -1,96 +1,47 @@
-"""One PTX function to LLVM IR: registers, masks and control flow; instructions are lowered by tables.
+"""What instructions are lowered with: a function's registers in whatever form they are held, masks, errors.
 
 Inside a block a register is held in whatever form it was computed (scalar, affine parts, vector); between blocks it
 lives in stack slots of the form that `kinds` found, which LLVM turns into SSA values.
-
-A lane that cannot go on with the others waits at a block: its bit is set in the block's ``wait`` mask. The code visits
-the blocks in order (`flow`), so a check stands where lanes can wait and the lowest block with waiting lanes runs next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from rawkern.engines.cpu import kinds as kinds_
 from rawkern.engines.cpu.arith import canonical
-from rawkern.engines.cpu.flow import Flow
-from rawkern.engines.cpu.ir import Emitter, Module, Val, const
+from rawkern.engines.cpu.forms import (
+    LANES,
+    Affine,
+    Form,
+    Lazy,
+    Wide,
+    immediate,
+    int_type,
+    lazy_registers,
+    register_bits,
+    spread,
+)
+from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.kinds import U, V
-from rawkern.engines.cpu.operands import base, destinations, is_barrier
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Not, Reg, Special, Sym
+from rawkern.engines.cpu.plan import Plan
+from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
+from rawkern.engines.cpu.records import Record
+from rawkern.engines.cpu.special import special
+from rawkern.engines.cpu.symbols import symbol
 from rawkern.errors import UnsupportedError
 
-LANES = 32
-POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
-SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
-
-#: Instructions whose float results may hold any NaN until the bits are looked at.
-LAZY_NAN = frozenset(
-    ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"]
-)
-#: Instructions that read floats as numbers, for which the bits of a NaN do not matter.
-READS_NUMBERS = LAZY_NAN | frozenset(["setp", "set", "testp", "min", "max", "abs", "neg", "cvt"])
-
-
-@dataclass(frozen=True, slots=True)
-class Affine:
-    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: 32 divides lane 0's."""
-
-    base: Val
-    stride: int
-    aligned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wide:
-    """A 64-bit integer ``offset + scale * extend(inner + lane * stride)``, the inner sum modulo 2^32."""
-
-    offset: Val
-    inner: Val
-    scale: int
-    stride: int
-    signed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lazy:
-    """A float whose NaNs are not canonical yet; ``kind`` as the arithmetic tables name it."""
-
-    val: Val
-    kind: str
-
-
-Form = Val | Affine | Wide | Lazy
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the emitted code may rely on."""
-
-    tid_affine: bool  # a warp's threads lie in one row of the block
-    waiting: bool  # warps have stacks of their own and may wait
-
-
-def int_type(bits: int) -> str:
-    return f"i{bits}"
-
-
-def register_bits(kind: str) -> int:
-    return 1 if kind == "pred" else 8 * TYPE_BYTES[kind]
+_ARGUMENT = {"Launch": "%launch", "Block": "%blk"}  # which argument of every function points to a record
 
 
 class FunctionLowering:
-    """Holds what the handlers of instructions work on; `run` emits the function."""
+    """Holds what the handlers of instructions work on."""
 
-    def __init__(
-        self, program, module: Module, function: Function, flow: Flow, analysis: kinds_.Analysis, target: Target
-    ):
-        self.program, self.module, self.function = program, module, function
-        self.flow, self.analysis, self.target = flow, analysis, target
+    def __init__(self, plan: Plan, module: Module, function: Function):
+        self.plan, self.module, self.function = plan, module, function
+        self.flow, self.analysis = plan.flows[function.name], plan.analyses[function.name]
         self.e = Emitter(module)
         self.entry: list[str] = []  # allocas and values made once per call
         self.once = Emitter(module, self.entry, "once")
         self.entry_cache: dict[str, Val] = {}
+        self.buffers: dict[str, str] = {}  # memory of device functions' parameters and of calls' arguments
         self.slots: dict[str, list[str]] = {}
         self.forms: dict[str, Form] = {}
         self.dirty: dict[str, None] = {}
@@ -98,48 +49,48 @@ class FunctionLowering:
         self.carry: Val | None = None
         self.block = 0
         self.instr: Instr | None = None
-        self.lazy = self._lazy_registers()
-        self.waitable = self._waitable()
+        self.lazy = lazy_registers([block.instrs for block in self.flow.blocks])
         self.barriers: dict[int, Instr] = {}  # free-running: blocks whose barrier not all lanes may reach together
 
-    # -- errors ------------------------------------------------------------------------------------------------
-    def where(self, loc: int | None = None) -> str:
-        return self.program.where(self.instr.loc if loc is None and self.instr else loc or 0)
+    def begin(self, block: int) -> None:
+        """Forget what holds only inside a block."""
+        self.block = block
+        self.forms, self.cache, self.carry = {}, {}, None
+        self.dirty.clear()
 
     def unsupported(self, why: str = "") -> UnsupportedError:
-        op = self.instr.op if self.instr else "?"
-        text = f"{self.program.kernel}: the PTX instruction {op} is not supported on the CPU engine"
-        return UnsupportedError(f"{text}{f' ({why})' if why else ''}; it comes from {self.where()}")
+        """The error for the instruction at hand; raise it."""
+        op, where = (self.instr.op, self.plan.where(self.instr.loc)) if self.instr else ("?", self.plan.where(0))
+        text = f"{self.plan.kernel}: the PTX instruction {op} is not supported on the CPU engine"
+        return UnsupportedError(f"{text}{f' ({why})' if why else ''}; it comes from {where}")
+
+    # -- made once per call --------------------------------------------------------------------------------------
+    def alloca(self, text: str, prefix: str = "l") -> str:
+        """Reserve a slot on the stack for the whole call."""
+        ref = self.e.fresh(prefix)
+        self.entry.append(f"{ref} = alloca {text}")
+        return ref
+
+    def field(self, record: Record, name: str) -> Val:
+        """A field of the launch or the block, read once per call."""
+        key = f"{record.name}.{name}"
+        if key not in self.entry_cache:
+            ty, once = dict(record.fields)[name], self.once
+            place = f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
+            at = once.let("ptr", 1, f"getelementptr %{record.name}, {place}")
+            self.entry_cache[key] = once.let(ty, 1, f"load {ty}, {at}")
+        return self.entry_cache[key]
+
+    def field_address(self, record: Record, name: str) -> Val:
+        """A pointer among the fields as a number."""
+        key = f"{record.name}.{name}.address"
+        if key not in self.entry_cache:
+            self.entry_cache[key] = self.once.let("i64", 1, f"ptrtoint {self.field(record, name)} to i64")
+        return self.entry_cache[key]
 
     # -- registers ---------------------------------------------------------------------------------------------
     def bits_of(self, reg: str) -> int:
         return register_bits(self.function.regs[reg])
-
-    def _lazy_registers(self) -> dict[str, str]:
-        """Registers all of whose writes are float arithmetic of one type, with that type."""
-        lazy: dict[str, str] = {}
-        writes: dict[str, list[Instr]] = {}
-        for block in self.flow.blocks:
-            for instr in block.instrs:
-                for name in destinations(instr):
-                    writes.setdefault(name, []).append(instr)
-        for name, instrs in writes.items():
-            types = {i.op.rsplit(".", 1)[1] for i in instrs if base(i.op) in LAZY_NAN}
-            plain = all(
-                base(i.op) in LAZY_NAN or (base(i.op) == "mov" and isinstance(i.args[1], (Imm, Reg))) for i in instrs
-            )
-            if plain and len(types) == 1 and types <= {"f32", "f64"}:
-                lazy[name] = types.pop()
-        changed = True
-        while changed:
-            changed = False
-            for name in list(lazy):
-                for i in writes[name]:
-                    if base(i.op) == "mov" and isinstance(i.args[1], Reg) and lazy.get(i.args[1].name) != lazy[name]:
-                        del lazy[name]
-                        changed = True
-                        break
-        return lazy
 
     def slot(self, reg: str) -> list[str]:
         """Stack slots of a register that lives across blocks: one, or two for wide affine values."""
@@ -242,19 +193,8 @@ class FunctionLowering:
             return self.cache[key]
         key = ("lanes", form)
         if key not in self.cache:
-            self.cache[key] = self.spread(form)
+            self.cache[key] = spread(self.e, form)
         return self.cache[key]
-
-    def spread(self, form: Affine | Wide) -> Val:
-        """The 32 lanes of an affine form, emitted anew."""
-        e = self.e
-        if isinstance(form, Affine):
-            return e.bin("add", e.splat(form.base, LANES), ramp(form.base.ty, form.stride))
-        inner = e.bin("add", e.splat(form.inner, LANES), ramp("i32", form.stride))
-        wide = e.resize(inner, "i64", form.signed)
-        if form.scale != 1:
-            wide = e.bin("mul", wide, const("i64", form.scale, LANES))
-        return e.bin("add", wide, e.splat(form.offset, LANES))
 
     def operand_form(self, a, bits: int) -> Form:
         """The form of any operand; `bits` is the width of immediates."""
@@ -266,9 +206,9 @@ class FunctionLowering:
         if isinstance(a, Not):
             return self.e.invert(self.plain(self.form(a.reg.name)))
         if isinstance(a, Special):
-            return self.program.special(self, a.name)
+            return special(self, a.name)
         if isinstance(a, Sym):
-            return self.program.symbol(self, a)
+            return symbol(self, a)
         raise self.unsupported(f"operand {a}")
 
     def value(self, a, bits: int) -> Val:
@@ -309,277 +249,3 @@ class FunctionLowering:
         if "first" not in self.cache:
             self.cache["first"] = self.e.intrinsic("llvm.cttz", "i32", self.act(), extra=", i1 true")
         return self.cache["first"]
-
-    # -- emission ----------------------------------------------------------------------------------------------
-    def run(self, handlers) -> str:
-        """Emit the whole function; returns its text."""
-        e = self.e
-        self.handlers = handlers
-        for i, block in enumerate(self.flow.blocks):
-            if block.exit_only and i and i not in self.waitable:
-                continue
-            if i in self.waitable:
-                self._check(i)
-            self._begin(i)
-            last = len(block.instrs) - 1
-            for k, instr in enumerate(block.instrs):
-                if k == last and block.kind == "barrier":
-                    break
-                self.lower(instr)
-            self._end(i)
-        self._finish()
-        name, params = self.program.header(self.function)
-        inline = "" if self.target.waiting or not self.function.entry else " alwaysinline"
-        body = [f"define internal void @{name}({params}){inline} {{", "entry:", *self.entry]
-        body += ["store i32 %initial, ptr %act", "br label %b0", *e.lines, "}"]
-        return "\n".join(body)
-
-    def lower(self, instr: Instr) -> None:
-        self.instr = instr
-        handler = self.handlers.get(base(instr.op))
-        if handler is None:
-            raise self.unsupported()
-        handler(self, instr)
-
-    def alloca(self, text: str, prefix: str = "l") -> str:
-        """Reserve a slot on the stack for the whole call."""
-        ref = self.e.fresh(prefix)
-        self.entry.append(f"{ref} = alloca {text}")
-        return ref
-
-    def _begin(self, i: int) -> None:
-        self.block = i
-        self.forms, self.cache, self.carry = {}, {}, None
-        self.dirty.clear()
-        e = self.e
-        e.label(f"b{i}")
-        if i in self.waitable:
-            act = e.let("i32", 1, "load i32, ptr %act")
-            waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
-            e.line(f"store i32 0, ptr %wait{i}")
-            act = e.bin("or", act, waiting)
-            e.line(f"store {act}, ptr %act")
-            self.cache["act"] = act
-
-    def _check(self, i: int) -> None:
-        e = self.e
-        e.label(f"c{i}")
-        waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
-        some = e.cmp("icmp ne", waiting, 0)
-        e.line("store i32 0, ptr %act")
-        e.line(f"br {some}, label %b{i}, label %{self._next_check(i)}")
-
-    def _next_check(self, i: int) -> str:
-        later = [w for w in self.waitable_order if w > i]
-        return f"c{later[0]}" if later else "end"
-
-    def _finish(self) -> None:
-        """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
-        e = self.e
-        self.entry.insert(0, "%act = alloca i32")
-        for w in self.waitable_order:
-            self.entry += [f"%wait{w} = alloca i32", f"store i32 0, ptr %wait{w}"]
-        e.label("end")
-        if self.analysis.free_running:
-            from rawkern.engines.cpu.waiting import resume_set_aside
-
-            resume_set_aside(self)
-        e.line("ret void")
-
-    # -- control -----------------------------------------------------------------------------------------------
-    def _waitable(self) -> set[int]:
-        """Blocks where lanes can wait for their turn."""
-        flow, analysis = self.flow, self.analysis
-        found: set[int] = set()
-        for i in analysis.divergent:
-            targets = flow.lane_targets(i)
-            if len(targets) > 1 or analysis.free_running:
-                found |= set(targets)
-        if analysis.free_running:
-            found |= {h for h in analysis.spin_headers}
-            found |= {flow.blocks[i].targets[0] for i in range(len(flow.blocks)) if flow.blocks[i].kind == "barrier"}
-        self.waitable_order: list[int] = sorted(found)
-        while True:
-            more = {
-                t
-                for i in range(len(flow.blocks))
-                for t in flow.blocks[i].targets
-                if t > i and t not in found and not flow.blocks[t].exit_only and self._between(i, t, found)
-            }
-            if not more:
-                self.waitable_order = sorted(found)
-                return found
-            found |= more
-
-    def _between(self, i: int, t: int, waitable: set[int]) -> bool:
-        return any(i < w < t and w in waitable for w in self.analysis.concurrent[i])
-
-    def after(self, i: int) -> str:
-        """Label to go to when no lane can go on from block `i`."""
-        later = sorted(w for w in self.analysis.concurrent[i] if w > i and w in self.waitable)
-        if later:
-            return f"c{later[0]}"
-        return self._next_check(i) if self.analysis.free_running else "end"
-
-    def retire(self, mask: Val) -> None:
-        """Lanes end."""
-        if self.analysis.free_running:
-            alive = self.e.let("i32", 1, "load i32, ptr %alive")
-            self.e.line(f"store {self.e.bin('and', alive, self.e.invert(mask))}, ptr %alive")
-
-    def wait_at(self, t: int, mask: Val) -> None:
-        old = self.e.let("i32", 1, f"load i32, ptr %wait{t}")
-        self.e.line(f"store {self.e.bin('or', old, mask)}, ptr %wait{t}")
-
-    def jump(self, t: int, mask: Val) -> None:
-        """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
-        e, i = self.e, self.block
-        if self.flow.blocks[t].exit_only:
-            self.retire(mask)
-            e.line(f"br label %{self.after(i)}")
-        elif t <= i:
-            self._back(t, mask)
-        elif self._between(i, t, self.waitable):
-            self.wait_at(t, mask)
-            e.line(f"br label %{self.after(i)}")
-        else:
-            e.line(f"store {mask}, ptr %act")
-            e.line(f"br label %b{t}")
-
-    def _back(self, t: int, mask: Val) -> None:
-        """A loop goes round: look at the clock now and then, and let others run if the loop waits for them."""
-        e = self.e
-        e.line(f"store {mask}, ptr %act")
-        if t in self.analysis.spin_headers and self.target.waiting:
-            from rawkern.engines.cpu.waiting import spin_round
-
-            spin_round(self, t, mask)
-            return
-        if "polls" not in self.entry_cache:
-            self.entry += ["%polls = alloca i32", f"store i32 {POLL_EVERY}, ptr %polls"]
-            self.entry_cache["polls"] = const("i32", 0)
-        left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
-        e.line(f"store {left}, ptr %polls")
-        zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
-        e.line(f"br {zero}, label %{poll}, label %b{t}, !prof !0")
-        e.label(poll)
-        e.line(f"store i32 {POLL_EVERY}, ptr %polls")
-        e.line("call void @rk_poll(ptr %blk)")
-        e.line(f"br label %b{t}")
-
-    def _end(self, i: int) -> None:
-        block, e = self.flow.blocks[i], self.e
-        act = self.act()
-        if block.kind == "ret":
-            self.flush()
-            self.retire(act)
-            e.line(f"br label %{self.after(i)}")
-            return
-        if block.kind == "jump":
-            self.flush()
-            self.jump(block.targets[0], act)
-            return
-        if block.kind == "barrier":
-            from rawkern.engines.cpu.waiting import barrier
-
-            self.instr = block.instrs[-1]
-            assert is_barrier(self.instr.op)
-            barrier(self, self.instr, block.targets[0])
-            return
-        assert block.pred is not None
-        cond = self.plain(self.form(block.pred.name))
-        if block.kind == "switch":
-            self._switch(i, cond)
-            return
-        if cond.n == 1:
-            self.flush()
-            yes, no = e.fresh("t")[1:], e.fresh("f")[1:]
-            first, second = (no, yes) if block.negated else (yes, no)
-            e.line(f"br {cond}, label %{first}, label %{second}")
-            for label, t in ((yes, block.targets[0]), (no, block.targets[1])):
-                e.label(label)
-                self.jump(t, act)
-            return
-        mask = self.mask_of(e.invert(cond) if block.negated else cond)
-        self.flush()
-        self._diverge(i, act, e.bin("and", act, mask))
-
-    def _diverge(self, i: int, act: Val, taken: Val) -> None:
-        """Lanes choose between two targets; where they agree nobody waits."""
-        e, (t, f) = self.e, self.flow.blocks[i].targets
-        all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
-        e.line(f"br {e.cmp('icmp eq', taken, act)}, label %{all_label}, label %{some_label}")
-        e.label(all_label)
-        self.jump(t, act)
-        e.label(some_label)
-        e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
-        e.label(none_label)
-        self.jump(f, act)
-        e.label(both_label)
-        rest = e.bin("xor", act, taken)
-        for target, other, ending, going in ((t, f, taken, rest), (f, t, rest, taken)):
-            if self.flow.blocks[target].exit_only:
-                self.retire(ending)
-                self.jump(other, going)
-                return
-        self.wait_at(t, taken)
-        self.wait_at(f, rest)
-        self._lowest(i, (t, f))
-
-    def _lowest(self, i: int, targets: tuple[int, ...]) -> None:
-        """Go to the lowest block where lanes wait, some at `targets`."""
-        low = min(targets)
-        if low > i:
-            others = [w for w in self.analysis.concurrent[i] if i < w < low and w in self.waitable]
-            self.e.line(f"br label %c{min(others, default=low)}")
-        elif low in self.analysis.spin_headers and self.target.waiting:
-            mask = self.e.let("i32", 1, f"load i32, ptr %wait{low}")
-            self.e.line(f"store i32 0, ptr %wait{low}")
-            self._back(low, mask)
-        else:
-            self._back(low, const("i32", 0))
-
-    def _switch(self, i: int, index: Val) -> None:
-        e, targets = self.e, self.flow.blocks[i].targets
-        act = self.act()
-        self.flush()
-        if index.n == 1:
-            labels = [e.fresh("case")[1:] for _ in targets]
-            cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels))
-            e.line(f"switch {index}, label %{labels[0]} [ {cases} ]")
-            for label, t in zip(labels, targets, strict=True):
-                e.label(label)
-                self.jump(t, act)
-            return
-        going = []
-        for t in dict.fromkeys(targets):
-            mask = const("i32", 0)
-            for k, other in enumerate(targets):
-                if other == t:
-                    mask = e.bin("or", mask, self.mask_of(e.cmp("icmp eq", index, k)))
-            mask = e.bin("and", act, mask)
-            if self.flow.blocks[t].exit_only:
-                self.retire(mask)
-            else:
-                self.wait_at(t, mask)
-                going.append(t)
-        others = [w for w in self.analysis.concurrent[i] if w > i and w in self.waitable]
-        if going:  # the checks find out where lanes wait
-            e.line(f"br label %c{min([*going, *others])}")
-        else:
-            e.line(f"br label %{self.after(i)}")
-
-
-def ramp(ty: str, stride: int) -> Val:
-    """The constant vector 0, stride, 2 * stride, ... modulo the width of `ty`."""
-    top = (1 << int(ty[1:])) - 1
-    return Val(f"<{', '.join(f'{ty} {k * stride & top}' for k in range(LANES))}>", ty, LANES)
-
-
-def immediate(imm: Imm, bits: int) -> Val:
-    if bits == 1:
-        return const("i1", imm.value)
-    value = imm.value
-    if imm.kind == "d" and bits == 32:
-        raise UnsupportedError("PTX float64 immediate for a 32-bit operand")
-    return Val(str(value & (1 << bits) - 1), int_type(bits), 1)

@@ -6,7 +6,7 @@ A barrier or a spin loop in a called function must be able to let the caller's o
 from __future__ import annotations
 
 from rawkern.engines.cpu import flow
-from rawkern.engines.cpu.kinds import spin_headers
+from rawkern.engines.cpu.divergence import spin_headers
 from rawkern.engines.cpu.operands import base, callee, is_barrier
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
 

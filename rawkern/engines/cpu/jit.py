@@ -13,8 +13,10 @@ from typing import Any
 from rawkern import cache as disk
 from rawkern.engines.cpu import parser
 from rawkern.engines.cpu import ptx as ptx_
-from rawkern.engines.cpu.program import Globals, Lowered, ProgramLowering, lay_out_globals, sizes
+from rawkern.engines.cpu.plan import make_plan
+from rawkern.engines.cpu.program import Lowered, lower
 from rawkern.engines.cpu.records import runtime
+from rawkern.engines.cpu.variables import Globals, lay_out_globals, sizes
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
 #: Functions outside of the generated code that it may call.
@@ -174,7 +176,7 @@ class Translation:
         )
 
     def lower(self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu) -> Lowered:
-        return ProgramLowering(self.parsed(), kernel, layout, tid_shape, cpu.arithmetic()).lower()
+        return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic())
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:

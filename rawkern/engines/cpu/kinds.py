@@ -1,4 +1,4 @@
-"""What is known about a register over the lanes of a warp, and which branches lanes can disagree on.
+"""What is known about a register over the lanes of a warp.
 
 A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride)`` an integer that grows by `stride` from lane to
 lane (modulo its width), with a third item 32 where lane 0's value is a multiple of 32; ``("w", scale, stride, signed)``
@@ -8,12 +8,9 @@ u as a scalar and a, w as scalar parts, so that addresses of neighbouring lanes 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
-from rawkern.engines.cpu.flow import Flow
-from rawkern.engines.cpu.operands import base, callee, destinations, sources
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Not, Pair, Reg, Special, Sym, Vec
+from rawkern.engines.cpu.variables import local_frame
 
 Kind = tuple
 U: Kind = ("u",)
@@ -24,130 +21,7 @@ VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge
 UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
 
 
-@dataclass
-class Analysis:
-    """Kinds of all registers, divergent blocks, and which writes must keep other lanes' old values."""
-
-    kinds: dict[str, Kind]
-    constants: dict[str, Imm]
-    divergent: set[int] = field(default_factory=set)
-    concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
-    blends: set[tuple[int, str]] = field(default_factory=set)
-    free_running: bool = False  # lanes may wait anywhere: spin loops, or barriers that not all lanes reach together
-    spin_headers: set[int] = field(default_factory=set)
-
-
-def spin_headers(flow: Flow) -> set[int]:
-    """Headers of loops that may wait for another thread: they read memory in a way that sees others' writes."""
-    used = {name for block in flow.blocks for instr in block.instrs for name in sources(instr)}
-    used |= {block.pred.name for block in flow.blocks if block.pred is not None}
-
-    def waits(instr: Instr) -> bool:
-        root = base(instr.op)
-        if root == "atom":  # one whose result nobody reads only adds up
-            return any(name in used for name in destinations(instr))
-        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
-        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
-
-    return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
-
-
-def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str]) -> Analysis:
-    """Find kinds and divergence together, to a fixpoint.
-
-    Parameters
-    ----------
-    waiting : set of str
-        Functions that wait for other threads when they are called.
-    tid_affine : bool
-        Whether a warp's threads lie in one row of the block, so that ``%tid.x`` grows by one from lane to lane.
-    """
-    definitions: dict[str, list[tuple[int, Instr]]] = {}
-    for i, block in enumerate(flow.blocks):
-        for instr in block.instrs:
-            for name in destinations(instr):
-                definitions.setdefault(name, []).append((i, instr))
-    constants = {
-        name: defs[0][1].args[1]
-        for name, defs in definitions.items()
-        if len(defs) == 1 and base(defs[0][1].op) == "mov" and isinstance(defs[0][1].args[1], Imm)
-    }
-    result = Analysis({}, constants, spin_headers=spin_headers(flow))
-    forced: set[str] = set()
-    cyclic = {m for _, members in flow.loops for m in members}
-    while True:
-        _propagate(function, flow, result, forced, tid_affine)
-        result.divergent = {
-            i
-            for i, block in enumerate(flow.blocks)
-            if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
-        }
-        _regions(flow, result, waiting)
-        result.blends = set()
-        for i, block in enumerate(flow.blocks):
-            if not result.concurrent[i]:
-                continue
-            live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
-            for instr in block.instrs:
-                for name in destinations(instr):
-                    if name in live and (result.free_running or i in cyclic or len(definitions[name]) > 1):
-                        result.blends.add((i, name))
-        new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
-        if not new:
-            return result
-        forced |= new
-
-
-def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
-    n = len(flow.blocks)
-    while True:
-        concurrent: list[set[int]] = [set() for _ in range(n)]
-        for i in result.divergent:
-            if len(flow.lane_targets(i)) < 2 and not result.free_running:
-                continue  # the other lanes only return
-            if result.free_running:
-                members = places = flow.reachable(i)
-            else:
-                members, meet = flow.region(i)
-                places = members | ({meet} if meet is not None else frozenset())
-            for b in members:
-                concurrent[b] |= {w for w in places if w > b or result.free_running}
-        spinning = bool(result.divergent) and bool(result.spin_headers)
-        parted = any(
-            concurrent[i] and (block.kind == "barrier" or any(callee(instr) in waiting for instr in block.instrs))
-            for i, block in enumerate(flow.blocks)
-        )
-        if (spinning or parted) and not result.free_running:
-            result.free_running = True
-            continue
-        result.concurrent = [frozenset(c) for c in concurrent]
-        return
-
-
-def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_affine: bool) -> None:
-    kinds: dict[str, Kind] = {name: V for name in forced}
-    get = _Getter(function, kinds, tid_affine)
-    changed = True
-    while changed:
-        changed = False
-        for block in flow.blocks:
-            for instr in block.instrs:
-                names = destinations(instr)
-                if not names:
-                    continue
-                kind = infer(instr, get, result.constants)
-                if kind is None:
-                    continue
-                for name in names:
-                    old = kinds.get(name)
-                    if old is None:
-                        kinds[name], changed = kind, True
-                    elif old != kind and old != V:
-                        kinds[name], changed = V, True
-    result.kinds = kinds
-
-
-class _Getter:
+class Getter:
     """Kind of an operand; None while nothing is known yet."""
 
     def __init__(self, function: Function, kinds: dict[str, Kind], tid_affine: bool):
@@ -172,15 +46,6 @@ class _Getter:
         return V
 
 
-def local_frame(function: Function) -> int:
-    """Bytes of one thread's ``.local`` variables, laid out in order of declaration."""
-    size = 0
-    for var in function.local_vars.values():
-        if var.space == "local":
-            size = -(-size // var.align) * var.align + var.size
-    return -(-size // 16) * 16
-
-
 def special_kind(name: str, tid_affine: bool) -> Kind:
     if name == "%laneid":
         return ALIGNED
@@ -202,7 +67,7 @@ def join(kinds) -> Kind | None:
     return result
 
 
-def infer(instr: Instr, get: Callable, constants: dict[str, Imm]) -> Kind | None:
+def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     """Kind of an instruction's results from those of its operands."""
     op, args = instr.op, instr.args
     root = base(op)

@@ -1,9 +1,11 @@
-"""Barriers and loops that wait: where a warp, or some of its lanes, lets others run."""
+"""Barriers, and what happens when no lane can go on: a warp, or some of its lanes, lets others run."""
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.function import SPIN_LIMIT, FunctionLowering
+from rawkern.engines.cpu.calls import service
+from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.jumps import after, jump, wait_at
 from rawkern.engines.cpu.ptx import Instr
 from rawkern.engines.cpu.records import BAR
 
@@ -36,7 +38,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
         e.label(some)
         if kind == "red":
-            f.program.service(f, "UNSUPPORTED", instr)
+            service(f, "UNSUPPORTED", instr)
         key = f.block
         f.barriers[key] = instr
         f.entry += [f"%park{key} = alloca i32", f"store i32 0, ptr %park{key}"]
@@ -45,7 +47,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.line(f"store {e.bin('or', old, act)}, ptr %park{key}")
         e.line(f"store {number}, ptr %parkid{key}")
         e.line(f"store {expected}, ptr %parkcount{key}")
-        e.line(f"br label %{f.after(f.block)}")
+        e.line(f"br label %{after(f, f.block)}")
         e.label(together)
     wait = const("i1", 0 if kind == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
@@ -53,7 +55,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     if result is not None:
         f.put(result.name, _reduced(f, parts[2], bar))
     f.flush()
-    f.jump(follow, act)
+    jump(f, follow, act)
 
 
 def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
@@ -69,54 +71,15 @@ def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
     return e.cmp("icmp ne", count, 0) if op == "or" else e.cmp("icmp eq", count, field("result_total"))
 
 
-def spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
-    """A loop that may wait for another thread goes round; now and then the others get their turn."""
-    e = f.e
-    need_spins(f)
-    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
-    e.line(f"store {left}, ptr %spins")
-    expired = e.fresh("expired")[1:]
-    e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
-    e.label(expired)
-    e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
-    if f.analysis.free_running:
-        alive = e.let("i32", 1, "load i32, ptr %alive")
-        aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
-        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{aside}, label %{alone}")
-        e.label(aside)
-        old = e.let("i32", 1, f"load i32, ptr %defer{header}")
-        waiting = e.let("i32", 1, f"load i32, ptr %wait{header}")
-        e.line(f"store {e.bin('or', e.bin('or', old, mask), waiting)}, ptr %defer{header}")
-        e.line(f"store i32 0, ptr %wait{header}")
-        e.line(f"br label %c{f.waitable_order[0]}")
-        e.label(alone)
-    e.line("call void @rk_yield(ptr %blk, i32 %warp)")
-    e.line("call void @rk_poll(ptr %blk)")
-    e.line(f"br label %b{header}")
-
-
-def need_spins(f: FunctionLowering) -> None:
-    if "spins" not in f.entry_cache:
-        f.entry += ["%spins = alloca i32", f"store i32 {SPIN_LIMIT}, ptr %spins"]
-        f.entry_cache["spins"] = const("i32", 0)
-
-
-def nanosleep(f: FunctionLowering, instr: Instr) -> None:
-    """``nanosleep``: a waiting loop yields at its next round."""
-    if f.analysis.spin_headers and f.target.waiting:
-        need_spins(f)
-        f.e.line("store i32 1, ptr %spins")
-
-
 def resume_set_aside(f: FunctionLowering) -> None:
     """No lane can go on: those set aside in waiting loops come back, else the warp arrives at a barrier for them."""
     e = f.e
     f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
         f.entry += [f"%defer{h} = alloca i32", f"store i32 0, ptr %defer{h}"]
-    if not f.waitable_order:
+    if not f.analysis.checks:
         return
-    first = f"c{f.waitable_order[0]}"
+    first = f"c{f.analysis.checks[0]}"
     if f.analysis.spin_headers:
         masks = {h: e.let("i32", 1, f"load i32, ptr %defer{h}") for h in sorted(f.analysis.spin_headers)}
         union = const("i32", 0)
@@ -126,7 +89,7 @@ def resume_set_aside(f: FunctionLowering) -> None:
         e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
         e.label(back)
         for h, m in masks.items():
-            f.wait_at(h, m)
+            wait_at(f, h, m)
             e.line(f"store i32 0, ptr %defer{h}")
         e.line("call void @rk_yield(ptr %blk, i32 %warp)")
         e.line("call void @rk_poll(ptr %blk)")
@@ -144,7 +107,7 @@ def resume_set_aside(f: FunctionLowering) -> None:
             mine = e.let("i32", 1, f"load i32, ptr %park{same}")
             equal = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr %parkid{same}"), number)
             freed = e.select(equal, mine, 0)
-            f.wait_at(f.flow.blocks[same].targets[0], freed)
+            wait_at(f, f.flow.blocks[same].targets[0], freed)
             e.line(f"store {e.bin('xor', mine, freed)}, ptr %park{same}")
         e.line(f"br label %{first}")
         e.label(other)

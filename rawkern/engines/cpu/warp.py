@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu.function import LANES, FunctionLowering, ramp
+from rawkern.engines.cpu.forms import LANES, ramp
+from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.kinds import constant
 from rawkern.engines.cpu.ptx import Instr, Pair, Reg

@@ -1,0 +1,97 @@
+"""Operands of memory instructions: which space and type they name, and lanes' addresses in the best form known."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Mem
+from rawkern.engines.cpu.records import BLOCK
+
+SPACES = ("global", "shared", "local", "const", "param")
+_HINTS = frozenset(
+    (
+        "ca", "cg", "cs", "lu", "wb", "wt", "nc", "weak", "sys", "gpu", "cta", "cluster",
+        "evict_first", "evict_last", "evict_normal",
+    )
+)  # fmt: skip
+_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {
+    "acquire": "acquire",
+    "release": "release",
+}
+
+
+def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
+    """Split a memory instruction: (space, type, LLVM ordering or "", vector length, other modifiers)."""
+    space, order, count, rest = "generic", "", 1, set()
+    parts = op.replace("::cta", "").split(".")[1:]
+    ty = parts[-1]
+    for p in parts[:-1]:
+        if p in SPACES:
+            space = p
+        elif p in _ORDERS:
+            order = _ORDERS[p]
+        elif p in ("v2", "v4", "v8"):
+            count = int(p[1:])
+        elif p not in _HINTS and not p.startswith(("L1::", "L2::")):
+            rest.add(p)
+    if ty not in TYPE_BYTES or ty == "b128":
+        raise f.unsupported(f"type {ty}")
+    return space, ty, order, count, rest
+
+
+def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
+    """The host address of ``[base + offset]`` in the best form known."""
+    form = f.operand_form(mem.base, 64)
+    form = f.plain(form) if not isinstance(form, (Val, Affine, Wide)) else form
+    form = widen(f, form)
+    if mem.offset:
+        form = shift(f, form, const("i64", mem.offset))
+    if space == "shared":
+        form = shift(f, form, f.field_address(BLOCK, "shared"))
+    return form
+
+
+def widen(f: FunctionLowering, form: Form) -> Form:
+    """Extend 32-bit addresses (of shared memory) to 64 bits."""
+    if isinstance(form, Affine) and form.base.ty == "i32":
+        return Wide(const("i64", 0), form.base, 1, form.stride, False)
+    if isinstance(form, Val) and form.ty != "i64":
+        return f.e.resize(form, "i64")
+    return form
+
+
+def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
+    """Add a scalar to an address."""
+    if isinstance(form, Affine):
+        return Affine(f.e.bin("add", form.base, by), form.stride)
+    if isinstance(form, Wide):
+        return Wide(f.e.bin("add", form.offset, by), form.inner, form.scale, form.stride, form.signed)
+    assert isinstance(form, Val)
+    return f.e.bin("add", form, by)
+
+
+def fits(f: FunctionLowering, form: Wide) -> Val:
+    """Whether the 32-bit part of a wide address does not wrap around within the warp."""
+    key = ("fits", form.inner.ref, form.stride, form.signed)
+    if key not in f.cache:
+        e = f.e
+        first = e.resize(form.inner, "i64", form.signed)
+        last = e.bin("add", first, (LANES - 1) * form.stride)
+        back = e.resize(e.cast("trunc", last, "i32"), "i64", form.signed)
+        f.cache[key] = e.cmp("icmp eq", last, back)
+    return f.cache[key]
+
+
+def linear_base(f: FunctionLowering, form: Wide) -> Val:
+    """Address of lane 0 of a wide form whose 32-bit part does not wrap."""
+    e = f.e
+    inner = e.resize(form.inner, "i64", form.signed)
+    return e.bin("add", e.bin("mul", inner, form.scale) if form.scale != 1 else inner, form.offset)
+
+
+def stride_of(form: Form) -> int | None:
+    """Bytes from lane to lane, where known."""
+    if isinstance(form, Affine):
+        return form.stride
+    return form.scale * form.stride if isinstance(form, Wide) else None

@@ -1,0 +1,132 @@
+"""``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.addresses import address, decode
+from rawkern.engines.cpu.forms import LANES, int_type
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Pair, Reg, Vec
+
+_RMW = {
+    "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
+    "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
+}  # fmt: skip
+_FLOATS = {"f32": "float", "f64": "double"}
+_PACKED = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}
+
+
+def atomic(f: FunctionLowering, instr: Instr) -> None:
+    """``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
+    args = list(instr.args)
+    root = instr.op.split(".", 1)[0]
+    dest = args.pop(0) if root == "atom" else None
+    if isinstance(dest, (Pair, Vec)):
+        raise f.unsupported()
+    space, ty, order, count, rest = decode(f, instr.op.replace(".acq_rel", ".acquire"))
+    if ".acq_rel" in instr.op:
+        order = "acq_rel"
+    rest -= {"noftz"}
+    if count != 1 or len(rest) != 1:
+        raise f.unsupported()
+    op = rest.pop()
+    size = TYPE_BYTES[ty]
+    ity = int_type(8 * size)
+    if not isinstance(args[0], Mem) or ity == "i128":
+        raise f.unsupported()
+    addrs = f.e.splat(f.plain(address(f, args[0], space)), LANES)
+    kind = "number" if ty in _FLOATS else ""
+    operands = [
+        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if kind else f.value(a, 8 * size), ity), LANES)
+        for a in args[1:3]
+    ]
+    shared = space == "shared"  # a block's warps never run at the same time
+    name = f"rk_atomic_{op}_{ty}_{'block' if shared else order or 'monotonic'}"
+    one = _atomic_step(f, op, ty, size, shared, order or "monotonic")
+    f.module.helper(name, lambda m: lane_loop(m, name, ity, [ity] * len(operands), one))
+    result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
+    if isinstance(dest, Reg):
+        f.put(dest.name, result)
+
+
+def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool, order: str) -> Callable:
+    """What one lane does: returns the old value as raw bits."""
+    ity = int_type(8 * size)
+    updated = _update(f, op, ty, flush=not shared)
+    if shared:
+
+        def plain(e: Emitter, at: str, args: list[Val]) -> Val:
+            old = e.let(ity, 1, f"load {ity}, {at}, align {size}")
+            e.line(f"store {updated(e, old, args)}, {at}, align {size}")
+            return old
+
+        return plain
+    if op == "cas":
+        failure = {"acq_rel": "acquire", "release": "monotonic"}.get(order, order)
+
+        def cas(e: Emitter, at: str, args: list[Val]) -> Val:
+            pair = e.fresh()
+            e.line(f"{pair} = cmpxchg {at}, {args[0]}, {args[1]} {order} {failure}, align {size}")
+            return e.let(ity, 1, f"extractvalue {{ {ity}, i1 }} {pair}, 0")
+
+        return cas
+    rmw = _RMW.get(op) or _RMW.get(f"{op}.{ty[0]}")
+    if rmw and ty[0] in "bsu" and "f" not in ty:
+        return lambda e, at, args: e.let(ity, 1, f"atomicrmw {rmw} {at}, {args[0]} {order}, align {size}")
+
+    def retry(e: Emitter, at: str, args: list[Val]) -> Val:  # anything else: compare and swap until it holds
+        first = e.let(ity, 1, f"load atomic {ity}, {at} monotonic, align {size}")
+        e.line("br label %try")
+        e.label("try")
+        e.lines.append("")
+        place, old = len(e.lines) - 1, Val(e.fresh(), ity)
+        pair = e.fresh()
+        new = updated(e, old, args)
+        e.line(f"{pair} = cmpxchg {at}, {old}, {new} {order} monotonic, align {size}")
+        seen = e.let(ity, 1, f"extractvalue {{ {ity}, i1 }} {pair}, 0")
+        done = e.let("i1", 1, f"extractvalue {{ {ity}, i1 }} {pair}, 1")
+        e.lines[place] = f"{old.ref} = phi {ity} [ {first.ref}, %each ], [ {seen.ref}, %try ]"
+        e.line(f"br {done}, label %swapped, label %try")
+        e.label("swapped")
+        return old
+
+    return retry
+
+
+def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
+    """The new value from the old one and the operands.
+
+    `flush`: float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they
+    do not.
+    """
+    if op == "cas":
+        return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)
+    if op == "exch":
+        return lambda e, old, args: args[0]
+    if op in ("inc", "dec") and ty == "u32":
+        if op == "inc":
+            return lambda e, old, args: e.select(e.cmp("icmp uge", old, args[0]), 0, e.bin("add", old, 1))
+
+        def dec(e: Emitter, old: Val, args: list[Val]) -> Val:
+            wrap = e.bin("or", e.cmp("icmp eq", old, 0), e.cmp("icmp ugt", old, args[0]))
+            return e.select(wrap, args[0], e.bin("sub", old, 1))
+
+        return dec
+    if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _PACKED or ty[0] in "bsu"):
+        kind = ty
+        if op in ("and", "or", "xor"):
+            kind = f"b{8 * TYPE_BYTES[ty]}"
+        rounding = ".rn" if ty in _PACKED and op == "add" else ""
+        opcode = f"{op}{rounding}{'.ftz' if flush and kind == 'f32' and op == 'add' else ''}.{kind}"
+        if arith.supported(opcode):
+
+            def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
+                out = arith.lower(e, opcode, [old, args[0]])
+                return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
+
+            return compute
+    raise f.unsupported()

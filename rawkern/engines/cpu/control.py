@@ -1,0 +1,193 @@
+"""One PTX function to LLVM IR: its blocks one after the other, and where lanes go from each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rawkern.engines.cpu.calls import signature
+from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Module, Val, const
+from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
+from rawkern.engines.cpu.operands import base, is_barrier
+from rawkern.engines.cpu.plan import Plan
+from rawkern.engines.cpu.ptx import Function, Instr
+from rawkern.engines.cpu.symbols import make_buffers
+from rawkern.engines.cpu.variables import local_frame
+from rawkern.engines.cpu.waiting import barrier, resume_set_aside
+
+#: How an instruction is lowered, by its base opcode.
+Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
+
+
+def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers) -> str:
+    """The text of one function of a kernel."""
+    f = FunctionLowering(plan, module, function)
+    make_buffers(f)
+    if function.name in plan.recursive:
+        f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
+    frame = local_frame(function)
+    if frame:
+        f.entry.append(f"%frame = alloca [{frame * LANES} x i8], align 64")
+    for i, block in enumerate(f.flow.blocks):
+        waitable = i in f.analysis.waitable
+        if block.exit_only and i and not waitable:
+            continue
+        if waitable:
+            _check(f, i)
+        _begin(f, i)
+        for instr in block.instrs[:-1] if block.kind == "barrier" else block.instrs:
+            f.instr = instr
+            handler = handlers.get(base(instr.op))
+            if handler is None:
+                raise f.unsupported()
+            handler(f, instr)
+        _end(f, i)
+    _finish(f)
+    name, params = signature(function)
+    inline = "" if plan.waiting or not function.entry else " alwaysinline"
+    body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
+    body += ["store i32 %initial, ptr %act", "br label %b0", *f.e.lines, "}"]
+    return "\n".join(body)
+
+
+def _check(f: FunctionLowering, i: int) -> None:
+    """Look whether lanes wait at a block that no lane has gone on to."""
+    e = f.e
+    e.label(f"c{i}")
+    waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
+    some = e.cmp("icmp ne", waiting, 0)
+    e.line("store i32 0, ptr %act")
+    e.line(f"br {some}, label %b{i}, label %{next_check(f, i)}")
+
+
+def _begin(f: FunctionLowering, i: int) -> None:
+    """Take up the lanes that wait at a block and go on with them."""
+    f.begin(i)
+    e = f.e
+    e.label(f"b{i}")
+    if i in f.analysis.waitable:
+        act = e.let("i32", 1, "load i32, ptr %act")
+        waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
+        e.line(f"store i32 0, ptr %wait{i}")
+        act = e.bin("or", act, waiting)
+        e.line(f"store {act}, ptr %act")
+        f.cache["act"] = act
+
+
+def _end(f: FunctionLowering, i: int) -> None:
+    """Leave a block as its last instruction says."""
+    block, e = f.flow.blocks[i], f.e
+    act = f.act()
+    if block.kind == "ret":
+        f.flush()
+        retire(f, act)
+        e.line(f"br label %{after(f, i)}")
+        return
+    if block.kind == "jump":
+        f.flush()
+        jump(f, block.targets[0], act)
+        return
+    if block.kind == "barrier":
+        f.instr = block.instrs[-1]
+        assert is_barrier(f.instr.op)
+        barrier(f, f.instr, block.targets[0])
+        return
+    assert block.pred is not None
+    cond = f.plain(f.form(block.pred.name))
+    if block.kind == "switch":
+        _switch(f, i, cond)
+        return
+    if cond.n == 1:
+        f.flush()
+        yes, no = e.fresh("t")[1:], e.fresh("f")[1:]
+        first, second = (no, yes) if block.negated else (yes, no)
+        e.line(f"br {cond}, label %{first}, label %{second}")
+        for label, t in ((yes, block.targets[0]), (no, block.targets[1])):
+            e.label(label)
+            jump(f, t, act)
+        return
+    mask = f.mask_of(e.invert(cond) if block.negated else cond)
+    f.flush()
+    _diverge(f, i, act, e.bin("and", act, mask))
+
+
+def _diverge(f: FunctionLowering, i: int, act: Val, taken: Val) -> None:
+    """Lanes choose between two targets; where they agree nobody waits."""
+    e, (yes, no) = f.e, f.flow.blocks[i].targets
+    all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
+    e.line(f"br {e.cmp('icmp eq', taken, act)}, label %{all_label}, label %{some_label}")
+    e.label(all_label)
+    jump(f, yes, act)
+    e.label(some_label)
+    e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
+    e.label(none_label)
+    jump(f, no, act)
+    e.label(both_label)
+    rest = e.bin("xor", act, taken)
+    for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
+        if f.flow.blocks[target].exit_only:
+            retire(f, ending)
+            jump(f, other, going)
+            return
+    wait_at(f, yes, taken)
+    wait_at(f, no, rest)
+    _lowest(f, i, (yes, no))
+
+
+def _lowest(f: FunctionLowering, i: int, targets: tuple[int, ...]) -> None:
+    """Go to the lowest block where lanes wait, some at `targets`."""
+    low = min(targets)
+    if low > i:
+        others = [w for w in f.analysis.concurrent[i] if i < w < low and w in f.analysis.waitable]
+        f.e.line(f"br label %c{min(others, default=low)}")
+    elif low in f.analysis.spin_headers and f.plan.waiting:
+        mask = f.e.let("i32", 1, f"load i32, ptr %wait{low}")
+        f.e.line(f"store i32 0, ptr %wait{low}")
+        back(f, low, mask)
+    else:
+        back(f, low, const("i32", 0))
+
+
+def _switch(f: FunctionLowering, i: int, index: Val) -> None:
+    """``brx.idx``: lanes choose among many targets."""
+    e, targets = f.e, f.flow.blocks[i].targets
+    act = f.act()
+    f.flush()
+    if index.n == 1:
+        labels = [e.fresh("case")[1:] for _ in targets]
+        cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels))
+        e.line(f"switch {index}, label %{labels[0]} [ {cases} ]")
+        for label, t in zip(labels, targets, strict=True):
+            e.label(label)
+            jump(f, t, act)
+        return
+    going = []
+    for t in dict.fromkeys(targets):
+        mask = const("i32", 0)
+        for k, other in enumerate(targets):
+            if other == t:
+                mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
+        mask = e.bin("and", act, mask)
+        if f.flow.blocks[t].exit_only:
+            retire(f, mask)
+        else:
+            wait_at(f, t, mask)
+            going.append(t)
+    others = [w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable]
+    if going:  # the checks find out where lanes wait
+        e.line(f"br label %c{min([*going, *others])}")
+    else:
+        e.line(f"br label %{after(f, i)}")
+
+
+def _finish(f: FunctionLowering) -> None:
+    """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
+    e = f.e
+    f.entry.insert(0, "%act = alloca i32")
+    for w in f.analysis.checks:
+        f.entry += [f"%wait{w} = alloca i32", f"store i32 0, ptr %wait{w}"]
+    e.label("end")
+    if f.analysis.free_running:
+        resume_set_aside(f)
+    e.line("ret void")

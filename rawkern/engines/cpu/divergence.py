@@ -1,0 +1,164 @@
+"""Which branches the lanes of a warp can disagree on, where lanes then wait, and what their registers must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer
+from rawkern.engines.cpu.operands import base, callee, destinations, sources
+from rawkern.engines.cpu.ptx import Function, Imm, Instr
+
+
+@dataclass
+class Analysis:
+    """Kinds of all registers, divergent blocks, and which writes must keep other lanes' old values."""
+
+    kinds: dict[str, Kind]
+    constants: dict[str, Imm]
+    divergent: set[int] = field(default_factory=set)
+    concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
+    blends: set[tuple[int, str]] = field(default_factory=set)
+    free_running: bool = False  # lanes may wait anywhere: spin loops, or barriers that not all lanes reach together
+    spin_headers: set[int] = field(default_factory=set)
+    waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
+    checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
+
+    def parts(self, i: int, t: int) -> bool:
+        """Whether lanes can wait between block `i` and a later block `t`."""
+        return any(i < w < t and w in self.waitable for w in self.concurrent[i])
+
+
+def spin_headers(flow: Flow) -> set[int]:
+    """Headers of loops that may wait for another thread: they read memory in a way that sees others' writes."""
+    used = {name for block in flow.blocks for instr in block.instrs for name in sources(instr)}
+    used |= {block.pred.name for block in flow.blocks if block.pred is not None}
+
+    def waits(instr: Instr) -> bool:
+        root = base(instr.op)
+        if root == "atom":  # one whose result nobody reads only adds up
+            return any(name in used for name in destinations(instr))
+        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
+        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
+
+    return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
+
+
+def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str]) -> Analysis:
+    """Find kinds and divergence together, to a fixpoint.
+
+    Parameters
+    ----------
+    tid_affine : bool
+        Whether a warp's threads lie in one row of the block, so that ``%tid.x`` grows by one from lane to lane.
+    waiting : set of str
+        Functions that wait for other threads when they are called.
+    """
+    definitions: dict[str, list[tuple[int, Instr]]] = {}
+    for i, block in enumerate(flow.blocks):
+        for instr in block.instrs:
+            for name in destinations(instr):
+                definitions.setdefault(name, []).append((i, instr))
+    constants = {
+        name: defs[0][1].args[1]
+        for name, defs in definitions.items()
+        if len(defs) == 1 and base(defs[0][1].op) == "mov" and isinstance(defs[0][1].args[1], Imm)
+    }
+    result = Analysis({}, constants, spin_headers=spin_headers(flow))
+    forced: set[str] = set()
+    cyclic = {m for _, members in flow.loops for m in members}
+    while True:
+        _propagate(function, flow, result, forced, tid_affine)
+        result.divergent = {
+            i
+            for i, block in enumerate(flow.blocks)
+            if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
+        }
+        _regions(flow, result, waiting)
+        result.blends = set()
+        for i, block in enumerate(flow.blocks):
+            if not result.concurrent[i]:
+                continue
+            live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
+            for instr in block.instrs:
+                for name in destinations(instr):
+                    if name in live and (result.free_running or i in cyclic or len(definitions[name]) > 1):
+                        result.blends.add((i, name))
+        new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
+        if not new:
+            _find_waitable(flow, result)
+            return result
+        forced |= new
+
+
+def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
+    n = len(flow.blocks)
+    while True:
+        concurrent: list[set[int]] = [set() for _ in range(n)]
+        for i in result.divergent:
+            if len(flow.lane_targets(i)) < 2 and not result.free_running:
+                continue  # the other lanes only return
+            if result.free_running:
+                members = places = flow.reachable(i)
+            else:
+                members, meet = flow.region(i)
+                places = members | ({meet} if meet is not None else frozenset())
+            for b in members:
+                concurrent[b] |= {w for w in places if w > b or result.free_running}
+        spinning = bool(result.divergent) and bool(result.spin_headers)
+        parted = any(
+            concurrent[i] and (block.kind == "barrier" or any(callee(instr) in waiting for instr in block.instrs))
+            for i, block in enumerate(flow.blocks)
+        )
+        if (spinning or parted) and not result.free_running:
+            result.free_running = True
+            continue
+        result.concurrent = [frozenset(c) for c in concurrent]
+        return
+
+
+def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_affine: bool) -> None:
+    kinds: dict[str, Kind] = {name: V for name in forced}
+    get = Getter(function, kinds, tid_affine)
+    changed = True
+    while changed:
+        changed = False
+        for block in flow.blocks:
+            for instr in block.instrs:
+                names = destinations(instr)
+                if not names:
+                    continue
+                kind = infer(instr, get, result.constants)
+                if kind is None:
+                    continue
+                for name in names:
+                    old = kinds.get(name)
+                    if old is None:
+                        kinds[name], changed = kind, True
+                    elif old != kind and old != V:
+                        kinds[name], changed = V, True
+    result.kinds = kinds
+
+
+def _find_waitable(flow: Flow, result: Analysis) -> None:
+    """Blocks where lanes can wait: targets of divergent branches, and whatever a jump must not leap over."""
+    found: set[int] = set()
+    for i in result.divergent:
+        targets = flow.lane_targets(i)
+        if len(targets) > 1 or result.free_running:
+            found |= set(targets)
+    if result.free_running:
+        found |= result.spin_headers
+        found |= {block.targets[0] for block in flow.blocks if block.kind == "barrier"}
+    while True:
+        result.waitable = frozenset(found)
+        more = {
+            t
+            for i, block in enumerate(flow.blocks)
+            for t in block.targets
+            if t > i and t not in found and not flow.blocks[t].exit_only and result.parts(i, t)
+        }
+        if not more:
+            result.checks = sorted(found)
+            return
+        found |= more

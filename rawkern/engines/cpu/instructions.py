@@ -1,0 +1,90 @@
+"""The table of instructions: an instruction is a row that names the function which lowers it."""
+
+from __future__ import annotations
+
+import re
+
+from rawkern.engines.cpu import arith, atomics, calls, jumps, memory, moves, warp
+from rawkern.engines.cpu.affine import AFFINE, lower_affine
+from rawkern.engines.cpu.forms import READS_NUMBERS, Form, Lazy, int_type
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Pair, Reg
+
+_WIDTHS = {  # operands whose width is not that of the instruction's last type
+    "shl": {1: 32}, "shr": {1: 32}, "bfe": {1: 32, 2: 32}, "bfi": {2: 32, 3: 32}, "szext": {1: 32}, "bmsk": {1: 32},
+    "slct": {2: 32}, "lop3": {3: 32},
+}  # fmt: skip
+
+
+def arithmetic(f: FunctionLowering, instr: Instr) -> None:
+    """Any register-only instruction: affine integers stay affine, all else goes through the arithmetic tables."""
+    op, args = instr.op, instr.args
+    root, ty = base(op), op.rsplit(".", 1)[1]
+    dest, source_args = args[0], args[1:]
+    if isinstance(dest, Reg) and root in AFFINE and lower_affine(f, instr):
+        return
+    bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
+    widths = _WIDTHS.get(root, {})
+    if root == "mad" and ".wide" in op:
+        widths = {2: 2 * bits}
+    if root in ("slct",):
+        bits = 8 * TYPE_BYTES[op.split(".")[-2]]
+    numbers = root in READS_NUMBERS and not (root == "mad" and ty[0] in "su")
+    values = []
+    for k, a in enumerate(source_args):
+        width = widths.get(k, bits)
+        if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
+            values.append(f.value(a, 1))
+        elif numbers:
+            values.append(f.number(a, width, ty))
+        else:
+            values.append(f.value(a, width))
+    if any(v.ty == "i128" for v in values):
+        raise f.unsupported()
+    try:
+        result = arith.lower(f.e, op, values, f.carry)
+    except arith.UnsupportedOpcode as error:
+        raise f.unsupported(str(error)) from None
+    if result.cc is not None:
+        f.carry = result.cc
+    dests = (dest.first, dest.second) if isinstance(dest, Pair) else (dest,)
+    for reg, val in zip(dests, result.vals, strict=False):
+        if reg is None:
+            continue
+        if val.ty != "i1" and val.bits < f.bits_of(reg.name):
+            val = f.e.resize(val, int_type(f.bits_of(reg.name)), _signed_result(op))
+        if result.lazy_nan in ("f32", "f64"):
+            form: Form = Lazy(val, result.lazy_nan)
+            f.put(reg.name, form)
+        else:
+            f.put(reg.name, arith.canonical(f.e, val, result.lazy_nan) if result.lazy_nan else val)
+
+
+def _signed_result(op: str) -> bool:
+    """Whether the result's type is signed: the first type of cvt and set, else the last."""
+    types = [p for p in op.split(".") if re.fullmatch(r"[subf]f?\d+(x2)?|pred", p)]
+    return bool(types) and (types[0] if op.startswith(("cvt", "set.")) else types[-1])[0] == "s"
+
+
+def barrier_of_warp(f: FunctionLowering, instr: Instr) -> None:
+    if ".warp" not in instr.op:
+        raise f.unsupported()
+    warp.warp_barrier(f, instr)
+
+
+def ignore(f: FunctionLowering, instr: Instr) -> None:
+    """Hints that change no result."""
+
+
+#: Handlers by base opcode; the rows of the arithmetic tables are added below.
+HANDLERS = {
+    "mov": moves.move, "cvta": moves.convert_address, "isspacep": moves.is_space,
+    "ld": memory.load, "ldu": memory.load, "st": memory.store, "atom": atomics.atomic, "red": atomics.atomic,
+    "membar": memory.fence, "fence": memory.fence,
+    "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
+    "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.activemask, "redux": warp.reduce, "match": warp.match,
+    "elect": warp.elect, "bar": barrier_of_warp, "nanosleep": jumps.nanosleep,
+    "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
+}  # fmt: skip
+HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

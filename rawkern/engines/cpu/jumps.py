@@ -1,0 +1,114 @@
+"""Lanes go to a block: at once, when it is their turn, or round a loop.
+
+A lane that cannot go on with the others waits at a block: its bit is set in the block's ``wait`` mask. The code visits
+the blocks in order (`flow`), so a check stands where lanes can wait and the lowest block with waiting lanes runs next.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx import Instr
+
+POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
+SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
+
+
+def jump(f: FunctionLowering, t: int, mask: Val) -> None:
+    """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
+    e, i = f.e, f.block
+    if f.flow.blocks[t].exit_only:
+        retire(f, mask)
+        e.line(f"br label %{after(f, i)}")
+    elif t <= i:
+        back(f, t, mask)
+    elif f.analysis.parts(i, t):
+        wait_at(f, t, mask)
+        e.line(f"br label %{after(f, i)}")
+    else:
+        e.line(f"store {mask}, ptr %act")
+        e.line(f"br label %b{t}")
+
+
+def back(f: FunctionLowering, t: int, mask: Val) -> None:
+    """A loop goes round: look at the clock now and then, and let others run if the loop waits for them."""
+    e = f.e
+    e.line(f"store {mask}, ptr %act")
+    if t in f.analysis.spin_headers and f.plan.waiting:
+        _spin_round(f, t, mask)
+        return
+    if "polls" not in f.entry_cache:
+        f.entry += ["%polls = alloca i32", f"store i32 {POLL_EVERY}, ptr %polls"]
+        f.entry_cache["polls"] = const("i32", 0)
+    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
+    e.line(f"store {left}, ptr %polls")
+    zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
+    e.line(f"br {zero}, label %{poll}, label %b{t}, !prof !0")
+    e.label(poll)
+    e.line(f"store i32 {POLL_EVERY}, ptr %polls")
+    e.line("call void @rk_poll(ptr %blk)")
+    e.line(f"br label %b{t}")
+
+
+def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
+    """A loop that may wait for another thread goes round; now and then the others get their turn."""
+    e = f.e
+    _need_spins(f)
+    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
+    e.line(f"store {left}, ptr %spins")
+    expired = e.fresh("expired")[1:]
+    e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
+    e.label(expired)
+    e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
+    if f.analysis.free_running:
+        alive = e.let("i32", 1, "load i32, ptr %alive")
+        aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
+        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{aside}, label %{alone}")
+        e.label(aside)
+        old = e.let("i32", 1, f"load i32, ptr %defer{header}")
+        waiting = e.let("i32", 1, f"load i32, ptr %wait{header}")
+        e.line(f"store {e.bin('or', e.bin('or', old, mask), waiting)}, ptr %defer{header}")
+        e.line(f"store i32 0, ptr %wait{header}")
+        e.line(f"br label %c{f.analysis.checks[0]}")
+        e.label(alone)
+    e.line("call void @rk_yield(ptr %blk, i32 %warp)")
+    e.line("call void @rk_poll(ptr %blk)")
+    e.line(f"br label %b{header}")
+
+
+def _need_spins(f: FunctionLowering) -> None:
+    if "spins" not in f.entry_cache:
+        f.entry += ["%spins = alloca i32", f"store i32 {SPIN_LIMIT}, ptr %spins"]
+        f.entry_cache["spins"] = const("i32", 0)
+
+
+def nanosleep(f: FunctionLowering, instr: Instr) -> None:
+    """``nanosleep``: a waiting loop yields at its next round."""
+    if f.analysis.spin_headers and f.plan.waiting:
+        _need_spins(f)
+        f.e.line("store i32 1, ptr %spins")
+
+
+def wait_at(f: FunctionLowering, t: int, mask: Val) -> None:
+    old = f.e.let("i32", 1, f"load i32, ptr %wait{t}")
+    f.e.line(f"store {f.e.bin('or', old, mask)}, ptr %wait{t}")
+
+
+def retire(f: FunctionLowering, mask: Val) -> None:
+    """Lanes end."""
+    if f.analysis.free_running:
+        alive = f.e.let("i32", 1, "load i32, ptr %alive")
+        f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")
+
+
+def after(f: FunctionLowering, i: int) -> str:
+    """Label to go to when no lane can go on from block `i`."""
+    later = sorted(w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable)
+    if later:
+        return f"c{later[0]}"
+    return next_check(f, i) if f.analysis.free_running else "end"
+
+
+def next_check(f: FunctionLowering, i: int) -> str:
+    later = [w for w in f.analysis.checks if w > i]
+    return f"c{later[0]}" if later else "end"

@@ -1,0 +1,71 @@
+"""Instructions that move values: ``mov``, and addresses between memory spaces."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.addresses import shift, widen
+from rawkern.engines.cpu.forms import LANES, Lazy, int_type
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Vec
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.variables import local_frame
+
+
+def move(f: FunctionLowering, instr: Instr) -> None:
+    """``mov``: between registers, from symbols and special registers, packing and unpacking vectors."""
+    dest, source = instr.args
+    ty = instr.op.rsplit(".", 1)[1]
+    bits = 1 if ty == "pred" else 8 * TYPE_BYTES[ty]
+    e = f.e
+    if isinstance(dest, Vec):
+        whole = f.value(source, bits)
+        part = bits // len(dest.items)
+        for k, item in enumerate(dest.items):
+            if item is not None:
+                shifted = e.bin("lshr", whole, k * part) if k else whole
+                f.put(item.name, e.resize(shifted, int_type(part)))
+    elif isinstance(source, Vec):
+        part = bits // len(source.items)
+        whole = None
+        for k, item in enumerate(source.items):
+            piece = e.resize(e.resize(f.value(item, part), int_type(part)), int_type(bits))
+            piece = e.bin("shl", piece, k * part) if k else piece
+            whole = piece if whole is None else e.bin("or", whole, piece)
+        assert whole is not None
+        f.put(dest.name, whole)
+    else:
+        form = f.operand_form(source, bits)
+        if isinstance(form, Lazy) and f.lazy.get(dest.name) != form.kind:
+            form = f.plain(form)
+        f.put(dest.name, form)
+
+
+def convert_address(f: FunctionLowering, instr: Instr) -> None:
+    """``cvta``: only shared memory has addresses of its own."""
+    dest, source = instr.args
+    form = f.operand_form(source, 64)
+    if ".shared" in instr.op:
+        start = f.field_address(BLOCK, "shared")
+        form = shift(f, widen(f, form), f.e.neg(start) if ".to." in instr.op else start)
+    f.put(dest.name, form)
+
+
+def is_space(f: FunctionLowering, instr: Instr) -> None:
+    """``isspacep``: shared memory and the thread's own frame are told apart from the rest, which is global."""
+    dest, source = instr.args
+    e, addr = f.e, f.value(source, 64)
+    space = instr.op.split(".")[1].split("::")[0]
+    total = e.resize(f.field(LAUNCH, "shared_total"), "i64")
+    shared = e.cmp("icmp ult", e.bin("sub", addr, f.field_address(BLOCK, "shared")), total)
+    frame = local_frame(f.function) * LANES
+    local = e.cmp("icmp ne", addr, addr)
+    if frame:
+        local = e.cmp("icmp ult", e.bin("sub", addr, e.let("i64", 1, "ptrtoint ptr %frame to i64")), frame)
+    if space == "shared":
+        result = shared
+    elif space == "local":
+        result = local
+    elif space == "global":
+        result = e.invert(e.bin("or", shared, local))
+    else:
+        raise f.unsupported()
+    f.put(dest.name, result)

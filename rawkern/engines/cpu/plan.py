@@ -1,0 +1,72 @@
+"""What is settled about a kernel before code is emitted: its functions, their control flow, and where variables lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu import flow, inline
+from rawkern.engines.cpu.divergence import Analysis, analyse
+from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.ptx import Function, Loc, Ptx
+from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kernel with the functions it calls, for one shape of block."""
+
+    ptx: Ptx
+    kernel: str
+    layout: Globals
+    tid_shape: str  # how a warp's threads lie in a block: "line", "rows" or "any"
+    functions: list[Function]  # the kernel and those it calls, without those that became part of their callers
+    flows: dict[str, Flow]
+    analyses: dict[str, Analysis]
+    shared: dict[str, int]  # offsets of variables in shared memory
+    shared_static: int
+    recursive: set[str]  # functions that may call themselves
+    waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
+    waiting: bool  # warps have stacks of their own and may wait
+    sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
+
+    def where(self, loc: int) -> str:
+        """The CUDA source line of an instruction."""
+        return describe(self.ptx.locs[loc] if 0 <= loc < len(self.ptx.locs) else None)
+
+    def site(self, loc: int) -> int:
+        """Number of an instruction's source line in `sites`."""
+        text = self.where(loc)
+        if text not in self.sites:
+            self.sites.append(text)
+        return self.sites.index(text)
+
+
+def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
+    """Analyse `kernel` for blocks of one shape."""
+    every = reached(ptx, kernel)
+    waiting = inline.waiting_functions(ptx, [f for f in every if not f.entry])
+    recursive = inline.recursive_functions(every)
+    inlined, called = waiting - recursive, waiting & recursive
+    functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
+    flows = {f.name: flow.build(f) for f in functions}
+    analyses = {f.name: analyse(f, flows[f.name], tid_shape != "any", called) for f in functions}
+    shared, shared_static = lay_out_shared(ptx, functions)
+    waits = any(
+        analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)
+        for f in functions
+    )
+    return Plan(
+        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits
+    )
+
+
+def describe(place: Loc | None) -> str:
+    """``file:line``, and where that was inlined."""
+    if place is None:
+        return "an unknown source line"
+    text = f"{place.file}:{place.line}"
+    outer = place.inlined_at
+    while outer is not None:
+        text += f", inlined at {outer.file}:{outer.line}"
+        outer = outer.inlined_at
+    return text

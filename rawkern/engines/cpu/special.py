@@ -1,0 +1,85 @@
+"""Special registers: where a thread is in the grid, the clock, and what else ``%name`` can stand for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rawkern.engines.cpu.forms import LANES, Affine, Form
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.function import FunctionLowering
+
+
+def special(f: FunctionLowering, name: str) -> Form:
+    """A special register."""
+    if name in ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"):
+        return _time(f, name)
+    if name not in f.entry_cache:
+        form = _special(f, name)
+        if not isinstance(form, Val):
+            return form
+        f.entry_cache[name] = form
+    return f.entry_cache[name]
+
+
+def _special(f: FunctionLowering, name: str) -> Form:
+    o = f.once
+    axis = name[-1] if name[-2:-1] == "." else ""
+    root = name[1:-2] if axis else name[1:]
+    if root == "tid":
+        return _thread_index(f, axis)
+    if root in ("ntid", "nctaid"):
+        record = ("block_" if root == "ntid" else "grid_") + axis
+        return f.field(LAUNCH, record)
+    if root == "ctaid":
+        return f.field(BLOCK, axis)
+    if root == "laneid":
+        return Affine(const("i32", 0), 1, True)
+    if root == "warpid":
+        return Val("%warp", "i32")
+    if root == "nwarpid":
+        return f.field(LAUNCH, "nwarps")
+    if root.startswith("lanemask_"):
+        words = {"eq": lambda k: 1 << k, "lt": lambda k: (1 << k) - 1, "le": lambda k: (2 << k) - 1}
+        words |= {"ge": lambda k: ~((1 << k) - 1), "gt": lambda k: ~((2 << k) - 1)}
+        lanes = (words[root[9:]](k) & 0xFFFFFFFF for k in range(LANES))
+        return Val(f"<{', '.join(f'i32 {v}' for v in lanes)}>", "i32", LANES)
+    if root in ("envreg1", "envreg2"):  # the address of the grid's barrier, as cooperative groups reads it
+        at = f.field_address(LAUNCH, "grid_sync")
+        return o.cast("trunc", o.bin("lshr", at, 32) if root == "envreg1" else at, "i32")
+    if root == "dynamic_smem_size":
+        return f.field(LAUNCH, "shared_dynamic")
+    if root == "total_smem_size":
+        return f.field(LAUNCH, "shared_total")
+    if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
+        return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
+    if root in ("cluster_nctarank", "cluster_nctaid"):
+        return const("i32", 1)
+    raise f.unsupported(f"special register {name}")
+
+
+def _thread_index(f: FunctionLowering, axis: str) -> Form:
+    """``%tid``: in one-dimensional blocks from the warp's number, else from a table made once per block shape."""
+    o = f.once
+    if f.plan.tid_shape == "line":
+        return const("i32", 0) if axis != "x" else Affine(f.e.bin("mul", Val("%warp", "i32"), LANES), 1, True)
+    table, nwarps = f.field(LAUNCH, "tids"), f.field(LAUNCH, "nwarps")
+    row = o.bin("add", o.bin("mul", nwarps, "xyz".index(axis)), Val("%warp", "i32"))
+    if f.plan.tid_shape == "rows":
+        key = f"row{axis}"
+        if key not in f.entry_cache:
+            at = o.let("ptr", 1, f"getelementptr i32, {table}, {row}")
+            f.entry_cache[key] = o.let("i32", 1, f"load i32, {at}")
+        return Affine(f.entry_cache[key], 1, True) if axis == "x" else f.entry_cache[key]
+    at = o.let("ptr", 1, f"getelementptr <32 x i32>, {table}, {row}")
+    return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
+
+
+def _time(f: FunctionLowering, name: str) -> Val:
+    e = f.e
+    now = e.let("i64", 1, "call i64 @rk_now()")
+    if name.endswith("_hi"):
+        now = e.bin("lshr", now, 32)
+    return now if name in ("%clock64", "%globaltimer") else e.cast("trunc", now, "i32")
