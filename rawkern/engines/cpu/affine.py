@@ -13,48 +13,57 @@ AFFINE = frozenset(("add", "sub", "mul", "mad", "shl", "shr", "and", "cvt"))
 
 def lower_affine(f: FunctionLowering, instr: Instr) -> bool:
     """Emit an integer operation on affine operands as one on their scalar parts, if it is one of the forms known."""
-    args = instr.args[1:]
-    regs = [a for a in args if isinstance(a, Reg)]
-    if not any(
-        isinstance(f.forms.get(r.name), (Affine, Wide)) or f.analysis.kinds.get(r.name, ("v",))[0] in "aw" for r in regs
-    ):
+    op, args = instr.op, instr.args[1:]
+    if not any(isinstance(a, Reg) and _is_affine(f, a) for a in args):
         return False
-    op = instr.op
-    ty = op.rsplit(".", 1)[1]
-    bits = 8 * TYPE_BYTES.get(ty, 4)
-    wide_third = {2: 64} if ".wide" in op else {}
-    forms = [
-        f.operand_form(a, 32 if op.startswith(("shl", "shr")) and k == 1 else wide_third.get(k, bits))
-        for k, a in enumerate(args)
-    ]
+    bits = 8 * TYPE_BYTES.get(op.rsplit(".", 1)[1], 4)
+    widths = {1: 32} if op.startswith(("shl", "shr")) else {2: 64} if ".wide" in op else {}
+    forms = [f.operand_form(a, widths.get(k, bits)) for k, a in enumerate(args)]
     known = [kinds.constant(a, f.analysis.constants) for a in args]
     kind = kinds.affine_result(op, [kind_of(x) for x in forms], known)
     if kind is None or kind == kinds.V:
         return False
-    parts = op.split(".")
-    root = parts[0]
-    e = f.e
-    if root in ("add", "sub"):
-        out = _combine(e, forms[0], forms[1], root)
-    elif root in ("mul", "mad"):
-        if kinds.affine_result("mul." + ".".join(parts[1:]), [kind_of(x) for x in forms[:2]], known[:2]) is None:
-            product: Form | None = e.bin("mul", forms[0], forms[1])  # type: ignore[arg-type]
-        else:
-            which = 0 if known[1] is not None and isinstance(forms[0], (Affine, Wide)) else 1
-            product = _times(e, forms[which], known[1 - which], parts[1] == "wide", ty)  # type: ignore[arg-type]
-        out = product if root == "mul" else _combine(e, product, forms[2], "add")  # type: ignore[arg-type]
-    elif root == "and":
-        which = 0 if isinstance(forms[0], Affine) else 1
-        low = e.bin("and", forms[which].base, known[1 - which] & 0xFFFFFFFF)  # type: ignore[operator, union-attr]
-        out = low if kind == kinds.U else Affine(low, 1)
-    elif root == "shr":
-        out = e.bin("ashr" if ty[0] == "s" else "lshr", forms[0].base, known[1])  # type: ignore[union-attr, arg-type]
-    elif root == "shl":
-        out = _times(e, forms[0], 1 << known[1], False, ty)  # type: ignore[operator]
-    else:
-        out = _convert(e, forms[0], parts[1], ty)
-    f.put(instr.args[0].name, out)
+    f.put(instr.args[0].name, _result(f.e, op, forms, known, kind))
     return True
+
+
+def _is_affine(f: FunctionLowering, reg: Reg) -> bool:
+    return isinstance(f.forms.get(reg.name), (Affine, Wide)) or f.analysis.kinds.get(reg.name, kinds.V)[0] in "aw"
+
+
+def _result(e: Emitter, op: str, forms: list[Form], known: list[int | None], kind: kinds.Kind) -> Form:
+    """The result of an operation of which `kinds.affine_result` knows that it has the kind `kind`."""
+    parts = op.split(".")
+    root, ty = parts[0], parts[-1]
+    if root in ("add", "sub"):
+        return _combine(e, forms[0], forms[1], root)
+    if root == "mul":
+        return _product(e, parts, forms, known)
+    if root == "mad":
+        return _combine(e, _product(e, parts, forms, known), forms[2], "add")
+    if root == "cvt":
+        return _convert(e, forms[0], parts[1], ty)
+    which = 1 if root == "and" and not isinstance(forms[0], Affine) else 0
+    form, value = forms[which], known[1 - which]
+    assert value is not None
+    if root == "shl":
+        return _times(e, form, 1 << value, False, ty)
+    assert isinstance(form, Affine)
+    if root == "shr":
+        return e.bin("ashr" if ty[0] == "s" else "lshr", form.base, value)
+    low = e.bin("and", form.base, value & 0xFFFFFFFF)
+    return low if kind == kinds.U else Affine(low, 1)
+
+
+def _product(e: Emitter, parts: list[str], forms: list[Form], known: list[int | None]) -> Form:
+    """The product of the first two operands: one of them affine and the other a constant, or both uniform."""
+    a, b = forms[:2]
+    if kinds.affine_result(".".join(["mul", *parts[1:]]), [kind_of(a), kind_of(b)], known[:2]) is None:
+        assert isinstance(a, Val) and isinstance(b, Val)
+        return e.bin("mul", a, b)
+    form, factor = (a, known[1]) if known[1] is not None and isinstance(a, (Affine, Wide)) else (b, known[0])
+    assert factor is not None
+    return _times(e, form, factor, parts[1] == "wide", parts[-1])
 
 
 def _combine(e: Emitter, a: Form, b: Form, op: str) -> Form:

@@ -50,7 +50,7 @@ class FunctionLowering:
         self.block = 0
         self.instr: Instr | None = None
         self.lazy = lazy_registers([block.instrs for block in self.flow.blocks])
-        self.barriers: dict[int, Instr] = {}  # free-running: blocks whose barrier not all lanes may reach together
+        self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
 
     def begin(self, block: int) -> None:
         """Forget what holds only inside a block."""

@@ -6,8 +6,9 @@ import re
 
 from rawkern.engines.cpu import arith, atomics, calls, jumps, memory, moves, warp
 from rawkern.engines.cpu.affine import AFFINE, lower_affine
-from rawkern.engines.cpu.forms import READS_NUMBERS, Form, Lazy, int_type
+from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Pair, Reg
 
@@ -19,27 +20,10 @@ _WIDTHS = {  # operands whose width is not that of the instruction's last type
 
 def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     """Any register-only instruction: affine integers stay affine, all else goes through the arithmetic tables."""
-    op, args = instr.op, instr.args
-    root, ty = base(op), op.rsplit(".", 1)[1]
-    dest, source_args = args[0], args[1:]
-    if isinstance(dest, Reg) and root in AFFINE and lower_affine(f, instr):
+    op, dest = instr.op, instr.args[0]
+    if isinstance(dest, Reg) and base(op) in AFFINE and lower_affine(f, instr):
         return
-    bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
-    widths = _WIDTHS.get(root, {})
-    if root == "mad" and ".wide" in op:
-        widths = {2: 2 * bits}
-    if root in ("slct",):
-        bits = 8 * TYPE_BYTES[op.split(".")[-2]]
-    numbers = root in READS_NUMBERS and not (root == "mad" and ty[0] in "su")
-    values = []
-    for k, a in enumerate(source_args):
-        width = widths.get(k, bits)
-        if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
-            values.append(f.value(a, 1))
-        elif numbers:
-            values.append(f.number(a, width, ty))
-        else:
-            values.append(f.value(a, width))
+    values = _sources(f, instr)
     if any(v.ty == "i128" for v in values):
         raise f.unsupported()
     try:
@@ -55,10 +39,30 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
         if val.ty != "i1" and val.bits < f.bits_of(reg.name):
             val = f.e.resize(val, int_type(f.bits_of(reg.name)), _signed_result(op))
         if result.lazy_nan in ("f32", "f64"):
-            form: Form = Lazy(val, result.lazy_nan)
-            f.put(reg.name, form)
+            f.put(reg.name, Lazy(val, result.lazy_nan))
         else:
             f.put(reg.name, arith.canonical(f.e, val, result.lazy_nan) if result.lazy_nan else val)
+
+
+def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
+    """The operands of a register-only instruction as raw bits of the widths that it reads."""
+    op = instr.op
+    root, ty = base(op), op.rsplit(".", 1)[1]
+    if root == "slct":
+        ty = op.split(".")[-2]
+    bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
+    widths = {2: 2 * bits} if root == "mad" and ".wide" in op else _WIDTHS.get(root, {})
+    numbers = root in READS_NUMBERS and not (root == "mad" and ty[0] in "su")
+    values = []
+    for k, a in enumerate(instr.args[1:]):
+        width = widths.get(k, bits)
+        if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
+            values.append(f.value(a, 1))
+        elif numbers:
+            values.append(f.number(a, width, ty))
+        else:
+            values.append(f.value(a, width))
+    return values
 
 
 def _signed_result(op: str) -> bool:

@@ -19,8 +19,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     result = args.pop(0) if kind == "red" else None
     predicate = const("i32", 0)
     if kind == "red":
-        cond = f.value(args.pop(), 1)
-        predicate = f.mask_of(cond)
+        predicate = f.mask_of(f.value(args.pop(), 1))
     number = f.value(args[0], 32)
     expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
     if parts[0] == "bar":  # every thread of the warp executes it with the same operands
@@ -30,8 +29,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     if number.n != 1 or expected.n != 1:
         raise f.unsupported("the barrier's number differs between lanes")
     act = f.act()
-    flushed = f.analysis.free_running
-    if flushed:
+    if f.analysis.free_running:
         f.flush()
         alive = e.let("i32", 1, "load i32, ptr %alive")
         together, some = e.fresh("together")[1:], e.fresh("some")[1:]
@@ -39,15 +37,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(some)
         if kind == "red":
             service(f, "UNSUPPORTED", instr)
-        key = f.block
-        f.barriers[key] = instr
-        f.entry += [f"%park{key} = alloca i32", f"store i32 0, ptr %park{key}"]
-        f.entry += [f"%parkid{key} = alloca i32", f"%parkcount{key} = alloca i32"]
-        old = e.let("i32", 1, f"load i32, ptr %park{key}")
-        e.line(f"store {e.bin('or', old, act)}, ptr %park{key}")
-        e.line(f"store {number}, ptr %parkid{key}")
-        e.line(f"store {expected}, ptr %parkcount{key}")
-        e.line(f"br label %{after(f, f.block)}")
+        _park(f, number, expected)
         e.label(together)
     wait = const("i1", 0 if kind == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
@@ -56,6 +46,19 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         f.put(result.name, _reduced(f, parts[2], bar))
     f.flush()
     jump(f, follow, act)
+
+
+def _park(f: FunctionLowering, number: Val, expected: Val) -> None:
+    """Part of the warp's lanes have come to a barrier: they stay there while the others go on."""
+    e, key = f.e, f.block
+    f.barriers.append(key)
+    f.entry += [f"%park{key} = alloca i32", f"store i32 0, ptr %park{key}"]
+    f.entry += [f"%parkid{key} = alloca i32", f"%parkcount{key} = alloca i32"]
+    old = e.let("i32", 1, f"load i32, ptr %park{key}")
+    e.line(f"store {e.bin('or', old, f.act())}, ptr %park{key}")
+    e.line(f"store {number}, ptr %parkid{key}")
+    e.line(f"store {expected}, ptr %parkcount{key}")
+    e.line(f"br label %{after(f, key)}")
 
 
 def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
@@ -73,41 +76,50 @@ def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
 
 def resume_set_aside(f: FunctionLowering) -> None:
     """No lane can go on: those set aside in waiting loops come back, else the warp arrives at a barrier for them."""
-    e = f.e
     f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
         f.entry += [f"%defer{h} = alloca i32", f"store i32 0, ptr %defer{h}"]
-    if not f.analysis.checks:
-        return
-    first = f"c{f.analysis.checks[0]}"
-    if f.analysis.spin_headers:
-        masks = {h: e.let("i32", 1, f"load i32, ptr %defer{h}") for h in sorted(f.analysis.spin_headers)}
-        union = const("i32", 0)
-        for m in masks.values():
-            union = e.bin("or", union, m)
-        back, nobody = e.fresh("back")[1:], e.fresh("nobody")[1:]
-        e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
-        e.label(back)
-        for h, m in masks.items():
-            wait_at(f, h, m)
-            e.line(f"store i32 0, ptr %defer{h}")
-        e.line("call void @rk_yield(ptr %blk, i32 %warp)")
-        e.line("call void @rk_poll(ptr %blk)")
-        e.line(f"br label %{first}")
-        e.label(nobody)
-    for key in f.barriers:
-        parked = e.let("i32", 1, f"load i32, ptr %park{key}")
-        arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
-        e.line(f"br {e.cmp('icmp ne', parked, 0)}, label %{arrive}, label %{other}")
-        e.label(arrive)
-        number = e.let("i32", 1, f"load i32, ptr %parkid{key}")
-        count = e.let("i32", 1, f"load i32, ptr %parkcount{key}")
-        e.line(f"call ptr @rk_barrier(ptr %blk, i32 %warp, {number}, {count}, {parked}, i32 0, i1 true)")
-        for same in f.barriers:
-            mine = e.let("i32", 1, f"load i32, ptr %park{same}")
-            equal = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr %parkid{same}"), number)
-            freed = e.select(equal, mine, 0)
-            wait_at(f, f.flow.blocks[same].targets[0], freed)
-            e.line(f"store {e.bin('xor', mine, freed)}, ptr %park{same}")
-        e.line(f"br label %{first}")
-        e.label(other)
+    if f.analysis.checks:
+        if f.analysis.spin_headers:
+            _resume_loops(f)
+        for block in f.barriers:
+            _arrive(f, block)
+
+
+def _resume_loops(f: FunctionLowering) -> None:
+    """Lanes set aside in loops that wait try again, after the other warps had their turn."""
+    e = f.e
+    masks = {h: e.let("i32", 1, f"load i32, ptr %defer{h}") for h in sorted(f.analysis.spin_headers)}
+    union = const("i32", 0)
+    for m in masks.values():
+        union = e.bin("or", union, m)
+    back, nobody = e.fresh("back")[1:], e.fresh("nobody")[1:]
+    e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
+    e.label(back)
+    for h, m in masks.items():
+        wait_at(f, h, m)
+        e.line(f"store i32 0, ptr %defer{h}")
+    e.line("call void @rk_yield(ptr %blk, i32 %warp)")
+    e.line("call void @rk_poll(ptr %blk)")
+    e.line(f"br label %c{f.analysis.checks[0]}")
+    e.label(nobody)
+
+
+def _arrive(f: FunctionLowering, block: int) -> None:
+    """The warp arrives at the barrier of `block` if lanes wait there, for all that wait at one of the same number."""
+    e = f.e
+    parked = e.let("i32", 1, f"load i32, ptr %park{block}")
+    arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
+    e.line(f"br {e.cmp('icmp ne', parked, 0)}, label %{arrive}, label %{other}")
+    e.label(arrive)
+    number = e.let("i32", 1, f"load i32, ptr %parkid{block}")
+    count = e.let("i32", 1, f"load i32, ptr %parkcount{block}")
+    e.line(f"call ptr @rk_barrier(ptr %blk, i32 %warp, {number}, {count}, {parked}, i32 0, i1 true)")
+    for same in f.barriers:
+        mine = e.let("i32", 1, f"load i32, ptr %park{same}")
+        equal = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr %parkid{same}"), number)
+        freed = e.select(equal, mine, 0)
+        wait_at(f, f.flow.blocks[same].targets[0], freed)
+        e.line(f"store {e.bin('xor', mine, freed)}, ptr %park{same}")
+    e.line(f"br label %c{f.analysis.checks[0]}")
+    e.label(other)

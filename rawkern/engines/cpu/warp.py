@@ -18,9 +18,9 @@ def shuffle(f: FunctionLowering, instr: Instr) -> None:
     dest, source, b, c = instr.args[:4]
     e = f.e
     value = f.vector(source, 32)
-    known = [constant(x, f.analysis.constants) for x in (b, c)]
-    if None not in known:
-        lanes = [_source(mode, lane, known[0], known[1]) for lane in range(LANES)]  # type: ignore[arg-type]
+    known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
+    if known_b is not None and known_c is not None:
+        lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
         picks = ", ".join(f"i32 {j}" for j, _ in lanes)
         moved = e.let("i32", LANES, f"shufflevector {value}, {value.t} poison, <32 x i32> <{picks}>")
         inside = Val(f"<{', '.join('i1 true' if ok else 'i1 false' for _, ok in lanes)}>", "i1", LANES)
