@@ -22,7 +22,7 @@ from rawkern.memory import dtype_name
 from rawkern.values import FLOAT_LIMITS, Where, by_value, traced
 
 if TYPE_CHECKING:
-    from rawkern.signature import Binder, Bound, Param, Plain, Signature
+    from rawkern.signature import Bound, Param, Signature
 
 __all__ = ["build", "check"]
 
@@ -123,10 +123,20 @@ def _has_symbols(value: Any) -> bool:
 # --- the generated fast path ----------------------------------------------------------------------------------------
 
 
-def build(signature: Signature, bound: type[Bound]) -> tuple[Binder, Plain]:
-    """The `bind(args, kwargs, strided)` and `plain(args, strided)` functions of a signature."""
-    space: dict[str, Any] = {
-        "Bound": bound,
+def build(signature: Signature, bound: type[Bound], whole: bool) -> Any:
+    """The `bind(args, kwargs, strided)` function of a signature or, if not `whole`, its `plain(args, strided)`."""
+    space = names()
+    space["Bound"] = bound
+    space["arrange"] = lambda args, kwargs: arrange(signature, args, kwargs)
+    space["careful"] = lambda args, strided: careful(signature, bound, args, strided)
+    text = _write(signature, space, whole)
+    file = f"<rawkern {'bind' if whole else 'plain'} {signature.name} {next(_serial)}>"
+    return run(text, file, space)["bind" if whole else "plain"]
+
+
+def names() -> dict[str, Any]:
+    """What generated code uses of torch and of this package."""
+    return {
         "bump": private.increment_version,
         "DEVICES": DEVICES,
         "grad_enabled": torch.is_grad_enabled,
@@ -136,14 +146,14 @@ def build(signature: Signature, bound: type[Bound]) -> tuple[Binder, Plain]:
         "state": tensors.state,
         "Tensor": torch.Tensor,
         "tracing": private.jit_tracing,
-        "arrange": lambda args, kwargs: arrange(signature, args, kwargs),
-        "careful": lambda args, strided: careful(signature, bound, args, strided),
     }
-    text = "".join(_write(signature, space, whole) for whole in (True, False))
-    file = f"<rawkern bind {signature.name} {next(_serial)}>"
+
+
+def run(text: str, file: str, space: dict[str, Any]) -> dict[str, Any]:
+    """Execute generated code, so that tracebacks show it."""
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), space)
-    return space["bind"], space["plain"]
+    return space
 
 
 def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
@@ -156,13 +166,13 @@ def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
     else:
         lines += ["def plain(args, strided=False):", f"    if len(args) != {len(params)}:", "        return None"]
     rest = "    return careful(args, strided)\n" if whole else "    return None\n"
-    if not all(_is_plain(param.ctype) for param in params):
+    if not all(is_plain(param.ctype) for param in params):
         return "\n".join([*lines, rest])
     if params:
         lines.append(f"    {''.join(f'a{p.index}, ' for p in params)} = args")
     for param in params:
         if not param.is_pointer:
-            lines += _write_value(signature, param, space)
+            lines += _write_value(signature, param, space, rest)
     pointers = [param for param in params if param.is_pointer]
     lines += _write_pointers(pointers, space)
     values = "".join(f"p{p.index}, " if p.is_pointer else f"a{p.index}, " for p in params)
@@ -180,15 +190,17 @@ def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
     return "\n".join([*lines, rest])
 
 
-def _is_plain(ctype: CType) -> bool:
-    """Whether the fast path knows the type: no structs and no tables of pointers."""
+def is_plain(ctype: CType) -> bool:
+    """Whether the fast path knows the type: no tables of pointers, no pointers to structs."""
     if ctype.target is not None:
         return ctype.target.kind == "void" or bool(ctype.target.dtypes)
-    return ctype.kind != "struct"
+    return ctype.kind != "struct" or ctype.code == f"{ctype.size}s"
 
 
-def _write_value(signature: Signature, param: Param, space: dict[str, Any]) -> list[str]:
+def _write_value(signature: Signature, param: Param, space: dict[str, Any], rest: str) -> list[str]:
     ctype, name = param.ctype, f"a{param.index}"
+    if ctype.kind == "struct":  # plain as the bytes that are passed; members have to be looked at
+        return [f"    if type({name}) is not bytes or len({name}) != {ctype.size}:", f"    {rest.rstrip()}"]
     if ctype.kind == "int" and ctype.size <= 8:
         test = f"type({name}) is not int or not {ctype.low} <= {name} <= {ctype.high}"
     elif ctype.kind == "bool":
@@ -212,19 +224,14 @@ def _write_value(signature: Signature, param: Param, space: dict[str, Any]) -> l
 def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[str]:
     if not pointers:
         return ["    if not (modes() or tracing() or state.level) or state.level == 1:"]
-    tests = [test for param in pointers for test in _pointer_tests(param, space)]
+    tests = [test for param in pointers for test in pointer_tests(param, space)]
     first = f"a{pointers[0].index}"
     tests += [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers]
     others = "".join(f" == a{p.index}.get_device()" for p in pointers[1:]) or " > -2"
     tests.append(f"(i := {first}.get_device()){others}")
     if not private.only_cuda():  # else an index means CUDA, and an address without an index means the CPU
         tests.append(f"({first}.is_cuda if i >= 0 else {first}.is_cpu)")
-    by_align: dict[int, list[str]] = {}
-    for param in pointers:
-        align = param.ctype.target.align if param.ctype.target is not None else 0
-        if align > 1:
-            by_align.setdefault(align, []).append(f"p{param.index}")
-    tests += [f"not ({' | '.join(names)}) & {align - 1}" for align, names in by_align.items()]
+    tests += alignment_tests(pointers)
     # A fake implementation has fake or meta tensors, which have no address, so it does not get here.
     tests.append("(not (modes() or tracing()) or state.level == 1)")
     condition = "\n            and ".join(tests)
@@ -237,7 +244,18 @@ def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[st
     ]
 
 
-def _pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
+def alignment_tests(pointers: Sequence[Param]) -> list[str]:
+    """Tests that the addresses ``pN`` are aligned to what they point to."""
+    by_align: dict[int, list[str]] = {}
+    for param in pointers:
+        align = param.ctype.target.align if param.ctype.target is not None else 0
+        if align > 1:
+            by_align.setdefault(align, []).append(f"p{param.index}")
+    return [f"not ({' | '.join(names)}) & {align - 1}" for align, names in by_align.items()]
+
+
+def pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
+    """Tests that ``aN`` is a plain tensor of this parameter's dtype, with elements as ``strided`` allows."""
     name, target = f"a{param.index}", param.ctype.target
     assert target is not None
     tests = [f"(type({name}) is Tensor or type({name}) in PLAIN)"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +10,14 @@ import torch
 from rawkern import compiler, launch, lookup
 from rawkern.devices import architecture, default_device
 from rawkern.dynamo import untraced
+from rawkern.fused import Go
 from rawkern.launcher import Launcher, State
 from rawkern.module import Build, PathLike, RawModule
 from rawkern.signature import make_signature
 
 __all__ = ["Launcher", "RawKernel"]
 
-LAUNCHERS_KEPT = 256  # per kernel; programs whose n changes at every launch would fill the memory
+_BLOCK = object()  # tells a pair of n and block from a wrong n that is a pair
 
 
 class RawKernel:
@@ -88,7 +88,8 @@ class RawKernel:
         self._module = module
         self._name = name
         self._state: State | None = None
-        self._launchers: dict[Any, Launcher] = {}
+        self._launchers: dict[Any, Go] = {}  # by what was between the brackets
+        self._covering: dict[Any, Go] = {}  # by forall's n, or its n and block
         module._kernels.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,14 +131,14 @@ class RawKernel:
         if stream is None:
             launcher(*form[2])
         else:
-            launcher._on_stream(stream, tuple(form[2]), {})
+            getattr(launcher, "launcher", launcher)._on_stream(stream, tuple(form[2]), {})
 
     def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
         given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
         return f"kernel({', '.join(given)})"
 
     @untraced
-    def __getitem__(self, key: Any) -> Launcher:
+    def __getitem__(self, key: Any) -> Go:
         """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
         try:
             return self._launchers[key]
@@ -146,10 +147,10 @@ class RawKernel:
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
         config = launch.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
-        return self._keep(key, Launcher(self, config))
+        return Launcher(self, config).keep(self._launchers, key)
 
     @untraced
-    def forall(self, n: int, *, block: int | None = None) -> Launcher:
+    def forall(self, n: int, *, block: int | None = None) -> Go:
         """Settle a launch of one dimension whose threads cover ``n`` elements; ``n`` = 0 checks and launches nothing.
 
         Parameters
@@ -164,9 +165,9 @@ class RawKernel:
         ValueError
             ``n`` is negative, or needs more than 2**31 - 1 blocks.
         """
-        key = (n, block, "forall")
+        key = n if block is None else (_BLOCK, n, block)
         try:
-            return self._launchers[key]
+            return self._covering[key]
         except (KeyError, TypeError):
             pass
         if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
@@ -174,14 +175,7 @@ class RawKernel:
         count = launch.count(self.name, n)
         threads = launch.DEFAULT_BLOCK if block is None else block
         config = launch.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
-        return self._keep(key, Launcher(self, config, count, picks_block=block is None))
-
-    def _keep(self, key: Any, launcher: Launcher) -> Launcher:
-        if len(self._launchers) >= LAUNCHERS_KEPT:
-            self._launchers.clear()
-        with contextlib.suppress(TypeError):  # a list in the key: it works, only slower
-            self._launchers[key] = launcher
-        return launcher
+        return Launcher(self, config, count, picks_block=block is None).keep(self._covering, key)
 
     # What it is ---------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The way of a launch: arguments bound, kernel found for their device, launched on a stream.
 
-`Launcher.__call__` is the hot path: what can be settled before is settled before.
+The second launch of a launcher makes a function for those that follow, the hot path: it has all settled that can be
+settled before, looks at plain arguments and launches. It then is what `kernel[grid, block]` returns.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern import launch, lookup, tensors
+from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
 from rawkern.compiler import Entry
 from rawkern.devices import CPU, architecture, default_device
 from rawkern.dynamo import untraced
+from rawkern.fused import Go, Inline
 from rawkern.launch import LaunchConfig
 from rawkern.module import Build
 from rawkern.signature import Signature
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Launcher", "State"]
 
+LAUNCHERS_KEPT = 256  # per kernel; programs whose n changes at every launch would fill the memory
+
 # Launches with grid, block and shared memory settled; a stream of None is torch's current one.
 Run = Callable[[int | None, tuple[Any, ...]], None]
 
@@ -31,7 +36,7 @@ Run = Callable[[int | None, tuple[Any, ...]], None]
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("asked", "bind", "build", "engine_kernels", "entry", "plain", "signature", "strided", "watch")
+    __slots__ = ("asked", "build", "engine_kernels", "entry", "plain", "signature", "strided", "watch")
 
     def __init__(self, build: Build, entry: Entry, asked: tuple[str, ...], signature: Signature) -> None:
         self.build = build
@@ -39,7 +44,6 @@ class State:
         self.entry = entry
         self.asked = asked
         self.signature = signature
-        self.bind = signature.bind
         self.plain = signature.plain
         self.strided = build.settings.strided
         self.engine_kernels: dict[torch.device, Any] = {}
@@ -66,7 +70,7 @@ class State:
 class Launcher:
     """A kernel with its grid, block and shared memory: call it with the kernel's arguments."""
 
-    __slots__ = ("_config", "_kernel", "_nothing", "_picks_block", "_ready")
+    __slots__ = ("_config", "_go", "_kept", "_kernel", "_nothing", "_picks_block", "_ready")
 
     def __init__(
         self, kernel: RawKernel, config: LaunchConfig | None, n: int | None = None, *, picks_block: bool = False
@@ -75,23 +79,53 @@ class Launcher:
         self._config = config
         self._nothing = n == 0
         self._picks_block = n if picks_block else None
-        self._ready: tuple[State | None, dict[int | None, Run]] = (None, {})
+        self._ready: tuple[State | None, dict[int | None, Run], dict[int | None, Go | None]] = (None, {}, {})
+        self._go: Go | None = None
+        self._kept: tuple[dict[Any, Go], Any] | None = None
+
+    def keep(self, kept: dict[Any, Go], key: Any) -> Launcher:
+        """Be what `kept` has under a key, and put the function for repeated launches there once it is made."""
+        try:
+            _keep(kept, key, self)
+        except TypeError:  # a list in the key: it works, only slower
+            return self
+        self._kept = kept, key
+        return self
 
     @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch on torch's current stream of the tensors' device."""
+        if (go := self._go) is not None:
+            go(*args, **kwargs)
+        else:
+            self._any(args, kwargs)
+
+    @untraced
+    def _other(self, go: Go, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Launch what a function for repeated launches hands over."""
+        better = self._ready[2].get(_index_of(args))
+        if better is None or better is go or kwargs:
+            self._any(args, kwargs)
+        else:  # for another device, or a newer build
+            better(*args)
+
+    def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Launch with any arguments, in any build of the source, on any device."""
         state = self._kernel._state
         if state is None or ((watch := state.watch) is not None and watch.changed()):
             state = self._kernel._find(_device_of(args, kwargs))
         if not kwargs and (found := state.plain(args, state.strided)) is not None:
             index, values = found
-            ready, runs = self._ready
+            ready, runs, gos = self._ready
             if ready is state and (run := runs.get(index)) is not None:
+                if index not in gos:
+                    gos[index] = self._fused(state, index, run)
+                    self._use(gos[index])
                 run(None, values)
             else:
                 self._prepare(state, None if index is None else DEVICES[index])(None, values)
         else:
-            bound = state.bind(args, kwargs, state.strided)
+            bound = state.signature.bind(args, kwargs, state.strided)
             self._prepare(state, bound.device)(None, bound.values)
 
     def __repr__(self) -> str:
@@ -102,7 +136,7 @@ class Launcher:
     def _on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch on a stream that is not torch's current one; the tensors are recorded on it."""
         state = self._kernel._find(_device_of(args, kwargs))
-        bound = state.bind(args, kwargs, state.strided)
+        bound = state.signature.bind(args, kwargs, state.strided)
         device = bound.device or _stream_device(stream) or default_device()
         _check_stream(self._kernel.name, stream, device)
         run = self._prepare(state, device)
@@ -123,14 +157,39 @@ class Launcher:
             device = default_device()
         index = device.index if device.type == "cuda" else -1
         with self._kernel._module._lock:
-            ready, runs = self._ready
+            ready, runs, _ = self._ready
             if ready is not state:
-                self._ready = _, runs = state, {}
+                self._ready = _, runs, _ = state, {}, {}
             run = runs.get(index)
             if run is None:
                 engine_kernel = state.engine_kernel(device)
                 run = runs[index] = _run(engine_kernel, self._settled(engine_kernel))
         return run
+
+    def _use(self, go: Go | None) -> None:
+        """Make a function the one for the launches that follow."""
+        self._go = go
+        if self._kept is not None:
+            _keep(*self._kept, go or self)
+
+    def _fused(self, state: State, index: int | None, run: Run) -> Go | None:
+        """Return the function for plain arguments on the device of this index, if there can be one."""
+        if index is None:
+            return None
+        kernel = state.engine_kernels.get(DEVICES[index])
+        if (inlined := getattr(kernel, "inlined", None)) is not None:
+            config = self._settled(kernel)
+            inline = inlined(config.grid, config.block, config.shared_mem)
+        else:
+            inline = Inline((), (), ("run(None, ({values},))",), {"run": run})
+        make = state.signature.maker(inline, strided=state.strided, watched=state.watch is not None)
+        if make is None:
+            return None
+        changed = None if state.watch is None else state.watch.changed
+        go = untraced(make(self._kernel, state, changed, self._other, index, **inline.names))
+        go.__name__ = go.__qualname__ = f"launch of {self._kernel.name}, {self._config}"
+        go.launcher = self  # type: ignore[attr-defined]
+        return go
 
     def _settled(self, engine_kernel: Any) -> LaunchConfig:
         """Return the configuration, compared with the compiled kernel's limits."""
@@ -155,6 +214,12 @@ def _run(engine_kernel: Any, config: LaunchConfig) -> Run:
     return lambda stream, values: do(grid, block, shared_mem, stream or 0, values)
 
 
+def _keep(kept: dict[Any, Go], key: Any, go: Go) -> None:
+    if len(kept) >= LAUNCHERS_KEPT and key not in kept:
+        kept.clear()
+    kept[key] = go
+
+
 def _launch_nothing(stream: int | None, values: tuple[Any, ...]) -> None:
     """The launch of no threads."""
 
@@ -164,6 +229,14 @@ def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device |
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor) and value.device.type in ("cpu", "cuda"):
             return CPU if value.device.type == "cpu" else value.device
+    return None
+
+
+def _index_of(args: Sequence[Any]) -> int | None:
+    """The device index of the first tensor, -1 on the CPU."""
+    for value in args:
+        if type(value) in PLAIN:
+            return value.get_device()
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from rawkern import binder
+from rawkern import binder, fused
 from rawkern.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import UnsupportedError
 from rawkern.values import Where
@@ -156,7 +156,7 @@ class Signature:
         LaunchError
             For launches that autograd or a tracer would lose.
         """
-        return self._functions[0]
+        return binder.build(self, Bound, True)
 
     @cached_property
     def plain(self) -> Plain:
@@ -166,11 +166,18 @@ class Signature:
         happened then, else the written tensors' versions have been bumped. The index is None for a kernel without
         pointers. This saves a launch the making of a `Bound`.
         """
-        return self._functions[1]
+        return binder.build(self, Bound, False)
 
     @cached_property
-    def _functions(self) -> tuple[Binder, Plain]:
-        return binder.build(self, Bound)
+    def _makers(self) -> dict[Any, fused.Make | None]:
+        return {}
+
+    def maker(self, inline: fused.Inline, *, strided: bool, watched: bool) -> fused.Make | None:
+        """Return what makes a function that does `plain` and an engine's launch at once: see `fused.maker`."""
+        key = (*inline[:3], *inline.names, strided, watched)
+        if key not in self._makers:
+            self._makers[key] = fused.maker(self, inline, strided=strided, watched=watched)
+        return self._makers[key]
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Bound:
         """Check arguments for kind only (count, dtypes, devices), as `bind` does in an operator's fake implementation.

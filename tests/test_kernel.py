@@ -194,8 +194,9 @@ def test_many_sizes_do_not_pile_up(recorder: Recorder) -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
     for n in range(1, 1000):
-        kernel.forall(n)(37, 2.0, x, y)
-    assert len(kernel._launchers) <= 256
+        for _ in range(3):
+            kernel.forall(n)(37, 2.0, x, y)
+    assert len(kernel._covering) <= launcher.LAUNCHERS_KEPT
     assert recorder.loaded == 1
 
 
@@ -785,7 +786,8 @@ def test_launches_bump_versions(device: str) -> None:
     assert (x._version, y._version) == (versions[0], versions[1] + 1)
 
 
-def test_torch_compile_breaks_the_graph_at_a_launch_and_nowhere_else(device: str) -> None:
+@pytest.mark.parametrize("warm", [0, 3])
+def test_torch_compile_breaks_the_graph_at_a_launch_and_nowhere_else(device: str, warm: int) -> None:
     import torch._dynamo as dynamo
 
     dynamo.reset()
@@ -800,6 +802,8 @@ def test_torch_compile_breaks_the_graph_at_a_launch_and_nowhere_else(device: str
 
     for n in (37, 41):
         x, y = xy(n, device)
+        for _ in range(warm):
+            kernel.forall(n)(n, 1.0, x, y.clone())
         torch.testing.assert_close(shifted(x, y), (y + 1 - 0.5 * x) * 2)
     breaks = list(dynamo.utils.counters["graph_break"])
     assert breaks and all("wrap it in rawkern.op" in reason for reason in breaks)
@@ -875,6 +879,60 @@ def test_both_engines_agree() -> None:
         out[device] = torch.full((10_007,), float("nan"), device=device)
         kernel.forall(10_007)(x.to(device), k.to(device), out[device], 10_007)
     torch.testing.assert_close(out["cuda"].cpu(), out["cpu"])
+
+
+def test_repeated_launches_go_through_one_function(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    held = kernel[1, 64]
+    for count in range(1, 6):
+        kernel[1, 64](37, 2.0, x, y)
+        held(37, 2.0, x, y)
+        kernel.forall(37)(37, 2.0, x, y)
+        kernel((1,), (64,), (37, 2.0, x, y), stream=object())
+        assert len(recorder.launches) == 4 * count
+    repeated = kernel[1, 64]
+    assert isinstance(repeated, types.FunctionType) and isinstance(kernel.forall(37), types.FunctionType)
+    assert repr(repeated).startswith("<function launch of saxpy, LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)")
+    repeated(37, 2.0, y=y, x=x)
+    repeated(np.int32(37), 2, x, y)
+    assert {one["values"] for one in recorder.launches} == {(37, 2.0, x.data_ptr(), y.data_ptr())}
+    with pytest.raises(TypeError, match="saxpy takes 4 arguments, 3 were given"):
+        repeated(37, 2.0, x)
+    with pytest.raises(ValueError, match="is not contiguous"):
+        held(37, 2.0, x[::2], y)
+    with pytest.raises(OverflowError, match="out of range for int"):
+        repeated(2**31, 2.0, x, y)
+    with pytest.raises(TypeError, match="takes 4 arguments, 5 were given"):
+        repeated(37, 2.0, x, y, y)
+
+
+def test_repeated_launches_see_an_edited_file(recorder: Recorder, tmp_path: Path) -> None:
+    path = write(tmp_path / "saxpy.cu", SAXPY)
+    kernel = rawkern.load(path).saxpy
+    x, y = xy()
+    first = kernel[1, 64]
+    for _ in range(4):
+        kernel[1, 64](37, 2.0, x, y)
+    held = kernel[1, 64]
+    assert held is not first
+    write(path, SAXPY.replace("int n, float a", "float a, int n"))
+    launches = len(recorder.launches)
+    for count in range(1, 5):
+        for launch in (first, held, kernel[1, 64]):
+            launch(2.0, 37, x, y)
+            assert recorder.launches[-1]["values"] == (2.0, 37, x.data_ptr(), y.data_ptr())
+        assert len(recorder.launches) == launches + 3 * count
+    assert kernel[1, 64] is not held
+    with pytest.raises(TypeError, match="'n' is the float 2"):
+        held(2.0, 2.5, x, y)
+
+
+def test_forall_of_a_pair_is_no_n_and_block(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    kernel.forall(37, block=64)
+    with pytest.raises(TypeError):
+        kernel.forall((37, 64))  # type: ignore[arg-type]
 
 
 def test_a_launcher_says_what_it_is(recorder: Recorder) -> None:

@@ -824,6 +824,19 @@ def test_plain_is_the_fast_path_alone() -> None:
     assert make("ns::Params").plain(({},)) is None
 
 
+def test_structs_as_bytes_are_plain() -> None:
+    signature = make("ns::Params", "float*")
+    y, block = torch.ones(3), bytes(range(24))
+    assert signature.plain((block, y)) == (-1, (block, y.data_ptr()))
+    assert signature.bind((block, y)).values == (block, y.data_ptr())
+    before = y._version
+    for other in (block[:-1], bytearray(block), {"n": 1}, None):
+        assert signature.plain((other, y)) is None
+    assert y._version == before
+    with pytest.raises(TypeError, match="has 23 bytes, the kernel takes ns::Params by value, whose size is 24"):
+        signature.bind((block[:-1], y))
+
+
 def test_kernel_without_parameters() -> None:
     assert make().bind(()) == (None, (), (), (), (), -1, False)
     with pytest.raises(TypeError, match=re.escape("k takes 0 arguments, 1 was given: void k()")):

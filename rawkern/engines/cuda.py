@@ -19,6 +19,7 @@ import torch
 
 from rawkern import _torch_private as private
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
+from rawkern.fused import Inline
 
 if TYPE_CHECKING:
     from rawkern.compiler import Program
@@ -45,6 +46,25 @@ ATTRIBUTES = (
     "max_dynamic_shared_size_bytes",
     "preferred_shared_memory_carveout",
 )
+# EngineKernel.configured's launch as code that stands in one function with the checks of the arguments.
+PACK = """\
+try:
+    taken = pop()
+except IndexError:
+    taken = new_buffer()
+buffer, pointers = taken
+try:
+    pack_into(buffer, 0, {values})
+except (OverflowError, pack_error):
+    push(taken)
+    {otherwise}"""
+LAUNCH = """\
+stream = current_stream(index)
+try:
+    start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
+except driver_error as error:
+    again(error, (function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0))
+push(taken)"""
 FORK = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
     "start method (a kernel on CPU tensors runs after a fork too)"
@@ -263,6 +283,27 @@ class EngineKernel:
             pool.append(taken)
 
         return run
+
+    def inlined(self, grid: Dim3, block: Dim3, shared_mem: int) -> Inline:
+        """Return a launch that `configured` has settled as code, on torch's current stream of the current device."""
+        names = dict(zip(("gx", "gy", "gz", "bx", "by", "bz"), (*grid, *block), strict=True))
+        names |= {
+            "again": self._again,
+            "current_stream": private.raw_stream,
+            "device_now": current_device,
+            "driver_error": self.module.driver.CUDADriverError,
+            "function": self.function,
+            "new_buffer": self._new_buffer,
+            "pack_error": struct.error,
+            "pack_into": self._pack_into,
+            "pop": self.pool.pop,
+            "push": self.pool.append,
+            "shared_mem": shared_mem,
+            "start": self._starter(),
+        }
+        # The only device is the current one, in every thread.
+        tests = () if torch.cuda.device_count() == 1 else ("device_now() == index",)
+        return Inline(tests, tuple(PACK.splitlines()), tuple(LAUNCH.splitlines()), names)
 
     def _starter(self) -> Callable[..., None]:
         driver = self.module.driver

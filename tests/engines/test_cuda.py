@@ -107,7 +107,7 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
     entry = Entry("k", "k", types_)
     signature = make_signature(entry, [f"p{i}" for i in range(len(types_))])
     driver.layout = (
-        "".join({"const float*": "Q", "float*": "Q", "int": "i", "double": "d"}[t] for t in types_),
+        "".join({"const float*": "Q", "float*": "Q", "int": "i", "float": "f", "double": "d"}[t] for t in types_),
         signature.offsets,
     )
     program = types.SimpleNamespace(entries=(entry,), code=b"cubin", arch="sm_90")
@@ -211,6 +211,123 @@ def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> No
     kernel.configured((1, 1, 1), (32, 1, 1), 64 * 1024)
     assert driver.set == [(99, 8, 100 * 1024)]
     assert kernel.max_shared_mem == 232448
+
+
+class Fused:
+    """The function that checks and launches at once. CPU tensors, of index -1, stand in for those of a GPU."""
+
+    def __init__(self, driver: Driver, *types_: str) -> None:
+        self.kernel = make(driver, types_, index=-1)
+        signature = make_signature(Entry("k", "k", types_), [])
+        self.inline = self.kernel.inlined((3, 2, 1), (32, 4, 1), 64)
+        maker = signature.maker(self.inline, strided=False, watched=False)
+        assert maker is not None
+        self.others: list[Any] = []
+        self._state = self
+        self.go = maker(self, self, None, lambda *call: self.others.append(call), -1, **self.inline.names)
+
+
+@pytest.fixture
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+@pytest.mark.usefixtures("one_device")
+def test_checks_and_launch_in_one_function(driver: Driver) -> None:
+    fused = Fused(driver, *POINTERS)
+    x, y = torch.ones(4), torch.ones(4)
+    for count in range(1, 5):
+        fused.go(x, y, -count, 0.1)
+        assert y._version == count and len(fused.kernel.pool) == 1
+    assert [launch.pop("values")[2] for launch in driver.launches] == [-1, -2, -3, -4]
+    fused.go(y, x, 7, 2)
+    assert driver.launches.pop() == {
+        "grid": (3, 2, 1),
+        "block": (32, 4, 1),
+        "shared_mem": 64,
+        "stream": 499,
+        "values": (y.data_ptr(), x.data_ptr(), 7, 2.0),
+        "context": CONTEXT,
+        "function": 99,
+    }
+    assert not fused.others
+
+
+@pytest.mark.usefixtures("one_device")
+def test_nothing_has_happened_when_a_number_is_out_of_range(driver: Driver) -> None:
+    fused = Fused(driver, *POINTERS)
+    x, y = torch.ones(4), torch.ones(4)
+    fused.go(x, y, 1, 0.1)
+    for n in (2**31, -(2**31) - 1, 2**70):
+        fused.go(x, y, n, 0.1)
+        assert fused.others.pop() == (fused.go, (x, y, n, 0.1), {})
+    floats = Fused(driver, "float", "float*")
+    for a in (3.5e38, -1e39):
+        floats.go(a, y)
+        assert floats.others.pop() == (floats.go, (a, y), {})
+    assert y._version == 1 and len(driver.launches) == 1
+    assert len(fused.kernel.pool) == len(floats.kernel.pool) == 1
+
+
+@pytest.mark.usefixtures("one_device")
+def test_a_fused_launch_inside_another_and_in_threads(driver: Driver) -> None:
+    real, seen = driver.launchKernel, []
+
+    def interrupted(*arguments: int) -> None:
+        if not seen:
+            seen.append(1)
+            fused.go(y, y, 22, 22.0)
+        real(*arguments)
+
+    driver.launchKernel = interrupted  # type: ignore[method-assign]
+    fused, y = Fused(driver, *POINTERS), torch.ones(4)
+    fused.go(y, y, 11, 11.0)
+    assert [launch["values"][2:] for launch in driver.launches] == [(22, 22.0), (11, 11.0)]
+    assert len(fused.kernel.pool) == 2
+    driver.launches.clear()
+    threads = [
+        threading.Thread(target=lambda k=k: [fused.go(y, y, k * 1000 + i, float(k * 1000 + i)) for i in range(500)])
+        for k in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    values = [launch["values"] for launch in driver.launches]
+    assert len(values) == 2000 == len({value[2] for value in values}) and all(value[2] == value[3] for value in values)
+
+
+@pytest.mark.usefixtures("one_device")
+def test_fused_launches_that_fail(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused, y = Fused(driver, "float*"), torch.ones(4)
+    driver.context = 0
+    driver.failures = ["CUDA_ERROR_INVALID_CONTEXT: invalid device context"]
+    fused.go(y)
+    assert len(driver.launches) == 1 and driver.context == CONTEXT
+    driver.failures = ["CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"]
+    with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:-1: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
+        fused.go(y)
+    fused.go(y)
+    cuda._after_fork()
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
+        fused.go(y)
+    assert len(driver.launches) == 2
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_fused_launches_hand_over_on_another_current_device(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    current = 0
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(cuda, "current_device", lambda: current)
+    fused, y = Fused(driver, "float*"), torch.ones(4)
+    fused.go(y)
+    assert fused.others and not driver.launches and y._version == 0
+    current = -1
+    fused.go(y)
+    assert len(driver.launches) == 1
 
 
 def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
@@ -330,6 +447,21 @@ def test_launches_run_on_torchs_current_stream() -> None:
 
 
 @pytest.mark.gpu
+def test_repeated_launches_follow_the_current_stream() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    for _ in range(4):
+        spin.forall(x.numel())(1, x, out, x.numel())
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        spin.forall(x.numel())(100_000_000, x, out, x.numel())
+    assert not stream.query() and torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["torch", "cupy"])
 def test_stream_argument_and_recording(kind: str) -> None:
     spin = rawkern.RawKernel(SPIN)
@@ -367,11 +499,13 @@ def test_launch_returns_before_the_kernel_ends() -> None:
 
 
 @pytest.mark.gpu
-def test_graph_capture_and_replay() -> None:
+@pytest.mark.parametrize("warm", [1, 3])
+def test_graph_capture_and_replay(warm: int) -> None:
     add = rawkern.RawKernel(ADD)
     x = values()
     out = torch.full_like(x, float("nan"))
-    add.forall(x.numel())(x.numel(), 1.5, x, out)  # warm up
+    for _ in range(warm):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
     out.fill_(float("nan"))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -518,6 +652,27 @@ def test_each_device_runs_its_own_tensors() -> None:
             add.forall(x.numel())(x.numel(), float(index), x, out)
             assert torch.cuda.current_device() == 0
             torch.testing.assert_close(out, x + index)
+
+
+@pytest.mark.multigpu
+def test_threads_with_a_device_each_share_a_launcher() -> None:
+    add = rawkern.RawKernel(ADD)
+    xs = [values(device=f"cuda:{index}") for index in (0, 1)]
+    outs = [torch.full_like(x, float("nan")) for x in xs]
+    launch = add.forall(xs[0].numel())
+
+    def work(index: int) -> None:
+        torch.cuda.set_device(index)
+        for i in range(500):
+            launch(xs[index].numel(), float(index + i), xs[index], outs[index])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index in (0, 1):
+        torch.testing.assert_close(outs[index], xs[index] + (index + 499))
 
 
 @pytest.mark.multigpu
