@@ -23,6 +23,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+TICKS = os.sysconf("SC_CLK_TCK")  # of the system's accounting, per second
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = ("torch", "numpy", "llvmlite", "cupy-cuda13x", "cupy-cuda12x", "triton", "numba", "numba-cuda")
 
@@ -70,6 +71,7 @@ def compare(
     seconds: float = 0.005,
     most_calls: int = 100_000,
     timer: Callable[[Callable[[], Any], int], float] = sample,
+    patience: float = 20.0,
 ) -> dict[str, Timing]:
     """Time contenders in turns.
 
@@ -87,6 +89,8 @@ def compare(
         Calls of a contender per round, at most (a GPU's launch queue is finite).
     timer : callable
         Seconds per call, given a contender and a number of calls.
+    patience : float
+        Rounds in which other programs kept a core busy are taken anew, for up to this many seconds.
     """
     errors: dict[str, BaseException] = {}
     calls: dict[str, int] = {}
@@ -99,21 +103,29 @@ def compare(
             errors[name] = error
     names = list(calls)
     times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(rounds):
-        for name in names[turn % len(names) :] + names[: turn % len(names)] if names else ():
-            if name in errors:
-                continue
+    end = time.monotonic() + patience
+    while names and (turn := max(map(len, times.values()))) < rounds:
+        taken: dict[str, float] = {}
+        before, own = processor_time(), time.process_time()
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
             try:
-                times[name].append(timer(contenders[name], calls[name]))
+                taken[name] = timer(contenders[name], calls[name])
             except Exception as error:
                 errors[name] = error
+        after, own = processor_time(), time.process_time() - own
+        others = (after[1] - after[0] - before[1] + before[0]) / TICKS - own
+        if others > 0.02 and time.monotonic() < end and taken:
+            continue
+        names = [name for name in names if name in taken]
+        for name in names:
+            times[name].append(taken[name])
     base = times.get(baseline) if baseline is not None and baseline not in errors else None
     return {
         name: failed(errors[name]) if name in errors else summary(times[name], calls[name], base) for name in contenders
     }
 
 
-def quiet(limit: float = 60.0, wanted: float = 0.95) -> float:
+def quiet(limit: float = 20.0, wanted: float = 0.95) -> float:
     """Wait until other programs leave the machine's cores alone, but no longer than `limit` seconds.
 
     Two threads on two cores of which one is busy measure the scheduler. Returns the idle share of the last look; where
@@ -258,7 +270,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
 
-    def settle(self, limit: float = 60.0) -> None:
+    def settle(self, limit: float = 20.0) -> None:
         """Wait for a quiet machine before a measurement; how idle it was goes into the results."""
         self.idle.append(quiet(limit))
 

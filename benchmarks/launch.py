@@ -349,7 +349,7 @@ def main() -> None:
         parts.append(lambda: bandwidth(report, options.rounds, 1 << options.log2n))
     parts.append(lambda: edits(report, 5, options.load_inline))
     for part in parts:
-        report.settle(5 if CUDA else 60)
+        report.settle(5 if CUDA else 20)
         try:
             part()
         except Exception as error:
