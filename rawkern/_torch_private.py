@@ -22,6 +22,7 @@ __all__ = [
     "only_cuda",
     "raw_stream",
     "stream_capturing",
+    "tensor_guards",
     "wrapper_kind",
 ]
 
@@ -58,6 +59,9 @@ jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or _get("jit.is_tracing
 increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increment_version") or _increment_version
 # torch's current stream of a device as an integer: 0.07 us instead of 3.4. Missing in builds without CUDA.
 raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_stream
+# Dynamo's guard of tensors: class, dtype, device, sizes, strides, requires_grad and dispatch keys in one call. None
+# where it is missing: then a launch checks them one by one.
+tensor_guards: Any = _get("_C._dynamo.guards.TensorGuards")
 
 
 def only_cuda() -> bool:

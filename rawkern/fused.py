@@ -54,7 +54,7 @@ class Inline(NamedTuple):
 
 
 EXACT = 1 << 53  # up to here, ints are doubles without rounding
-_guards: Any = private._get("_C._dynamo.guards.TensorGuards")
+_guards = private.tensor_guards
 _serial = itertools.count(1)
 
 
