@@ -1,4 +1,4 @@
-"""Run a kernel's machine code: blocks over cores, stacks and shared memory, and what kernels ask of Python.
+"""Run a kernel's machine code: blocks over cores, and Python's turn now and then.
 
 Each thread of Python keeps the records and stacks of its last launch, for every kernel and block shape it has launched.
 """
@@ -6,27 +6,20 @@ Each thread of Python keeps the records and stacks of its last launch, for every
 from __future__ import annotations
 
 import ctypes
-import os
-import re
 import struct
-import sys
-import threading
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from time import perf_counter_ns
 
 import numpy as np
 
-from rawkern.engines.cpu.printf import formatted, text_at
-from rawkern.engines.cpu.records import BLOCK, LAUNCH, REASONS, WARP, WORKER
+from rawkern.engines.cpu import requests
+from rawkern.engines.cpu.records import LAUNCH, REASONS, WORKER
+from rawkern.engines.cpu.threads import enter_all, may_share
+from rawkern.engines.cpu.workers import Workers
 from rawkern.errors import LaunchError
 from rawkern.tensors import thread_count
 
-WORKER_STACK = 1 << 20
-WARP_STACK = 256 << 10
-RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
-RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
-PAGE = 4096
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 SMALL_NS = 6_000  # work below this is not worth waking other threads for
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
@@ -43,74 +36,6 @@ _RANGE = struct.Struct(WORKER.format("range_next", "range_end")).pack_into
 _RANGE_AT = WORKER.offset("range_next")
 _PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
-_forked = False
-
-
-def _mark_fork() -> None:
-    global _forked
-    _forked = True
-
-
-os.register_at_fork(after_in_child=_mark_fork)
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc
-
-
-class Mapping:
-    """Memory from the system, committed page by page when it is touched; unmapped with the object."""
-
-    def __init__(self, size: int):
-        self.size = -(-size // PAGE) * PAGE
-        # PROT_READ | PROT_WRITE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
-        address = _libc().mmap(None, self.size, 3, 0x2 | 0x20 | 0x4000, -1, 0)
-        if address in (None, ctypes.c_void_p(-1).value):
-            raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
-        self.address: int = address
-
-    def guard(self, offset: int) -> None:
-        _libc().mprotect(self.address + offset, PAGE, 0)
-
-    def __del__(self) -> None:
-        address = getattr(self, "address", None)
-        if address is not None:
-            _libc().munmap(address, self.size)
-
-
-@cache
-def _openmp() -> Callable | None:
-    """``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); None where there is none."""
-    try:
-        with open("/proc/self/maps") as maps:
-            names = dict.fromkeys(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*)", maps.read()))
-    except OSError:
-        return None
-    for name in names:
-        try:
-            function = ctypes.CDLL(name).GOMP_parallel
-        except (OSError, AttributeError):
-            continue
-        function.restype = None
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        return function
-    return None
-
-
-def _run_threads(enter: Callable, record: int, count: int) -> None:
-    """Enter from `count` threads at a time, without OpenMP."""
-    others = [threading.Thread(target=enter, args=(record,)) for _ in range(count - 1)]
-    for t in others:
-        t.start()
-    enter(record)
-    for t in others:
-        t.join()
 
 
 @lru_cache(maxsize=64)
@@ -149,75 +74,26 @@ class Launcher:
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
         self.pack_params = owner.pack_params
-        frames = 48 * code.local_bytes
-        self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
-        self.stack = (RECURSION_STACK if code.recursive else WARP_STACK) + frames
-        self.stack_room = RECURSION_STACK - RECURSION_RESERVE - frames
         self.ns_per_warp = 5.0
         params = max(owner.params_size, 1)
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.workers = ctypes.create_string_buffer(0)
-        self.capacity = 0
-        self.memory: list = []
+        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
         self._room(1)
         self.busy = False
 
-    # -- memory --------------------------------------------------------------------------------------------------
     def _room(self, count: int) -> None:
-        """Have records and stacks for `count` workers."""
-        if count <= self.capacity:
+        """Have at least `count` workers."""
+        if count <= self.workers.count:
             return
-        self.memory = []
-        self.workers = ctypes.create_string_buffer(WORKER.size * count)
-        self.workers_address = ctypes.addressof(self.workers)
-        self.capacity = count
-        for k in range(count):
-            stack = Mapping(self.worker_stack)
-            stack.guard(0)
-            self.memory.append(stack)
-            self._set_worker(k, "launch", self.record_address)
-            struct.pack_into("=i", self.workers, k * WORKER.size + WORKER.offset("index"), k)
-            self._set_worker(k, "stack_top", stack.address + stack.size)
-            self._add_block(k)
+        self.workers.make(count)
         _PACK_CONSTANTS(
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
-            SLICE_NS, self.stack_room, self.workers_address, self.globals_address, self.record_address + _PARAMS,
-            self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
+            self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
         )  # fmt: skip
 
-    def _set_worker(self, k: int, field: str, value: int) -> None:
-        struct.pack_into("=Q", self.workers, k * WORKER.size + WORKER.offset(field), value)
-
-    def _get_worker(self, k: int, field: str, code: str = "=Q") -> int:
-        return struct.unpack_from(code, self.workers, k * WORKER.size + WORKER.offset(field))[0]
-
-    def _add_block(self, k: int) -> None:
-        """Give worker `k` memory for a further block: its record, warps, shared memory and stacks."""
-        warps = self.nwarps if self.code.waiting else 0
-        head = -(-(BLOCK.size + warps * WARP.size + 256 + self.shared_total + 256) // PAGE) * PAGE
-        stack = -(-self.stack // PAGE) * PAGE + PAGE
-        mapping = Mapping(head + warps * stack)
-        self.memory.append(mapping)
-        at = mapping.address
-        shared = -(-(at + BLOCK.size + warps * WARP.size) // 256) * 256
-        fields = {
-            "worker": self.workers_address + k * WORKER.size,
-            "shared": shared,
-            "warps": at + BLOCK.size,
-            "next": self._get_worker(k, "free_blocks"),
-        }
-        for field, value in fields.items():
-            ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
-        for w in range(warps):
-            base = head + w * stack
-            mapping.guard(base)
-            top = at + base + stack
-            ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
-        self._set_worker(k, "free_blocks", at)
-
-    # -- launching -----------------------------------------------------------------------------------------------
     def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
         """A launch of this grid: called with the kernel's arguments it runs all blocks to their end.
 
@@ -246,20 +122,21 @@ class Launcher:
             try:
                 expected = work * self.ns_per_warp
                 count = 1
-                if expected > SMALL_NS and nblocks > 1 and not _forked:
+                if expected > SMALL_NS and nblocks > 1 and may_share():
                     count = min(thread_count(), nblocks)
                     self._room(count)
                 if self.cooperative:
                     ctypes.memset(self.grid_sync, 0, 64)
                 _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, 0, chunk, count, 0, 0, 0)
+                records = self.workers.records
                 for k in range(count):
-                    _RANGE(self.workers, k * WORKER.size + _RANGE_AT, nblocks * k // count, nblocks * (k + 1) // count)
+                    _RANGE(records, k * WORKER.size + _RANGE_AT, nblocks * k // count, nblocks * (k + 1) // count)
                 pack_params(record, _PARAMS, *values)
                 start = perf_counter_ns()
                 if count == 1:
                     enter(address)
                 else:
-                    self._enter_all(count)
+                    enter_all(enter, self.enter_address, address, count)
                 if _INT(record, _FINISHED)[0] != count:
                     self._continue(count)
                 elapsed = perf_counter_ns() - start
@@ -270,90 +147,29 @@ class Launcher:
 
         return go
 
-    def _enter_all(self, count: int) -> None:
-        """Let `count` workers run until each has ended or asks for something."""
-        openmp = _openmp()
-        if count == 1:
-            self.enter(self.record_address)
-        elif openmp is not None and not _forked:
-            openmp(self.enter_address, self.record_address, count, 0)
-        else:
-            _run_threads(self.enter, self.record_address, count)
-
     def _continue(self, count: int) -> None:
         """Serve the workers that suspended and let them go on, until all have ended."""
         complete = False
         try:
             while _INT(self.record, _FINISHED)[0] != count:
                 for k in range(count):
-                    if self._get_worker(k, "state", "=i") != 2:
+                    if self.workers.get(k, "state", "=i") != 2:
                         self._serve(k)
                 _TWO(self.record, _NEXT_WORKER, 0, 1)
-                self._enter_all(count)
+                enter_all(self.enter, self.enter_address, self.record_address, count)
             complete = True
         finally:
             if not complete:  # stacks hold half-run kernels: start anew next time
-                self.capacity = 0
+                self.workers.clear()
                 self._room(1)
 
     def _serve(self, k: int) -> None:
         """Do what worker `k` suspended for."""
-        reason = _REASON_NAME[self._get_worker(k, "reason", "=i")]
-        if reason == "SLICE":
-            return
+        reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
-            self._add_block(k)
-            return
-        if reason == "PRINTF":
-            self._print(k)
-            return
-        raise LaunchError(f"{self.name}: {self._failure(k, reason)}")
-
-    def _lanes(self, k: int) -> list[int]:
-        mask = self._get_worker(k, "request_mask", "=I")
-        return [lane for lane in range(32) if mask >> lane & 1]
-
-    def _request(self, k: int, field: str, lane: int) -> int:
-        at = k * WORKER.size + WORKER.offset(field) + 8 * lane
-        return struct.unpack_from("=Q", self.workers, at)[0]
-
-    def _print(self, k: int) -> None:
-        templates: dict[int, str] = {}
-        for lane in self._lanes(k):
-            pointer = self._request(k, "request_a", lane)
-            template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer))
-            sys.stdout.write(formatted(template, self._request(k, "request_b", lane)))
-
-    def _block_index(self, k: int) -> tuple[int, ...]:
-        block = self._get_worker(k, "request_block")
-        return tuple(ctypes.c_int32.from_address(block + BLOCK.offset(axis)).value for axis in "xyz")
-
-    def _place(self, k: int) -> str:
-        """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
-        x, y, z = self._block_index(k)
-        thread = self._get_worker(k, "request_warp", "=i") * 32 + (self._lanes(k) or [0])[0]
-        bx, by, _ = self.block
-        return f"thread ({thread % bx},{thread // bx % by},{thread // (bx * by)}) of block ({x},{y},{z})"
-
-    def _failure(self, k: int, reason: str) -> str:
-        if reason == "DEADLOCK":
-            block = "({},{},{})".format(*self._block_index(k))
-            return f"deadlock: the warps of block {block} wait at barriers that the others never reach"
-        place = self._place(k)
-        if reason == "STACK":
-            room = self.stack_room >> 15
-            return f"{place}: functions call each other too deeply; a thread's calls may take {room} KiB"
-        site = self._get_worker(k, "request_site", "=i")
-        place = f"{self.code.sites[site] if site < len(self.code.sites) else 'an unknown source line'}: {place}"
-        if reason == "ASSERT":
-            lane = (self._lanes(k) or [0])[0]
-            message = text_at(self._request(k, "request_a", lane))
-            return f"{place}: assertion `{message}` failed"
-        if reason == "TRAP":
-            return f"{place} executed a trap"
-        if reason == "POINTER":
-            return (
-                f"{place} calls through a pointer that holds no function the kernel can reach, or one that waits "
-                "for other threads (a barrier or a spin loop), which the CPU engine calls only by name"
-            )
-        return f"{place}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"
+            self.workers.add_block(k)
+        elif reason == "PRINTF":
+            requests.print_lines(self.workers, k)
+        elif reason != "SLICE":
+            why = requests.failure(self.workers, k, reason, self.block, self.code.sites)
+            raise LaunchError(f"{self.name}: {why}")

@@ -1,0 +1,65 @@
+"""OS threads for a launch: those of torch's OpenMP runtime where it is loaded, else some started for the purpose."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import threading
+from collections.abc import Callable
+from functools import cache
+
+_forked = False
+
+
+def _mark_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_mark_fork)
+
+
+def may_share() -> bool:
+    """Whether other threads can help: not after a fork, where the OpenMP runtime's are gone."""
+    return not _forked
+
+
+@cache
+def _openmp() -> Callable | None:
+    """``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); None where there is none."""
+    try:
+        with open("/proc/self/maps") as maps:
+            names = dict.fromkeys(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*)", maps.read()))
+    except OSError:
+        return None
+    for name in names:
+        try:
+            function = ctypes.CDLL(name).GOMP_parallel
+        except (OSError, AttributeError):
+            continue
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        return function
+    return None
+
+
+def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
+    """Call ``enter(record)``, a function at `address`, on `count` threads at a time."""
+    openmp = _openmp()
+    if count == 1:
+        enter(record)
+    elif openmp is not None and not _forked:
+        openmp(address, record, count, 0)
+    else:
+        _run_threads(enter, record, count)
+
+
+def _run_threads(enter: Callable, record: int, count: int) -> None:
+    """Enter from `count` threads at a time, without OpenMP."""
+    others = [threading.Thread(target=enter, args=(record,)) for _ in range(count - 1)]
+    for t in others:
+        t.start()
+    enter(record)
+    for t in others:
+        t.join()
