@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 
-from rawkern.engines.cpu.declarations import literal, parameters, variable
+from rawkern.engines.cpu.declarations import literal, variable
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Special, Sym, Var, Vec
 from rawkern.errors import UnsupportedError
 
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _REG_RANGE = re.compile(r"([\w$%]+)<(\d+)>$")
 _LOC = re.compile(
-    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*(\d+))?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
+    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
+    r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*(\d+))?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
 )
 _BLANK = re.compile(r"[\s;]*")
 
@@ -23,8 +24,8 @@ _BLANK = re.compile(r"[\s;]*")
 class Body:
     """Parses one function's body into `function`, resolving scopes."""
 
-    def __init__(self, ptx: Ptx, function: Function, files: dict[int, str], strings: dict[str, str]):
-        self.ptx, self.function, self.files, self.strings = ptx, function, files, strings
+    def __init__(self, ptx: Ptx, function: Function, files: dict[int, str]):
+        self.ptx, self.function, self.files = ptx, function, files
         self.scopes: list[dict[str, str]] = [{}]  # declared name -> unique name
         self.prefixes: list[dict[str, tuple[str, str, int]]] = [{}]  # %r -> (unique prefix, type, count)
         self.count = 0
@@ -72,16 +73,15 @@ class Body:
             return
         key = match.groups()
         if key not in self.loc_ids:
-            file, line, column, name, _, ifile, iline, icolumn = key
-            outer, inner = None, ""
+            file, line, column, _, _, ifile, iline, icolumn = key
+            outer = None
             if ifile is not None:
                 outer = Loc(self.files.get(int(ifile), "?"), int(iline), int(icolumn))
                 for known in reversed(self.ptx.locs):  # the call itself may have been inlined
                     if known and (known.file, known.line, known.column) == (outer.file, outer.line, outer.column):
                         outer = known
                         break
-                inner = self.strings.get(name, "")
-            self.ptx.locs.append(Loc(self.files.get(int(file), "?"), int(line), int(column), outer, inner))
+            self.ptx.locs.append(Loc(self.files.get(int(file), "?"), int(line), int(column), outer))
             self.loc_ids[key] = len(self.ptx.locs) - 1
         self.loc = self.loc_ids[key]
 
@@ -93,13 +93,6 @@ class Body:
             statement = text[pos:stop].strip()
             if statement.startswith(".branchtargets"):
                 self.function.tables[name] = [t.strip() for t in statement[len(".branchtargets") :].split(",")]
-            elif statement.startswith(".callprototype"):
-                match = re.fullmatch(
-                    r"\.callprototype\s*(?:\(([^)]*)\))?\s*_\s*(?:\(([^)]*)\))?[\s.\w]*", statement, re.S
-                )
-                if match is None:
-                    raise UnsupportedError(f"PTX prototype not understood: {statement!r}")
-                self.function.prototypes[name] = (parameters(match.group(1)), parameters(match.group(2)))
             return stop + 1
         self.function.body.append(Label(self._declare(name) if len(self.scopes) > 1 else name))
         return pos

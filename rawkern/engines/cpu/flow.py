@@ -28,7 +28,6 @@ class Block:
     targets: list[int]
     pred: Reg | None = None
     negated: bool = False
-    loc: int = 0
 
     @property
     def exit_only(self) -> bool:
@@ -42,9 +41,6 @@ class Flow:
     live_in: list[frozenset[str]] = field(default_factory=list)
     predecessors: list[list[int]] = field(default_factory=list)
     ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
-
-    def successors(self, index: int) -> list[int]:
-        return self.blocks[index].targets
 
     def region(self, index: int) -> tuple[frozenset[int], int | None]:
         """Blocks that lanes can be in while those that left block `index` have not met again, and where they meet."""
@@ -96,12 +92,9 @@ def _split(function: Function) -> list[Block]:
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def close(
-        kind: str, targets: list[str | int], instr: Instr | None = None, pred: Reg | None = None, negated=False
-    ) -> None:
+    def close(kind: str, targets: list[str | int], pred: Reg | None = None, negated=False) -> None:
         nonlocal current
-        loc = instr.loc if instr else current[-1].loc if current else 0
-        block = Block(current, kind, [], pred, negated, loc)
+        block = Block(current, kind, [], pred, negated)
         blocks.append(block)
         pending.append((block, targets))
         current = []
@@ -117,34 +110,34 @@ def _split(function: Function) -> list[Block]:
         if root == "bra":
             target = item.args[0].name
             if item.guard is None:
-                close("jump", [target], item)
+                close("jump", [target])
             else:
-                close("cond", [target, here + 1], item, item.guard, item.negated)
+                close("cond", [target, here + 1], item.guard, item.negated)
         elif root == "brx":
             table = function.tables.get(item.args[1].name)
             if table is None or item.guard is not None:
                 raise UnsupportedError(f"PTX branch not supported: {op}")
-            close("switch", list(table), item, item.args[0])
+            close("switch", list(table), item.args[0])
         elif root in ("ret", "exit"):
             if item.guard is None:
                 if root == "exit" and not function.entry:
                     raise UnsupportedError("exit inside a device function is not supported on the CPU engine")
-                close("ret", [], item)
+                close("ret", [])
             else:
-                close("cond", [here + 1, here + 2], item, item.guard, item.negated)
-                close("ret", [], item)
+                close("cond", [here + 1, here + 2], item.guard, item.negated)
+                close("ret", [])
         else:
             guard = item.guard
             if guard is not None:
-                close("cond", [here + 1, here + 2], item, guard, item.negated)
+                close("cond", [here + 1, here + 2], guard, item.negated)
                 current = [Instr(op, item.args, None, False, item.loc)]
-                close("barrier" if is_barrier(op) else "jump", [here + 2], item)
+                close("barrier" if is_barrier(op) else "jump", [here + 2])
             else:
                 current.append(item)
                 if is_barrier(op):
-                    close("barrier", [here + 1], item)
+                    close("barrier", [here + 1])
                 elif root == "trap":
-                    close("ret", [], item)
+                    close("ret", [])
     close("ret", [])
     for block, targets in pending:
         for t in targets:
@@ -163,7 +156,7 @@ def _single_latches(blocks: list[Block]) -> list[Block]:
         latches = [m for m in members if header in ordered[m].targets]
         if len(latches) > 1:
             latch = len(ordered)
-            ordered.append(Block([], "jump", [header], loc=ordered[latches[-1]].loc))
+            ordered.append(Block([], "jump", [header]))
             for m in latches:
                 ordered[m].targets = [latch if t == header else t for t in ordered[m].targets]
     return ordered

@@ -59,7 +59,7 @@ def expand(ptx: Ptx, function: Function, names: set[str]) -> Function:
         return function
     result = Function(
         function.name, function.entry, function.params, function.returns, [], dict(function.regs),
-        dict(function.local_vars), function.directives, dict(function.tables), dict(function.prototypes),
+        dict(function.local_vars), dict(function.tables),
     )  # fmt: skip
     count = 0
     work: list[Instr | Label] = list(reversed(function.body))
@@ -88,7 +88,7 @@ class _Copy:
         self.names = dict(zip(formal, [s.name for s in (*params, *results)], strict=True))
         self.names |= {name: f"{name}~{number}" for name in source.local_vars}
         self.names |= {item.name: f"{item.name}~{number}" for item in source.body if isinstance(item, Label)}
-        self.names |= {name: f"{name}~{number}" for name in (*source.tables, *source.prototypes)}
+        self.names |= {name: f"{name}~{number}" for name in source.tables}
 
     def into(self, target: Function) -> list[Instr | Label]:
         """The instructions that stand for the call; declares their names in `target`."""
@@ -103,7 +103,6 @@ class _Copy:
                 self.names[name] = name
                 target.local_vars[name] = var
         target.tables |= {self.names[n]: [self.names[t] for t in labels] for n, labels in source.tables.items()}
-        target.prototypes |= {self.names[n]: p for n, p in source.prototypes.items()}
         body: list[Instr | Label] = []
         if self.call.guard is not None:
             body.append(Instr("bra", [Sym(end)], self.call.guard, not self.call.negated, self.call.loc))

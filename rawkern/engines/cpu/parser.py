@@ -26,8 +26,7 @@ def parse(text: str) -> Ptx:
     """
     text = _COMMENT.sub("", text)
     files = {int(n): name for n, name in _FILE.findall(text)}
-    labels = _debug_strings(text)
-    result = Ptx({}, {}, [None], 0, "")
+    result = Ptx({}, {}, [None], 0)
     pos, end = 0, len(text)
     skip = re.compile(r"\s*(?:\.(?:visible|weak|extern|common|hidden)\b\s*)*")
     while True:
@@ -45,7 +44,7 @@ def parse(text: str) -> Ptx:
             pos = match.end()
             if match.group(6) == "{":
                 close = _closing_brace(text, pos)
-                Body(result, function, files, labels).parse(text[pos:close])
+                Body(result, function, files).parse(text[pos:close])
                 pos = close + 1
             else:
                 function.defined = False
@@ -66,9 +65,7 @@ def parse(text: str) -> Ptx:
             if line.startswith(".version"):
                 major, minor = line.split()[1].split(".")
                 result.version = int(major) * 10 + int(minor)
-            elif line.startswith(".target"):
-                result.target = line.split()[1].rstrip(",")
-            elif not line.startswith((".address_size", ".file", ".pragma", ".loc", "}", ";")):
+            elif not line.startswith((".target", ".address_size", ".file", ".pragma", ".loc", "}", ";")):
                 raise UnsupportedError(f"PTX directive not supported: {line.strip()!r}")
             pos = stop + 1 if stop >= 0 else end
 
@@ -85,25 +82,6 @@ def _closing_brace(text: str, pos: int) -> int:
     raise UnsupportedError("PTX ends inside a function")
 
 
-def _debug_strings(text: str) -> dict[str, str]:
-    """Map labels of ``.debug_str`` (``$L__info_string0``) to their text: names of inlined functions."""
-    start = text.find(".section\t.debug_str")
-    if start < 0:
-        return {}
-    body = text[start : _closing_brace(text, text.index("{", start) + 1)]
-    result = {}
-    for name, data in re.findall(r"(\$L__info_string\d+):\s*((?:\.b8[^\n]*\n\s*)+)", body):
-        codes = [int(v) for v in re.findall(r"\b\d+\b", data.replace(".b8", " "))]
-        result[name] = bytes(codes).split(b"\0")[0].decode(errors="replace")
-    return result
-
-
 def _function_header(match: re.Match) -> Function:
-    kind, returns, name, params, rest, _ = match.groups()
-    directives = {
-        d: tuple(int(v) for v in re.findall(r"\d+", values))
-        for d, values in re.findall(
-            r"\.(maxntid|reqntid|minnctapersm|maxnreg|maxclusterrank|reqnctapercluster)([\s\d,]*)", rest
-        )
-    }
-    return Function(name, kind == "entry", parameters(params), parameters(returns), directives=directives)
+    kind, returns, name, params = match.groups()[:4]
+    return Function(name, kind == "entry", parameters(params), parameters(returns))

@@ -71,9 +71,6 @@ class Instr:
     negated: bool = False
     loc: int = 0  # index into Ptx.locs; 0 is unknown
 
-    def __str__(self) -> str:
-        return self.op
-
 
 @dataclass(slots=True)
 class Label:
@@ -101,7 +98,6 @@ class Loc:
     line: int
     column: int
     inlined_at: Loc | None = None
-    function: str = ""
 
 
 @dataclass
@@ -113,9 +109,7 @@ class Function:
     body: list[Instr | Label] = field(default_factory=list)
     regs: dict[str, str] = field(default_factory=dict)  # register -> "b32", "f64", "pred", ...
     local_vars: dict[str, Var] = field(default_factory=dict)  # .local, .shared, .param, by name
-    directives: dict[str, tuple[int, ...]] = field(default_factory=dict)  # maxntid, reqntid, ...
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
-    prototypes: dict[str, tuple[list[Var], list[Var]]] = field(default_factory=dict)
     defined: bool = True
 
 
@@ -125,7 +119,6 @@ class Ptx:
     variables: dict[str, Var]
     locs: list[Loc | None]
     version: int
-    target: str
 
 
 TYPE_BYTES = {
