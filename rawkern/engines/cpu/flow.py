@@ -126,27 +126,28 @@ def _split(function: Function) -> list[Block]:
             else:
                 close("cond", [here + 1, here + 2], item.guard, item.negated)
                 close("ret", [])
+        elif item.guard is not None:
+            close("cond", [here + 1, here + 2], item.guard, item.negated)
+            current = [Instr(op, item.args, None, False, item.loc)]
+            close("barrier" if is_barrier(op) else "jump", [here + 2])
         else:
-            guard = item.guard
-            if guard is not None:
-                close("cond", [here + 1, here + 2], guard, item.negated)
-                current = [Instr(op, item.args, None, False, item.loc)]
-                close("barrier" if is_barrier(op) else "jump", [here + 2])
-            else:
-                current.append(item)
-                if is_barrier(op):
-                    close("barrier", [here + 1])
-                elif root == "trap":
-                    close("ret", [])
+            current.append(item)
+            if is_barrier(op):
+                close("barrier", [here + 1])
+            elif root == "trap":
+                close("ret", [])
     close("ret", [])
     for block, targets in pending:
-        for t in targets:
-            if isinstance(t, str):
-                if t not in labels:
-                    raise UnsupportedError(f"PTX branch to an unknown label {t}")
-                t = labels[t]
-            block.targets.append(t)
+        block.targets = [_number(t, labels) for t in targets]
     return blocks
+
+
+def _number(target: str | int, labels: dict[str, int]) -> int:
+    if isinstance(target, int):
+        return target
+    if target not in labels:
+        raise UnsupportedError(f"PTX branch to an unknown label {target}")
+    return labels[target]
 
 
 def _single_latches(blocks: list[Block]) -> list[Block]:
