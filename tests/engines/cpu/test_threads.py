@@ -199,9 +199,10 @@ def run_python(code: str, timeout: float = 60) -> str:
 
 
 def test_a_forked_child_runs_kernels():
-    """Compiled before the fork or after it, large launches too."""
+    """Compiled before the fork or after it, large launches too. (torch itself must not use its threads in the child.)"""
     output = run_python(f"""
-        import os, sys
+        import os
+        import numpy as np
         import torch
         import rawkern
         module = rawkern.RawModule(code={CODE!r})
@@ -209,7 +210,7 @@ def test_a_forked_child_runs_kernels():
         torch.set_num_threads(2)
 
         def right(a):
-            out = torch.full_like(x, -1)
+            out = torch.from_numpy(np.full(len(x), -1, np.int32))
             module.affine[400, 256](len(x), a, x, out)
             return bool((out.numpy() == x.numpy() * a + x.numpy()).all())
 
@@ -219,7 +220,7 @@ def test_a_forked_child_runs_kernels():
             if child == 0:
                 ok = right(5)
                 if first:
-                    out = torch.full((1563,), -1, dtype=torch.int32)
+                    out = torch.from_numpy(np.full(1563, -1, np.int32))
                     module.blocksum[1563, 128](len(x), 1, x, out)
                     ok = ok and int(out.numpy().astype("int64").sum()) == sum(range(200_000))
                 os._exit(0 if ok else 1)
@@ -248,7 +249,7 @@ def test_a_forked_child_of_a_pool_runs_kernels(module):
         child = os.fork()
         if child == 0:
             try:
-                out = torch.full((5000,), -1, dtype=torch.int32)
+                out = torch.from_numpy(np.full(5000, -1, np.int32))
                 module.affine[4, 64](5000, 9, x, out)
                 good = bool((out.numpy() == x.numpy() * 9 + np.arange(5000)).all())
                 os.write(write, b"good" if good else b"bad!")
