@@ -241,32 +241,38 @@ X = np.concatenate([[0, 1, -1, 2**31 - 1, -(2**31)], RNG.integers(-(2**31), 2**3
 Y = RNG.integers(-6, 7, N).astype(np.int32)
 TABLE = RNG.integers(-100, 100, 32).astype(np.int32)
 FRAME = """extern "C" __global__ void k(int n, int u, const int* xs, const int* ys, const int* table, int* out) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int i = (blockIdx.x * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
     if (i >= n) return;
     int x = xs[i], y = ys[i], v0 = 0, v1 = x, v2 = i, fuel = 60;
     int memory[4] = {1, i, y, -3};
 %s
     goto out;
 out:
+    END
     out[i] = v0; out[n + i] = v1; out[2 * n + i] = v2; out[3 * n + i] = fuel;
     for (int k = 0; k < 4; k++) out[(4 + k) * n + i] = memory[k];
 }"""
 
 
-def check(block, device: str = "cpu", u: int = 5) -> None:
-    """Run a program on both sides and compare all that it left behind."""
+def check(block, u: int = 5, threads=(48,), waiting: bool = False) -> None:
+    """Run a program on both sides and compare all that it left behind.
+
+    With `waiting`, loops hold a fence, as those do that wait for another thread, and all meet at a barrier at the end.
+    """
     i = np.arange(N, dtype=np.int32)
     env = {"x": X, "y": Y, "i": i, "u": np.full(N, u, np.int32), "v0": np.zeros(N, np.int32), "v1": X, "v2": i, "table": TABLE}
     env["memory"] = [np.full(N, 1, np.int32), i.copy(), Y.copy(), np.full(N, -3, np.int32)]  # type: ignore[assignment]
     state = State(env, np.full(N, 60, np.int32))
     with np.errstate(over="ignore"):
         execute(block, state, np.ones(N, bool), Jumps(*(np.zeros(N, bool) for _ in range(3))))
-    code = FRAME % program_text(block)
-    out = torch.full((8 * N,), 12345, dtype=torch.int32, device=device)
-    inputs = [torch.from_numpy(a).to(device) for a in (X, Y, TABLE)]
-    rawkern.RawKernel(code)[2, 48](N, u, *inputs, out)
+    code = (FRAME % program_text(block)).replace("END", "__syncthreads();" if waiting else ";")
+    if waiting:
+        code = code.replace("--fuel >= 0) {", "--fuel >= 0) { __threadfence_block();").replace("do {", "do { __threadfence_block();")
+    out = torch.full((8 * N,), 12345, dtype=torch.int32)
+    inputs = [torch.from_numpy(a) for a in (X, Y, TABLE)]
+    rawkern.RawKernel(code)[2, threads](N, u, *inputs, out)
     want = np.array([*(env[f"v{k}"] for k in range(SLOTS)), state.fuel, *env["memory"]])
-    got = out.cpu().numpy().reshape(8, N)
+    got = out.numpy().reshape(8, N)
     assert np.array_equal(got, want), f"lanes {np.nonzero((got != want).any(0))[0][:5]} of\n{code}"
 
 
@@ -283,9 +289,15 @@ def test_control_flow(block, u):
 
 
 @settings(QUICK, max_examples=15)
-@given(blocks(3))
-def test_deep_control_flow(block):
-    check(block)
+@given(blocks(3), st.sampled_from([(48,), (6, 8), (32, 2)]))
+def test_deep_control_flow(block, threads):
+    check(block, threads=threads)
+
+
+@settings(QUICK, max_examples=25)
+@given(blocks(2), st.sampled_from([(48,), (6, 8), (32, 2)]))
+def test_control_flow_that_may_wait(block, threads):
+    check(block, threads=threads, waiting=True)
 
 
 # Floats -------------------------------------------------------------------------------------------------------------------
