@@ -78,7 +78,10 @@ class FunctionLowering:
             ty, once = dict(record.fields)[name], self.once
             place = f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
             at = once.let("ptr", 1, f"getelementptr %{record.name}, {place}")
-            self.entry_cache[key] = once.let(ty, 1, f"load {ty}, {at}")
+            # What kernels read of a launch does not change while it runs. Said to LLVM, these loads leave the loop over
+            # warps, where each would wait for stores in flight whose addresses look alike.
+            fixed = ", !invariant.load !1" if record.name == "Launch" else ""
+            self.entry_cache[key] = once.let(ty, 1, f"load {ty}, {at}{fixed}")
         return self.entry_cache[key]
 
     def field_address(self, record: Record, name: str) -> Val:

@@ -164,11 +164,11 @@ out:
 ; Mask of the lanes of warp %w that hold threads.
 define internal i32 @rk_lanes(ptr %launch, i32 %w) alwaysinline {
   %pn = &Launch.nwarps %launch
-  %n = load i32, ptr %pn
+  %n = load i32, ptr %pn, !invariant.load !1
   %next = add i32 %w, 1
   %last = icmp eq i32 %next, %n
   %pm = &Launch.last_mask %launch
-  %m = load i32, ptr %pm
+  %m = load i32, ptr %pm, !invariant.load !1
   %mask = select i1 %last, i32 %m, i32 -1
   ret i32 %mask
 }

@@ -233,7 +233,10 @@ def test_scan_with_look_back(device):
     n = 40_007
     x = torch.randint(-100, 100, (n,), generator=torch.Generator().manual_seed(1), dtype=torch.int32)
     tiles = -(-n // 128)
-    state, following = torch.zeros(tiles, dtype=torch.int64, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+    state, following = (
+        torch.zeros(tiles, dtype=torch.int64, device=device),
+        torch.zeros(1, dtype=torch.int32, device=device),
+    )
     out = poison(n, device)
     rawkern.RawKernel(code)[tiles, 128](n, x.to(device), out, state, following)
     assert torch.equal(out.cpu(), x.cumsum(0).int())
@@ -349,13 +352,13 @@ def run_python(code: str) -> subprocess.Popen:
 
 
 ENDLESS = {
-    "plain loop": 'unsigned i = 1; while (i) i += 2; x[0] = i;',
-    "spin": 'while (atomicAdd(x, 0) == 0) { }',
-    "volatile": 'while (*(volatile int*)x == 0) { }',
-    "one lane": 'if (threadIdx.x == 5) while (*(volatile int*)x == 0) { } __syncthreads();',
-    "barriers": 'while (__syncthreads_or(threadIdx.x == 3)) { }',
-    "called": 'endless(x);',
-    "data": 'int i = threadIdx.x; while (x[i & 63] == 0) i = i * 5 + 1; x[0] = i;',
+    "plain loop": "unsigned i = 1; while (i) i += 2; x[0] = i;",
+    "spin": "while (atomicAdd(x, 0) == 0) { }",
+    "volatile": "while (*(volatile int*)x == 0) { }",
+    "one lane": "if (threadIdx.x == 5) while (*(volatile int*)x == 0) { } __syncthreads();",
+    "barriers": "while (__syncthreads_or(threadIdx.x == 3)) { }",
+    "called": "endless(x);",
+    "data": "int i = threadIdx.x; while (x[i & 63] == 0) i = i * 5 + 1; x[0] = i;",
 }
 
 
@@ -363,8 +366,10 @@ ENDLESS = {
 @pytest.mark.timeout(30)
 def test_interrupt_ends_an_endless_kernel(name):
     process = run_python(f"""
+        import signal
         import time
         import torch
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
         import rawkern
         kernel = rawkern.RawKernel('''
             __device__ __noinline__ void endless(int* x) {{ unsigned i = x[1]; do {{ i = i * 3 + 1; }} while (i != 7 || x[0] == 0); x[2] = i; }}
