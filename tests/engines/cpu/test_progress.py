@@ -339,7 +339,7 @@ def test_deadlock_at_a_barrier_is_reported(body):
     kernel = rawkern.RawKernel(f'extern "C" __global__ void stuck(int* out) {{ {body} out[threadIdx.x] = 1; }}')
     out = torch.zeros(64, dtype=torch.int32)
     start = time.perf_counter()
-    with pytest.raises(LaunchError, match="stuck.*deadlock"):
+    with pytest.raises(LaunchError, match=r"stuck.*deadlock"):
         kernel[1, 64](out)
     assert time.perf_counter() - start < 20
     assert (out == 0).all()
