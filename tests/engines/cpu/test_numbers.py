@@ -223,7 +223,7 @@ def test_integer_to_float(device):
         a[i] = __ll2float_rn(x[i]); b[i] = __ll2float_rz(x[i]); c[i] = __ll2float_rd(x[i]); d[i] = __ll2float_ru(x[i]);
         e[i] = (double)x[i]; f[i] = (float)(int)x[i]; g[i] = (float)(unsigned)x[i]; h[i] = (float)(unsigned long long)x[i];
     }"""
-    x, _ = pairs(INT_EDGES + [2**24 + 1, 2**24 + 3, -(2**24) - 1, 2**53 + 1, 2**40 + 2**16], np.int64)
+    x, _ = pairs([*INT_EDGES, 2**24 + 1, 2**24 + 3, -(2**24) - 1, 2**53 + 1, 2**40 + 2**16], np.int64)
     got = run(code, len(x), x, device=device, out=[np.float32] * 4 + [np.float64] + [np.float32] * 3)
     nearest = x.astype(np.float32)
     exact = [int(v) for v in x]
