@@ -70,14 +70,17 @@ def test_editable_install(tree: Path, tmp_path: Path) -> None:
     python = str(tmp_path / "venv" / "bin" / "python")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     run(*pip, "install", "--no-deps", "--no-build-isolation", "-e", str(tree), cwd=tmp_path, PYTHONPATH=SITE)
-    assert run(python, "-c", FIND, cwd=tmp_path, PYTHONPATH=SITE) == str(tree / "cuda_src" / "packaged.cu")
+    # What rawkern depends on comes behind, by a .pth file: this environment may hold an editable rawkern itself.
+    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(SITE + "\n")
+    assert run(python, "-c", FIND, cwd=tmp_path) == str(tree / "cuda_src" / "packaged.cu")
     # A file that comes later is there without another install, and one that goes is gone.
     (tree / "cuda_src" / "later.cu").write_text(PROBE)
     later = FIND.replace("packaged", "later")
-    assert run(python, "-c", later, cwd=tmp_path, PYTHONPATH=SITE) == str(tree / "cuda_src" / "later.cu")
+    assert run(python, "-c", later, cwd=tmp_path) == str(tree / "cuda_src" / "later.cu")
     (tree / "cuda_src" / "later.cu").unlink()
     missing = f"import rawkern\ntry: rawkern.load('later')\nexcept FileNotFoundError: print('gone')"  # noqa: F541
-    assert run(python, "-c", missing, cwd=tmp_path, PYTHONPATH=SITE) == "gone"
+    assert run(python, "-c", missing, cwd=tmp_path) == "gone"
 
 
 def test_every_pinned_version_belongs_to_a_requirement() -> None:
