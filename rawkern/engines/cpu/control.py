@@ -9,12 +9,12 @@ from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
-from rawkern.engines.cpu.operands import base, is_barrier
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
 from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
-from rawkern.engines.cpu.waiting import barrier, resume_set_aside
+from rawkern.engines.cpu.waiting import barrier, release_met, resume_set_aside, warp_barrier
 
 #: How an instruction is lowered, by its base opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
@@ -36,7 +36,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         if waitable:
             _check(f, i)
         _begin(f, i)
-        for instr in block.instrs[:-1] if block.kind == "barrier" else block.instrs:
+        for instr in block.instrs[:-1] if block.kind in ("barrier", "warp") else block.instrs:
             f.instr = instr
             handler = handlers.get(base(instr.op))
             if handler is None:
@@ -88,10 +88,10 @@ def _end(f: FunctionLowering, i: int) -> None:
         f.flush()
         jump(f, block.targets[0], act)
         return
-    if block.kind == "barrier":
+    if block.kind in ("barrier", "warp"):
         f.instr = block.instrs[-1]
-        assert is_barrier(f.instr.op)
-        barrier(f, f.instr, block.targets[0])
+        meet = barrier if block.kind == "barrier" else warp_barrier
+        meet(f, f.instr, block.targets[0])
         return
     assert block.pred is not None
     cond = f.plain(f.form(block.pred.name))
@@ -191,3 +191,5 @@ def _finish(f: FunctionLowering) -> None:
     if f.analysis.free_running:
         resume_set_aside(f)
     e.line("ret void")
+    if f.warp_barriers:
+        release_met(f)

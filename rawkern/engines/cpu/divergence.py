@@ -107,7 +107,8 @@ def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
                 concurrent[b] |= {w for w in places if w > b or result.free_running}
         spinning = bool(result.divergent) and bool(result.spin_headers)
         parted = any(
-            concurrent[i] and (block.kind == "barrier" or any(callee(instr) in waiting for instr in block.instrs))
+            concurrent[i]
+            and (block.kind in ("barrier", "warp") or any(callee(instr) in waiting for instr in block.instrs))
             for i, block in enumerate(flow.blocks)
         )
         if (spinning or parted) and not result.free_running:
@@ -149,7 +150,7 @@ def _find_waitable(flow: Flow, result: Analysis) -> None:
             found |= set(targets)
     if result.free_running:
         found |= result.spin_headers
-        found |= {block.targets[0] for block in flow.blocks if block.kind == "barrier"}
+        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "warp")}
     while True:
         result.waitable = frozenset(found)
         more = {

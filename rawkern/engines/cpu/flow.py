@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.operands import base, destinations, is_barrier, sources
+from rawkern.engines.cpu.operands import base, destinations, ends_block, sources
 from rawkern.engines.cpu.order import running_order
 from rawkern.engines.cpu.ptx import Function, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
@@ -20,7 +20,8 @@ class Block:
     """Straight-line code and how it ends.
 
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
-    ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier, then ``targets[0]``; ``ret``.
+    ``switch``: ``targets[pred]``; ``barrier``, ``warp``: the last instruction is a barrier of the
+    block or of the warp, then ``targets[0]``; ``ret``.
     """
 
     instrs: list[Instr]
@@ -129,11 +130,12 @@ def _split(function: Function) -> list[Block]:
         elif item.guard is not None:
             close("cond", [here + 1, here + 2], item.guard, item.negated)
             current = [Instr(op, item.args, None, False, item.loc)]
-            close("barrier" if is_barrier(op) else "jump", [here + 2])
+            close(ends_block(op) or "jump", [here + 2])
         else:
             current.append(item)
-            if is_barrier(op):
-                close("barrier", [here + 1])
+            ending = ends_block(op)
+            if ending is not None:
+                close(ending, [here + 1])
             elif root == "trap":
                 close("ret", [])
     close("ret", [])

@@ -51,6 +51,7 @@ class FunctionLowering:
         self.instr: Instr | None = None
         self.lazy = lazy_registers([block.instrs for block in self.flow.blocks])
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
+        self.warp_barriers: list[int] = []  # the same, of the warp's barriers
 
     def begin(self, block: int) -> None:
         """Forget what holds only inside a block."""

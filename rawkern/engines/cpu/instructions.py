@@ -71,12 +71,6 @@ def _signed_result(op: str) -> bool:
     return bool(types) and (types[0] if op.startswith(("cvt", "set.")) else types[-1])[0] == "s"
 
 
-def barrier_of_warp(f: FunctionLowering, instr: Instr) -> None:
-    if ".warp" not in instr.op:
-        raise f.unsupported()
-    warp.warp_barrier(f, instr)
-
-
 def ignore(f: FunctionLowering, instr: Instr) -> None:
     """Hints that change no result."""
 
@@ -88,7 +82,7 @@ HANDLERS = {
     "membar": memory.fence, "fence": memory.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
     "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.activemask, "redux": warp.reduce, "match": warp.match,
-    "elect": warp.elect, "bar": barrier_of_warp, "nanosleep": jumps.nanosleep,
+    "elect": warp.elect, "nanosleep": jumps.nanosleep,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

@@ -28,6 +28,13 @@ def is_barrier(op: str) -> bool:
     return op.startswith(_BARRIERS)
 
 
+def ends_block(op: str) -> str | None:
+    """How a block ends behind an instruction at which lanes wait for others: ``barrier``, ``warp``, or not at all."""
+    if op.startswith(_BARRIERS):
+        return "barrier"
+    return "warp" if op.startswith("bar.warp") else None
+
+
 def callee(instr: Instr) -> str | None:
     """Name of the function that an instruction calls; None for other instructions and for calls through pointers."""
     if base(instr.op) != "call":

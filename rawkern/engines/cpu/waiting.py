@@ -61,6 +61,92 @@ def _park(f: FunctionLowering, number: Val, expected: Val) -> None:
     e.line(f"br label %{after(f, key)}")
 
 
+def warp_barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
+    """``bar.warp.sync``: lanes wait for all that the mask names, wherever those come to such a barrier.
+
+    Where lanes run in step none has to wait, and only the order of memory accesses is left to keep. Masks that differ
+    between the lanes that come together are taken as one.
+    """
+    e, act = f.e, f.act()
+    e.line('fence syncscope("singlethread") seq_cst')
+    mask = f.value(instr.args[0], 32)
+    f.flush()
+    if f.analysis.free_running:
+        if mask.n > 1:
+            named = e.select(f.actv(), mask, const("i32", 0, mask.n))
+            f.module.declare("llvm.vector.reduce.or.v32i32", "declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)")
+            mask = e.let("i32", 1, f"call i32 @llvm.vector.reduce.or.v32i32({named})")
+        key = f.block
+        f.warp_barriers.append(key)
+        f.entry += [f"%meet{key} = alloca i32", f"%meetmask{key} = alloca i32", f"store i32 0, ptr %meet{key}"]
+        complete, partial = e.fresh("complete")[1:], e.fresh("partial")[1:]
+        here = e.bin("or", act, e.let("i32", 1, "load i32, ptr %met"))
+        e.line(f"br {_all_there(f, mask, here)}, label %{complete}, label %{partial}")
+        e.label(partial)
+        old = e.let("i32", 1, f"load i32, ptr %meet{key}")
+        named = e.select(e.cmp("icmp eq", old, 0), 0, e.let("i32", 1, f"load i32, ptr %meetmask{key}"))
+        e.line(f"store {e.bin('or', old, act)}, ptr %meet{key}")
+        e.line(f"store {e.bin('or', named, mask)}, ptr %meetmask{key}")
+        e.line(f"store {here}, ptr %met")
+        e.line(f"br label %{after(f, key)}")
+        e.label(complete)
+        e.line(f"store {mask}, ptr %meetnow")
+        wait_at(f, follow, act)
+        e.line("br label %release")
+        return
+    jump(f, follow, act)
+
+
+def _all_there(f: FunctionLowering, mask: Val, here: Val) -> Val:
+    """Whether all lanes of `mask` that still run are among those `here`."""
+    e = f.e
+    alive = e.let("i32", 1, "load i32, ptr %alive")
+    missing = e.bin("and", e.bin("and", mask, alive), e.invert(here))
+    return e.cmp("icmp eq", missing, 0)
+
+
+def release_met(f: FunctionLowering) -> None:
+    """The lanes of ``%meetnow`` that wait at barriers of the warp go on; then whoever comes first in order."""
+    e = f.e
+    f.entry += ["%met = alloca i32", "store i32 0, ptr %met", "%meetnow = alloca i32"]
+    e.label("release")
+    mask = e.let("i32", 1, "load i32, ptr %meetnow")
+    for key in f.warp_barriers:
+        waiting = e.let("i32", 1, f"load i32, ptr %meet{key}")
+        freed = e.bin("and", waiting, mask)
+        wait_at(f, f.flow.blocks[key].targets[0], freed)
+        e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
+    met = e.let("i32", 1, "load i32, ptr %met")
+    e.line(f"store {e.bin('and', met, e.invert(mask))}, ptr %met")
+    e.line(f"br label %c{f.analysis.checks[0]}")
+
+
+def _resume_met(f: FunctionLowering, key: int) -> None:
+    """Lanes whose barrier of the warp is complete, because others ended, go on."""
+    e = f.e
+    waiting = e.let("i32", 1, f"load i32, ptr %meet{key}")
+    mask = e.let("i32", 1, f"load i32, ptr %meetmask{key}")
+    ready = e.bin("and", e.cmp("icmp ne", waiting, 0), _all_there(f, mask, e.let("i32", 1, "load i32, ptr %met")))
+    go, no = e.fresh("go")[1:], e.fresh("no")[1:]
+    e.line(f"br {ready}, label %{go}, label %{no}")
+    e.label(go)
+    e.line(f"store {mask}, ptr %meetnow")
+    e.line("br label %release")
+    e.label(no)
+
+
+def _give_up_meeting(f: FunctionLowering) -> None:
+    """Nothing else can run: lanes that wait for ones that never come go on, as those have other masks or none."""
+    e = f.e
+    met = e.let("i32", 1, "load i32, ptr %met")
+    go, no = e.fresh("go")[1:], e.fresh("no")[1:]
+    e.line(f"br {e.cmp('icmp ne', met, 0)}, label %{go}, label %{no}")
+    e.label(go)
+    e.line(f"store {met}, ptr %meetnow")
+    e.line("br label %release")
+    e.label(no)
+
+
 def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
     e = f.e
 
@@ -75,15 +161,19 @@ def _reduced(f: FunctionLowering, op: str, bar: Val) -> Val:
 
 
 def resume_set_aside(f: FunctionLowering) -> None:
-    """No lane can go on: those set aside in waiting loops come back, else the warp arrives at a barrier for them."""
+    """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
     f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
         f.entry += [f"%defer{h} = alloca i32", f"store i32 0, ptr %defer{h}"]
     if f.analysis.checks:
+        for block in f.warp_barriers:
+            _resume_met(f, block)
         if f.analysis.spin_headers:
             _resume_loops(f)
         for block in f.barriers:
             _arrive(f, block)
+        if f.warp_barriers:
+            _give_up_meeting(f)
 
 
 def _resume_loops(f: FunctionLowering) -> None:

@@ -226,8 +226,3 @@ def elect(f: FunctionLowering, instr: Instr) -> None:
         f.put(dest.first.name, leader)
     if isinstance(dest.second, Reg):
         f.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
-
-
-def warp_barrier(f: FunctionLowering, instr: Instr) -> None:
-    """``bar.warp.sync``: lanes of a warp run in step, so only the order of memory accesses is left to keep."""
-    f.e.line('fence syncscope("singlethread") seq_cst')

@@ -42,7 +42,9 @@ def _forms() -> list:
 @pytest.mark.parametrize(("index", "name", "text", "results", "operands"), _forms())
 def test_lanes_match_hardware(device, index, name, text, results, operands):
     ctypes = {"r": "unsigned", "l": "unsigned long long"}
-    params = [f"{ctypes[c]}* o{j}" for j, c in enumerate(results)] + [f"const {ctypes[c]}* i{j}" for j, (c, _) in enumerate(operands)]
+    params = [f"{ctypes[c]}* o{j}" for j, c in enumerate(results)] + [
+        f"const {ctypes[c]}* i{j}" for j, (c, _) in enumerate(operands)
+    ]
     outs = ", ".join(f'"={c}"(o{j}[t])' for j, c in enumerate(results))
     ins = ", ".join(f'"{c}"(i{j}[t])' for j, (c, _) in enumerate(operands))
     code = f"""extern "C" __global__ void k({", ".join(params)}) {{
@@ -418,3 +420,54 @@ def test_thread_block_group(device, groups):
     out = poison(128, torch.int32, device)
     groups.block[1, 128](x.to(device), out)
     np.testing.assert_array_equal(out.cpu().numpy(), x.numpy()[::-1] + 128 + 16000000)
+
+
+def test_warp_barriers_in_two_branches(device):
+    """Lanes meet at different ``__syncwarp()`` calls; groups come as often as they like; ended lanes are not waited for."""
+    code = r"""
+    extern "C" __global__ void branches(int* x, int* out) {
+        __shared__ volatile int s[32];
+        int t = threadIdx.x;
+        s[t] = -1;
+        __syncwarp();
+        if (t < 16) { for (int r = 0; r < x[t]; r++) x[32 + t] = r;  s[t] = t * 2; __syncwarp(); out[t] = s[t + 16]; x[32 + t] = 7; }
+        else { s[t] = t * 3; x[32 + t] = 5; __syncwarp(); out[t] = s[t - 16]; x[32 + t] = 6; }
+    }
+    extern "C" __global__ void groups(int* out) {
+        __shared__ volatile int s[32];
+        int t = threadIdx.x, g = t / 8, v = t;
+        unsigned mask = 0xffu << (8 * g);
+        for (int r = 0; r <= g * 2; r++) {
+            s[t] = v;
+            __syncwarp(mask);
+            v = s[g * 8 + (t + 1) % 8] + r;
+            __syncwarp(mask);
+        }
+        out[t] = v;
+    }
+    extern "C" __global__ void leave(int* out) {
+        __shared__ volatile int s[32];
+        int t = threadIdx.x;
+        s[t] = t;
+        if (t % 3 == 0) {
+            out[t] = -5;
+            if (t > 20) return;
+            __syncwarp(); s[t] = 100 + t; __syncwarp();
+        } else { __syncwarp(); __syncwarp(); out[t] = s[t - t % 3]; }
+    }"""
+    module = rawkern.RawModule(code=code)
+    t = np.arange(32)
+    x, out = (torch.arange(64, dtype=torch.int32) * 7 % 5).to(device), poison(32, torch.int32, device)
+    module.branches[1, 32](x, out)
+    np.testing.assert_array_equal(out.cpu(), np.where(t < 16, (t + 16) * 3, (t - 16) * 2))
+    assert x[32:].tolist() == [7] * 16 + [6] * 16
+    module.groups[1, 32](out)
+    want = t.copy()
+    for r in range(7):
+        moved = t // 8 * 8 + (t + 1) % 8
+        want = np.where(r <= t // 8 * 2, want[moved] + r, want)
+    np.testing.assert_array_equal(out.cpu(), want)
+    module.leave[1, 32](out)
+    first = t - t % 3
+    want = np.where(t % 3 == 0, -5, np.where(first > 20, first, 100 + first))
+    np.testing.assert_array_equal(out.cpu(), want)
