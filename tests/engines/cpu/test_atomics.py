@@ -259,7 +259,10 @@ def test_adding_halves(device, ctype, dtype):
     }}"""
     n, blocks = 90, 3
     x = torch.randint(-3, 4, (n,), generator=torch.Generator().manual_seed(1)) / 2  # sums are exact in any order
-    out, olds = torch.ones(8 + n + 24, dtype=dtype, device=device), torch.full((n,), float("nan"), dtype=dtype, device=device)
+    out, olds = (
+        torch.ones(8 + n + 24, dtype=dtype, device=device),
+        torch.full((n,), float("nan"), dtype=dtype, device=device),
+    )
     pairs = torch.zeros(6, dtype=dtype, device=device)
     rawkern.RawKernel(code)[blocks, 32](n, x.to(dtype).to(device), out, pairs, olds)
     i, got = torch.arange(n), out.cpu().double()
@@ -386,7 +389,10 @@ def test_stream_compaction(device):
         if (i < n && x[i] % 3 == 0) out[atomicAdd(count, 1)] = x[i];
     }"""
     x = torch.randperm(3001, generator=torch.Generator().manual_seed(4)).int()
-    out, count = torch.full((3001,), -1, dtype=torch.int32, device=device), torch.zeros(1, dtype=torch.int32, device=device)
+    out, count = (
+        torch.full((3001,), -1, dtype=torch.int32, device=device),
+        torch.zeros(1, dtype=torch.int32, device=device),
+    )
     rawkern.RawKernel(code).forall(3001)(3001, x.to(device), out, count)
     assert count.item() == 1001 and (out[1001:] == -1).all()
     assert out[:1001].sort().values.tolist() == list(range(0, 3001, 3))

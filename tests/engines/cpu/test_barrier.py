@@ -222,7 +222,9 @@ def test_barriers_that_count(device, block):
         }
     }"""
     for seed in range(3):
-        x = torch.randint(0 if seed else 30, 99, (block,), generator=torch.Generator().manual_seed(seed), dtype=torch.int32)
+        x = torch.randint(
+            0 if seed else 30, 99, (block,), generator=torch.Generator().manual_seed(seed), dtype=torch.int32
+        )
         out = poison(4 * block, torch.int32, device)
         rawkern.RawKernel(code)[1, block](x.to(device), out)
         want = [int((x > 25 * r).sum()) * 4 + int((x > 25 * r).all()) * 2 + int((x > 98 - r).any()) for r in range(4)]

@@ -141,7 +141,9 @@ def test_recursion(device):
         runtime.deviceSetLimit(runtime.cudaLimitStackSize, 16 << 10)
     out = poison(77, device)
     rawkern.RawKernel(code)[1, 96](77, out)
-    assert out.tolist() == [fib(i % 14) + 1000 * (i * 3 % 50 % 2 == 0) + 10000 * ackermann(i % 3, i % 4) for i in range(77)]
+    assert out.tolist() == [
+        fib(i % 14) + 1000 * (i * 3 % 50 % 2 == 0) + 10000 * ackermann(i % 3, i % 4) for i in range(77)
+    ]
 
 
 def test_recursive_quicksort(device):
@@ -267,7 +269,10 @@ def test_printf_from_lanes_and_blocks(device, capfd):
         if (i < n && i % 3 == 0) printf("thread %d of block %d has %.2f and %s\n", threadIdx.x, blockIdx.x, i * 0.25, i % 2 ? "odd" : "even");
     }"""
     rawkern.RawKernel(code)[5, 40](190)
-    want = [f"thread {i % 40} of block {i // 40} has {i * 0.25:.2f} and {'odd' if i % 2 else 'even'}" for i in range(0, 190, 3)]
+    want = [
+        f"thread {i % 40} of block {i // 40} has {i * 0.25:.2f} and {'odd' if i % 2 else 'even'}"
+        for i in range(0, 190, 3)
+    ]
     assert sorted(printed(capfd, device)) == sorted(want)
 
 
@@ -323,7 +328,10 @@ def test_failures_are_reported(tmp_path, value):
     with pytest.raises(LaunchError) as caught:
         kernel[4, 32](100, x, out)
     text = str(caught.value)
-    line = FAILS.splitlines().index(next(t for t in FAILS.splitlines() if ("assert(" if value == 13 else "__trap") in t)) + 1
+    line = (
+        FAILS.splitlines().index(next(t for t in FAILS.splitlines() if ("assert(" if value == 13 else "__trap") in t))
+        + 1
+    )
     assert "checks" in text and f"fails.cu:{line}" in text and "(6,0,0)" in text and "(2,0,0)" in text, text
     if value == 13:
         assert 'x[i] != 13 && "unlucky"' in text

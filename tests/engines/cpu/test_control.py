@@ -11,7 +11,9 @@ import rawkern
 POISON = -77777
 
 
-def launch(code: str, n: int, *arrays: torch.Tensor, device: str, block: int = 96, out: int | None = None) -> np.ndarray:
+def launch(
+    code: str, n: int, *arrays: torch.Tensor, device: str, block: int = 96, out: int | None = None
+) -> np.ndarray:
     """Run a kernel ``(int n, arrays..., int* out)`` on n threads; returns `out`, poisoned first."""
     kernel = rawkern.RawKernel(code)
     result = torch.full((n if out is None else out,), POISON, dtype=torch.int32, device=device)

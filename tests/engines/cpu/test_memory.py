@@ -189,7 +189,9 @@ def test_narrow_types_extend_and_truncate(device):
     n = 300
     a, b, c = ramp(n, torch.int8), ramp(n, torch.uint8), ramp(n, torch.int16)
     d = ramp(n, torch.int16, 9).view(torch.uint16)
-    outs = [torch.empty(n, dtype=t, device=device) for t in (torch.int32, torch.int8, torch.int16, torch.bool, torch.int64)]
+    outs = [
+        torch.empty(n, dtype=t, device=device) for t in (torch.int32, torch.int8, torch.int16, torch.bool, torch.int64)
+    ]
     rawkern.RawKernel(code).forall(n)(n, *(t.to(device) for t in (a, b, c, d)), *outs)
     a64, b64, c64, d64 = (t.numpy().astype(np.int64) for t in (a, b, c, d))
     want = a64 * 3 - b64 * 5 + c64 * 7 - d64
@@ -502,7 +504,12 @@ def test_index_arithmetic_wraps_as_32_bits(device):
     got, v = out.cpu().numpy().reshape(4, n), x.numpy().astype(np.int64)
     i = np.arange(n)
     b = (start + i) % 2**32
-    want = v[(start + i) & 63] + 1000 * v[i] + np.where(b < 100, v[np.minimum(b, 99)] * 7, 0) + v[(i + 250) % 256 & 127] * 3
+    want = (
+        v[(start + i) & 63]
+        + 1000 * v[i]
+        + np.where(b < 100, v[np.minimum(b, 99)] * 7, 0)
+        + v[(i + 250) % 256 & 127] * 3
+    )
     np.testing.assert_array_equal(got[0], want)
     s = ((i << 26) + 2**31) % 2**32 - 2**31 >> 27
     np.testing.assert_array_equal(got[1], v[64 + s])
@@ -559,7 +566,9 @@ def test_structs(device):
     kernel.forall(n)({"n": n, "scale": 0.25, "base": base, "x": x.to(device)}, out, bits)
     got, i, v = out.cpu().numpy().view(particle), np.arange(n), x.numpy()
     np.testing.assert_array_equal(got["mass"], 1.5 * i)
-    np.testing.assert_array_equal(got["at"], np.stack([1 + v, np.full(n, 2, np.float32), (i * 0.25).astype(np.float32)], 1))
+    np.testing.assert_array_equal(
+        got["at"], np.stack([1 + v, np.full(n, 2, np.float32), (i * 0.25).astype(np.float32)], 1)
+    )
     np.testing.assert_array_equal(got["tag"]["s"], 300 - i)
     np.testing.assert_array_equal(got["tag"]["c"], i)
     flags = np.tile(np.arange(1, 6, dtype=np.uint8), (n, 1))

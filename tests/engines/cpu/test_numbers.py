@@ -12,7 +12,30 @@ import torch
 
 import rawkern
 
-INT_EDGES = [0, 1, -1, 2, -2, 3, 7, -7, 10, 127, -128, 255, 65535, 2**31 - 1, -(2**31), 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, -(2**63), -(2**63) + 1]
+INT_EDGES = [
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    3,
+    7,
+    -7,
+    10,
+    127,
+    -128,
+    255,
+    65535,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    -(2**63) + 1,
+]
 
 
 def run(code: str, n: int, *arrays: np.ndarray, device: str, out: list, options=()) -> list[np.ndarray]:
@@ -32,7 +55,10 @@ def pairs(edges: list[int], dtype, extra: int = 400) -> tuple[np.ndarray, np.nda
     wrap = [e & (1 << bits) - 1 for e in edges]
     a, b = np.meshgrid(np.array(wrap, dtype=np.uint64), np.array(wrap, dtype=np.uint64))
     rng = np.random.default_rng(1)
-    c, d = (rng.integers(0, 2**64 - 1, extra, dtype=np.uint64) >> rng.integers(0, 60, extra).astype(np.uint64) for _ in range(2))
+    c, d = (
+        rng.integers(0, 2**64 - 1, extra, dtype=np.uint64) >> rng.integers(0, 60, extra).astype(np.uint64)
+        for _ in range(2)
+    )
     unsigned = f"u{bits // 8}"
     return (np.concatenate([x.ravel(), y]).astype(unsigned).view(dtype) for x, y in ((a, c), (b, d)))  # type: ignore[return-value]
 
@@ -49,13 +75,18 @@ def quotient(a: int, b: int) -> int:
 # Integers ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("ctype", "dtype"), [("int", np.int32), ("unsigned", np.uint32), ("long long", np.int64), ("unsigned long long", np.uint64)])
+@pytest.mark.parametrize(
+    ("ctype", "dtype"),
+    [("int", np.int32), ("unsigned", np.uint32), ("long long", np.int64), ("unsigned long long", np.uint64)],
+)
 def test_integer_arithmetic(device, ctype, dtype):
     ops = ["a + b", "a - b", "a * b", "a & b", "a | b", "a ^ ~b", "a << (b & SH)", "a >> (b & SH)", "b ? a / b : 5", "b ? a % b : 5",
            "a < b", "a == b ? a : b", "min(a, b)", "max(a, b)", "HI(a, b)", "a * 37 - b / 13 + a % 10", "-a"]  # fmt: skip
     bits = np.dtype(dtype).itemsize * 8
     signed = np.dtype(dtype).kind == "i"
-    high = {(32, True): "__mulhi", (32, False): "__umulhi", (64, True): "__mul64hi", (64, False): "__umul64hi"}[bits, signed]
+    high = {(32, True): "__mulhi", (32, False): "__umulhi", (64, True): "__mul64hi", (64, False): "__umul64hi"}[
+        bits, signed
+    ]
     body = "\n".join(f"o{k}[i] = {op};" for k, op in enumerate(ops))
     params = ", ".join(f"T* o{k}" for k in range(len(ops)))
     overflow = f"b == -1 && a == (T)1 << {bits - 1}" if signed else "false"
@@ -101,7 +132,9 @@ def test_division_by_zero_and_overflow_do_not_kill(device):
     fine = (y != 0) & (y != -1)
     np.testing.assert_array_equal(a[fine], [quotient(int(p), int(q)) for p, q in zip(x[fine], y[fine], strict=True)])
     fine = (w != 0) & (w != -1)
-    np.testing.assert_array_equal(b[fine], [int(p) - int(q) * quotient(int(p), int(q)) for p, q in zip(v[fine], w[fine], strict=True)])
+    np.testing.assert_array_equal(
+        b[fine], [int(p) - int(q) * quotient(int(p), int(q)) for p, q in zip(v[fine], w[fine], strict=True)]
+    )
 
 
 def test_128_bit_integers(device):
@@ -129,7 +162,13 @@ def test_128_bit_integers(device):
     p = [(u * v + (u >> (int(s) & 127)) - (v << (int(t) & 127))) & big for u, v, s, t in zip(a, b, x, y, strict=True)]
     s = [int(u) * int(v) + int(u) for u, v in zip(x, y, strict=True)]
     sums = [int(u) + int(v) for u, v in zip(x, y, strict=True)]
-    wants = [p, [v >> 64 for v in p], [v ^ (v < u) for u, v in zip(a, s, strict=True)], [v >> 64 for v in s], [v + (v >> 64) for v in sums]]
+    wants = [
+        p,
+        [v >> 64 for v in p],
+        [v ^ (v < u) for u, v in zip(a, s, strict=True)],
+        [v >> 64 for v in s],
+        [v + (v >> 64) for v in sums],
+    ]
     for g, w in zip(got, wants, strict=True):
         np.testing.assert_array_equal(g, wrap(w, np.uint64))
 
@@ -191,7 +230,12 @@ ROUND = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}
 @pytest.mark.parametrize(("name", "dtype"), [("float", np.float32), ("double", np.float64)])
 def test_float_to_integer(device, name, dtype):
     """Every rounding mode; values outside of the range go to its end, NaN to 0 (2^63 for 64-bit results)."""
-    kinds = {"int": (np.int32, "int"), "uint": (np.uint32, "unsigned"), "ll": (np.int64, "long long"), "ull": (np.uint64, "unsigned long long")}
+    kinds = {
+        "int": (np.int32, "int"),
+        "uint": (np.uint32, "unsigned"),
+        "ll": (np.int64, "long long"),
+        "ull": (np.uint64, "unsigned long long"),
+    }
     cases = [(k, m) for k in kinds for m in ROUND]
     params = ", ".join(f"{kinds[k][1]}* o{j}" for j, (k, _) in enumerate(cases))
     body = "\n".join(f"o{j}[i] = __{name}2{k}_{m}(x[i]);" for j, (k, m) in enumerate(cases))
@@ -213,7 +257,9 @@ def test_float_to_integer(device, name, dtype):
             else:
                 want.append(min(max(int(ROUND[mode](v)), info.min), info.max))
         known = [w is not None for w in want]
-        np.testing.assert_array_equal(g[known], np.array([w for w in want if w is not None], dtype=g.dtype), err_msg=f"{kind}_{mode}")
+        np.testing.assert_array_equal(
+            g[known], np.array([w for w in want if w is not None], dtype=g.dtype), err_msg=f"{kind}_{mode}"
+        )
 
 
 def test_integer_to_float(device):
@@ -251,7 +297,13 @@ def test_double_to_float(device):
         a[i] = (float)x[i]; b[i] = __double2float_rz(x[i]); c[i] = __double2float_rd(x[i]); d[i] = __double2float_ru(x[i]);
     }"""
     rng = np.random.default_rng(4)
-    x = np.concatenate([floats(np.float64), rng.standard_normal(300) * 10.0 ** rng.integers(-46, 40, 300), [1e-46, -1e-46, 3.4028236e38]])
+    x = np.concatenate(
+        [
+            floats(np.float64),
+            rng.standard_normal(300) * 10.0 ** rng.integers(-46, 40, 300),
+            [1e-46, -1e-46, 3.4028236e38],
+        ]
+    )
     got = run(code, len(x), x, device=device, out=[np.float32] * 4)
     with np.errstate(over="ignore"):
         near = x.astype(np.float32)
@@ -264,7 +316,9 @@ def test_double_to_float(device):
         np.testing.assert_array_equal(np.signbit(g[~np.isnan(g)]), np.signbit(w[~np.isnan(g)]))
 
 
-@pytest.mark.parametrize(("ctype", "to", "dtype"), [("__half", "half", np.float16), ("__nv_bfloat16", "bfloat16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("ctype", "to", "dtype"), [("__half", "half", np.float16), ("__nv_bfloat16", "bfloat16", ml_dtypes.bfloat16)]
+)
 def test_halves(device, ctype, to, dtype):
     """Conversion is exact or rounded to even; arithmetic is that of a wider type, rounded once."""
     code = f"""
@@ -281,16 +335,24 @@ def test_halves(device, ctype, to, dtype):
         flags[i] = __hlt(a, b) + 2 * __heq(a, b) + 4 * __hgtu(a, b) + 8 * __hisnan(a) + 16 * (__hmax(a, b) == a);
     }}""".replace("__halves2half2", "__halves2half2").replace("__halves2bfloat162", "__halves2bfloat162")
     rng = np.random.default_rng(5)
-    x = np.concatenate([floats(np.float32, 100), rng.standard_normal(400).astype(np.float32) * 10.0 ** rng.integers(-4, 3, 400)]).astype(np.float32)
+    x = np.concatenate(
+        [floats(np.float32, 100), rng.standard_normal(400).astype(np.float32) * 10.0 ** rng.integers(-4, 3, 400)]
+    ).astype(np.float32)
     y = np.roll(x, 37)
     kinds = [dtype, np.float32, *[dtype] * 5, np.int32]
     raw = [np.uint16 if d is dtype else d for d in kinds]
     n = len(x)
     tensors = [torch.from_numpy(a).to(device) for a in (x, y)]
     torch_type = torch.float16 if dtype is np.float16 else torch.bfloat16
-    results = [torch.full((n,), 7, dtype={np.int32: torch.int32, np.float32: torch.float32}.get(d, torch_type), device=device) for d in kinds]
+    results = [
+        torch.full((n,), 7, dtype={np.int32: torch.int32, np.float32: torch.float32}.get(d, torch_type), device=device)
+        for d in kinds
+    ]
     rawkern.RawKernel(code).forall(n)(n, *tensors, *results)
-    got = [(r.view(torch.int16) if r.dtype == torch_type else r).cpu().numpy().view(w) for r, w in zip(results, raw, strict=True)]
+    got = [
+        (r.view(torch.int16) if r.dtype == torch_type else r).cpu().numpy().view(w)
+        for r, w in zip(results, raw, strict=True)
+    ]
     got = [g.view(d) for g, d in zip(got, kinds, strict=True)]
     with np.errstate(all="ignore"):
         a, b = x.astype(dtype), y.astype(dtype)
@@ -308,16 +370,28 @@ def test_halves(device, ctype, to, dtype):
     fine = np.isfinite(a64) & np.isfinite(b64) & np.isfinite(c64)
     with np.errstate(all="ignore"):
         want = a64 * b64 + c64  # double rounding can miss by one unit in the last place of the result in rare cases
-        ulp = np.abs(np.spacing(want.astype(np.float32)).astype(np.float64)) * (2.0**13 if dtype is np.float16 else 2.0**16)
+        ulp = np.abs(np.spacing(want.astype(np.float32)).astype(np.float64)) * (
+            2.0**13 if dtype is np.float16 else 2.0**16
+        )
         inside = fine & (np.abs(want) < float(ml_dtypes.finfo(dtype).max))
         error = np.abs(got[4].astype(np.float64) - want)
         tiny = float(ml_dtypes.finfo(dtype).smallest_subnormal)
         assert (error[inside] <= np.maximum(ulp[inside], tiny) * 0.5000001).all()
         quotient_ = a64 / b64
-        inside = fine & (b64 != 0) & (np.abs(quotient_) < float(ml_dtypes.finfo(dtype).max) / 2) & (np.abs(quotient_) > 1e-3)
-        np.testing.assert_allclose(got[5].astype(np.float64)[inside], quotient_[inside], rtol=2.0**-10 if dtype is np.float16 else 2.0**-7)
+        inside = (
+            fine & (b64 != 0) & (np.abs(quotient_) < float(ml_dtypes.finfo(dtype).max) / 2) & (np.abs(quotient_) > 1e-3)
+        )
+        np.testing.assert_allclose(
+            got[5].astype(np.float64)[inside], quotient_[inside], rtol=2.0**-10 if dtype is np.float16 else 2.0**-7
+        )
         nan = np.isnan(a64) | np.isnan(b64)
-        flags = (a64 < b64) + 2 * (a64 == b64) + 4 * (nan | (a64 > b64)) + 8 * np.isnan(a64) + 16 * ((a64 >= b64) | (np.isnan(b64) & ~np.isnan(a64)))
+        flags = (
+            (a64 < b64)
+            + 2 * (a64 == b64)
+            + 4 * (nan | (a64 > b64))
+            + 8 * np.isnan(a64)
+            + 16 * ((a64 >= b64) | (np.isnan(b64) & ~np.isnan(a64)))
+        )
     np.testing.assert_array_equal(got[7], flags)
 
 
@@ -352,7 +426,14 @@ def reference(name: str, x: np.ndarray) -> np.ndarray:
             return np.longdouble(10) ** v
         if name == "rsqrt":
             return 1 / np.sqrt(v)
-        inverse = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+        inverse = {
+            "asin": "arcsin",
+            "acos": "arccos",
+            "atan": "arctan",
+            "asinh": "arcsinh",
+            "acosh": "arccosh",
+            "atanh": "arctanh",
+        }
         return getattr(np, inverse.get(name, name))(v)
 
 
@@ -364,7 +445,11 @@ def ulps(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     return np.abs(got.astype(np.longdouble) - want) / unit
 
 
-@pytest.mark.parametrize(("table", "ctype", "dtype"), [(SINGLE, "float", np.float32), (DOUBLE, "double", np.float64)], ids=["float", "double"])
+@pytest.mark.parametrize(
+    ("table", "ctype", "dtype"),
+    [(SINGLE, "float", np.float32), (DOUBLE, "double", np.float64)],
+    ids=["float", "double"],
+)
 def test_functions_keep_their_bounds(device, table, ctype, dtype):
     n, rng = 800, np.random.default_rng(6)
     body = "\n".join(f"o[{k} * n + i] = {f}(x[{k} * n + i]);" for k, f in enumerate(table))
@@ -377,7 +462,9 @@ def test_functions_keep_their_bounds(device, table, ctype, dtype):
     for k, (_, low, high) in enumerate(table.values()):
         half = n // 2
         x[k, :half] = rng.uniform(low, high, half)
-        small = np.exp(rng.uniform(-12, math.log(min(high, 1e30)), n - half)) * np.where(rng.random(n - half) < 0.5 if low < 0 else False, -1, 1)
+        small = np.exp(rng.uniform(-12, math.log(min(high, 1e30)), n - half)) * np.where(
+            rng.random(n - half) < 0.5 if low < 0 else False, -1, 1
+        )
         x[k, half:] = np.clip(small, low, high)
     out = torch.full((x.size,), float("nan"), dtype=torch.from_numpy(x).dtype, device=device)
     rawkern.RawKernel(code).forall(n)(n, torch.from_numpy(x.ravel()).to(device), out)
@@ -431,7 +518,10 @@ def test_special_values(device):
         o[6 * n + i] = fmaxf(a, 1.f); o[7 * n + i] = floorf(a); o[8 * n + i] = rintf(a); o[9 * n + i] = roundf(a); o[10 * n + i] = truncf(a); o[11 * n + i] = a * 0.f;
         c[i] = isnan(a) + 2 * isinf(a) + 4 * signbit(a) + 8 * (a == a) + 16 * (a < 1) + 32 * !(a >= 1) + 64 * isfinite(a);
     }"""
-    x = np.array([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.5, -0.5, 2.5, 1.0, 88.8, -104.0], np.float32)
+    x = np.array(
+        [math.inf, -math.inf, math.nan, 0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 0.5, -0.5, 2.5, 1.0, 88.8, -104.0],
+        np.float32,
+    )
     n = len(x)
     out, c = torch.full((12 * n,), 7.0, device=device), torch.zeros(n, dtype=torch.int32, device=device)
     rawkern.RawKernel(code)[1, 32](n, torch.from_numpy(x).to(device), out, c)
@@ -439,13 +529,34 @@ def test_special_values(device):
     v = x.astype(np.float64)
     with np.errstate(all="ignore"):
         away = np.where(np.isfinite(v), np.copysign(np.floor(np.abs(v) + 0.5), v), v)
-        wants = [np.exp(v), np.log(v), np.sqrt(v), np.sin(v), np.tanh(v), 1 / v, np.fmax(v, 1), np.floor(v), np.rint(v), away, np.trunc(v), v * 0]
+        wants = [
+            np.exp(v),
+            np.log(v),
+            np.sqrt(v),
+            np.sin(v),
+            np.tanh(v),
+            1 / v,
+            np.fmax(v, 1),
+            np.floor(v),
+            np.rint(v),
+            away,
+            np.trunc(v),
+            v * 0,
+        ]
         for k, want in enumerate(wants):
             w32 = want.astype(np.float32)
             np.testing.assert_allclose(got[k], w32, rtol=3e-7, atol=2e-45, err_msg=str(k))
             known = ~np.isnan(w32)
             np.testing.assert_array_equal(np.signbit(got[k][known]), np.signbit(w32[known]), err_msg=str(k))
-    flags = np.isnan(v) + 2 * np.isinf(v) + 4 * np.signbit(v) + 8 * (v == v) + 16 * (v < 1) + 32 * ~(v >= 1) + 64 * np.isfinite(v)
+    flags = (
+        np.isnan(v)
+        + 2 * np.isinf(v)
+        + 4 * np.signbit(v)
+        + 8 * (v == v)
+        + 16 * (v < 1)
+        + 32 * ~(v >= 1)
+        + 64 * np.isfinite(v)
+    )
     nan = np.isnan(v)
     np.testing.assert_array_equal(c.cpu().numpy()[~nan], flags[~nan])
     assert (c.cpu().numpy()[nan] & ~4 == 1 + 32).all()
@@ -491,8 +602,13 @@ def test_rounded_arithmetic(device):
     n = 200
     x, y = ((rng.standard_normal(n) * 10.0 ** rng.integers(-5, 6, n)).astype(np.float32) for _ in range(2))
     u = rng.standard_normal(n)
-    out, wide = torch.full((8 * n,), float("nan"), device=device), torch.full((4 * n,), float("nan"), dtype=torch.float64, device=device)
-    rawkern.RawKernel(code).forall(n)(n, torch.from_numpy(x).to(device), torch.from_numpy(y).to(device), out, torch.from_numpy(u).to(device), wide)
+    out, wide = (
+        torch.full((8 * n,), float("nan"), device=device),
+        torch.full((4 * n,), float("nan"), dtype=torch.float64, device=device),
+    )
+    rawkern.RawKernel(code).forall(n)(
+        n, torch.from_numpy(x).to(device), torch.from_numpy(y).to(device), out, torch.from_numpy(u).to(device), wide
+    )
     o, p = out.cpu().numpy().reshape(8, n), wide.cpu().numpy().reshape(4, n)
 
     def rounded(exact: Fraction, near, mode: str):
@@ -504,7 +620,9 @@ def test_rounded_arithmetic(device):
 
     for i in range(n):
         a, b = Fraction(float(x[i])), Fraction(float(y[i]))
-        for k, (exact, mode) in enumerate([(a + b, "z"), (a + b, "d"), (a + b, "u"), (a * b, "z"), (a * b, "d"), (a * b, "u"), (a / b, "d")]):
+        for k, (exact, mode) in enumerate(
+            [(a + b, "z"), (a + b, "d"), (a + b, "u"), (a * b, "z"), (a * b, "d"), (a * b, "u"), (a / b, "d")]
+        ):
             assert o[k, i] == rounded(exact, np.float32(float(exact)), mode), (k, x[i], y[i])
         r, v = o[7, i], abs(a)
         assert Fraction(float(r)) ** 2 >= v > Fraction(float(np.nextafter(r, np.float32(0)))) ** 2
@@ -534,7 +652,9 @@ def test_nan_payloads_pass_through_memory(device):
     y = (np.uint64(0xFFF0000000000001) + np.arange(n, dtype=np.uint64) * np.uint64(0x10000001)).view(np.float64)
     ints32, ints64 = torch.from_numpy(x.view(np.int32)).to(device), torch.from_numpy(y.view(np.int64)).to(device)
     a, b = torch.zeros(3 * n, dtype=torch.int32, device=device), torch.zeros(n, dtype=torch.int64, device=device)
-    rawkern.RawKernel(code)[1, 64](n, ints32.view(torch.float32), ints64.view(torch.float64), a.view(torch.float32), b.view(torch.float64), 40)
+    rawkern.RawKernel(code)[1, 64](
+        n, ints32.view(torch.float32), ints64.view(torch.float64), a.view(torch.float32), b.view(torch.float64), 40
+    )
     got, bits = a.cpu().numpy().view(np.uint32).reshape(3, n), x.view(np.uint32)
     np.testing.assert_array_equal(got[0], bits)
     np.testing.assert_array_equal(got[1], bits[np.arange(n) ^ 1])
@@ -567,7 +687,12 @@ SUBNORMAL = r"""extern "C" __global__ void k(int n, const float* x, float* o) {
 @pytest.mark.parametrize("flush", [False, True])
 def test_subnormals_whatever_torch_is_set_to(device, flush):
     """The host thread's flush-to-zero mode is not the kernel's, and comes back unchanged."""
-    x = np.concatenate([np.float32([1e-45, -1e-45, 1e-40, -1.1e-38, 1.2e-38]), np.float32(10.0) ** np.arange(-44, -36, dtype=np.float32)])
+    x = np.concatenate(
+        [
+            np.float32([1e-45, -1e-45, 1e-40, -1.1e-38, 1.2e-38]),
+            np.float32(10.0) ** np.arange(-44, -36, dtype=np.float32),
+        ]
+    )
     x = x.astype(np.float32)
     n = len(x)
     out = torch.full((5 * n,), float("nan"), device=device)
@@ -610,4 +735,6 @@ def test_rounding_mode_of_the_host_is_not_used(device):
     finally:
         libm.fesetround(before)
     i = np.arange(1, 33)
-    np.testing.assert_array_equal(out.cpu().numpy(), np.concatenate([(i / 3).astype(np.float32), (0.1 * i).astype(np.float32)]))
+    np.testing.assert_array_equal(
+        out.cpu().numpy(), np.concatenate([(i / 3).astype(np.float32), (0.1 * i).astype(np.float32)])
+    )

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 import rawkern
 
 N = 77
-QUICK = settings(max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(
+    max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
 SLOTS = 3  # variables that a program changes
 
 
@@ -87,7 +89,9 @@ def text(e) -> str:
     return forms[op].format(*a)
 
 
-CONSTANTS = st.sampled_from([0, 1, -1, 2, 3, 5, 31, 32, 64, 100, 255, 65535, -7, 2**31 - 1, -(2**31)]) | st.integers(-40, 40)
+CONSTANTS = st.sampled_from([0, 1, -1, 2, 3, 5, 31, 32, 64, 100, 255, 65535, -7, 2**31 - 1, -(2**31)]) | st.integers(
+    -40, 40
+)
 LEAVES = st.sampled_from(NAMES) | CONSTANTS
 
 
@@ -198,7 +202,9 @@ def program_text(block, indent: str = "    ") -> str:
             if rest[2]:
                 lines[-1] += f" else {{\n{program_text(rest[2], indent + '    ')}\n{indent}}}"
         elif kind == "while":
-            lines.append(f"while ({text(rest[0])} && --fuel >= 0) {{\n{program_text(rest[1], indent + '    ')}\n{indent}}}")
+            lines.append(
+                f"while ({text(rest[0])} && --fuel >= 0) {{\n{program_text(rest[1], indent + '    ')}\n{indent}}}"
+            )
         elif kind == "do":
             body = program_text(rest[1], indent + "    ")
             lines.append(f"do {{\n{body}\n{indent}}} while ({text(rest[0])} && --fuel >= 0);")
@@ -216,7 +222,9 @@ def program_text(block, indent: str = "    ") -> str:
 def blocks(depth: int, loop: bool = False, switch: bool = False):
     e, slot = expressions(1), st.integers(0, SLOTS - 1)
     simple = st.one_of(
-        st.tuples(st.just("set"), slot, expressions(2)), st.tuples(st.just("store"), e, e), st.tuples(st.just("load"), slot, e)
+        st.tuples(st.just("set"), slot, expressions(2)),
+        st.tuples(st.just("store"), e, e),
+        st.tuples(st.just("load"), slot, e),
     )
     if depth == 0:
         return st.lists(simple, min_size=1, max_size=2)
@@ -260,14 +268,25 @@ def check(block, u: int = 5, threads=(48,), waiting: bool = False) -> None:
     With `waiting`, loops hold a fence, as those do that wait for another thread, and all meet at a barrier at the end.
     """
     i = np.arange(N, dtype=np.int32)
-    env = {"x": X, "y": Y, "i": i, "u": np.full(N, u, np.int32), "v0": np.zeros(N, np.int32), "v1": X, "v2": i, "table": TABLE}
+    env = {
+        "x": X,
+        "y": Y,
+        "i": i,
+        "u": np.full(N, u, np.int32),
+        "v0": np.zeros(N, np.int32),
+        "v1": X,
+        "v2": i,
+        "table": TABLE,
+    }
     env["memory"] = [np.full(N, 1, np.int32), i.copy(), Y.copy(), np.full(N, -3, np.int32)]  # type: ignore[assignment]
     state = State(env, np.full(N, 60, np.int32))
     with np.errstate(over="ignore"):
         execute(block, state, np.ones(N, bool), Jumps(*(np.zeros(N, bool) for _ in range(3))))
     code = (FRAME % program_text(block)).replace("END", "__syncthreads();" if waiting else ";")
     if waiting:
-        code = code.replace("--fuel >= 0) {", "--fuel >= 0) { __threadfence_block();").replace("do {", "do { __threadfence_block();")
+        code = code.replace("--fuel >= 0) {", "--fuel >= 0) { __threadfence_block();").replace(
+            "do {", "do { __threadfence_block();"
+        )
     out = torch.full((8 * N,), 12345, dtype=torch.int32)
     inputs = [torch.from_numpy(a) for a in (X, Y, TABLE)]
     rawkern.RawKernel(code)[2, threads](N, u, *inputs, out)
@@ -302,7 +321,15 @@ def test_control_flow_that_may_wait(block, threads):
 
 # Floats -------------------------------------------------------------------------------------------------------------------
 
-FLOAT_BINARY = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "fminf": np.fmin, "fmaxf": np.fmax, "<": np.less}
+FLOAT_BINARY = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "fminf": np.fmin,
+    "fmaxf": np.fmax,
+    "<": np.less,
+}
 FLOAT_UNARY = {"-": np.negative, "fabsf": np.abs, "sqrtf": np.sqrt, "floorf": np.floor, "rintf": np.rint}
 
 
@@ -356,7 +383,13 @@ def float_text(e) -> str:
         return f"fmaf({', '.join(a)})"
     if op[0] == "u":
         return f"(-{a[0]})" if op == "u-" else f"{op[1:]}({a[0]})"
-    return f"{op}({', '.join(a)})" if op[0] == "f" else f"(float)({a[0]} {op} {a[1]})" if op == "<" else f"({a[0]} {op} {a[1]})"
+    return (
+        f"{op}({', '.join(a)})"
+        if op[0] == "f"
+        else f"(float)({a[0]} {op} {a[1]})"
+        if op == "<"
+        else f"({a[0]} {op} {a[1]})"
+    )
 
 
 @QUICK
@@ -364,7 +397,10 @@ def float_text(e) -> str:
 def test_float_expressions(es):
     rng = np.random.default_rng(12)
     special = [0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-42, 3e38, 1, -1]
-    arrays = [np.concatenate([np.roll(special, k), rng.standard_normal(N - 10) * 10.0 ** rng.integers(-9, 9, N - 10)]) for k in range(3)]
+    arrays = [
+        np.concatenate([np.roll(special, k), rng.standard_normal(N - 10) * 10.0 ** rng.integers(-9, 9, N - 10)])
+        for k in range(3)
+    ]
     env = dict(zip("abc", (v.astype(np.float32) for v in arrays), strict=True))
     lines = "\n".join(f"o[{k} * n + i] = {float_text(e)};" for k, e in enumerate(es))
     code = f"""extern "C" __global__ void k(int n, const float* x, const float* y, const float* z, float* o) {{
@@ -381,5 +417,7 @@ def test_float_expressions(es):
     np.testing.assert_array_equal(got, want, err_msg=code)
     known = ~np.isnan(want)
     zeros = known & (want == 0)
-    free = np.array([["fminf" in float_text(e) or "fmaxf" in float_text(e)] for e in es])  # which zero they give is open in NumPy
+    free = np.array(
+        [["fminf" in float_text(e) or "fmaxf" in float_text(e)] for e in es]
+    )  # which zero they give is open in NumPy
     assert (np.signbit(got) == np.signbit(want))[zeros & ~free].all(), code
