@@ -65,9 +65,9 @@ def _options(source: Source, arch: str) -> list[str]:
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
     if arch.startswith("compute_") and not debug.intersection(source.options):
         options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
-    if toolchain().version >= (13, 0):
-        # Where there is a driver, NVRTC 13 keeps machine code and takes that of the same source without -ftz=true for
-        # it. rawkern has a cache of its own, whose key holds the options.
+    if toolchain().version >= (12, 9):  # the first to know the option
+        # Where there is a driver, NVRTC keeps machine code and takes that of the same source without -ftz=true for
+        # it (seen with 13.0). rawkern has a cache of its own, whose key holds the options.
         options.append("-no-cache")
     if "--device-int128" not in source.options and "-device-int128" not in source.options:
         options.append("--device-int128")  # as nvcc has it
