@@ -11,7 +11,17 @@ from torch.autograd import forward_ad
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
-__all__ = ["C_NAMES", "PACK_BYTES", "dense", "kernel", "like", "not_a_tensor", "tracked", "vector_kernel"]
+__all__ = [
+    "C_NAMES",
+    "PACK_BYTES",
+    "backward_of_one",
+    "dense",
+    "forward_of_one",
+    "kernel",
+    "not_a_tensor",
+    "tracked",
+    "vector_kernel",
+]
 
 # The dtypes there are, and what they are called in CUDA C.
 C_NAMES = {
@@ -80,6 +90,26 @@ def like(t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     if (t.is_contiguous() and x.is_contiguous()) or t.stride() == x.stride():
         return t
     return torch.empty_like(x).copy_(t)
+
+
+def forward_of_one(name: str, x: torch.Tensor, *numbers: float) -> torch.Tensor:
+    """Run the kernel ``name(x, *numbers, out, n)`` of ``cuda_src/name.cu`` into a new tensor like x."""
+    run, width = vector_kernel(name, name, x.dtype, x.is_cuda)
+    x = dense(x)
+    out = torch.empty_like(x)
+    n = x.numel()
+    run.forall(-(-n // width))(x, *numbers, out, n)
+    return out
+
+
+def backward_of_one(name: str, grad_out: torch.Tensor, saved: torch.Tensor) -> torch.Tensor:
+    """Run the kernel ``name_backward(grad_out, saved, grad_x, n)`` of the same file into a new tensor like saved."""
+    run, width = vector_kernel(name, f"{name}_backward", saved.dtype, saved.is_cuda)
+    saved = dense(saved)
+    grad_x = torch.empty_like(saved)
+    n = saved.numel()
+    run.forall(-(-n // width))(like(grad_out, saved), saved, grad_x, n)
+    return grad_x
 
 
 def not_a_tensor(name: str, *values: Any) -> NoReturn:

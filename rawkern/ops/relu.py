@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import dense, like, not_a_tensor, tracked, vector_kernel
+from rawkern.ops.instances import backward_of_one, dense, forward_of_one, not_a_tensor, tracked, vector_kernel
 
 __all__ = ["relu", "relu_"]
 
@@ -33,7 +33,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(x, torch.Tensor):
         not_a_tensor("relu", x)
-    return _Relu.apply(x) if tracked(x) else _forward(x)  # type: ignore[return-value]
+    return _Relu.apply(x) if tracked(x) else forward_of_one("relu", x)  # type: ignore[return-value]
 
 
 def relu_(x: torch.Tensor) -> torch.Tensor:
@@ -63,40 +63,22 @@ def _refuse_leaf(x: torch.Tensor) -> None:
 
 def _relu_backward(grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """Return grad_out where the operator let x through, an operator of its own, so that the backward has a backward."""
-    return _ReluBackward.apply(grad_out, out) if tracked(grad_out) else _backward(grad_out, out)  # type: ignore[return-value]
-
-
-def _forward(x: torch.Tensor) -> torch.Tensor:
-    kernel, width = vector_kernel("relu", "relu", x.dtype, x.is_cuda)
-    x = dense(x)
-    out = torch.empty_like(x)
-    n = x.numel()
-    kernel.forall(-(-n // width))(x, out, n)
-    return out
+    return _ReluBackward.apply(grad_out, out) if tracked(grad_out) else backward_of_one("relu", grad_out, out)  # type: ignore[return-value]
 
 
 def _in_place(x: torch.Tensor) -> torch.Tensor:
     if dense(x) is not x:
-        return x.copy_(_forward(x))
+        return x.copy_(forward_of_one("relu", x))
     kernel, width = vector_kernel("relu", "relu", x.dtype, x.is_cuda)
     n = x.numel()
     kernel.forall(-(-n // width))(x, x, n)
     return x
 
 
-def _backward(grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    kernel, width = vector_kernel("relu", "relu_backward", out.dtype, out.is_cuda)
-    out = dense(out)
-    grad_x = torch.empty_like(out)
-    n = out.numel()
-    kernel.forall(-(-n // width))(like(grad_out, out), out, grad_x, n)
-    return grad_x
-
-
 class _Relu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        out = _forward(x)
+        out = forward_of_one("relu", x)
         ctx.save_for_backward(out)
         return out
 
@@ -124,7 +106,7 @@ class _ReluBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(out)
-        return _backward(grad_out, out)
+        return backward_of_one("relu", grad_out, out)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:

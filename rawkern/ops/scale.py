@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import dense, not_a_tensor, tracked, vector_kernel
+from rawkern.ops.instances import forward_of_one, not_a_tensor, tracked
 
 __all__ = ["scale"]
 
@@ -38,7 +38,7 @@ def scale(x: torch.Tensor, s: float) -> torch.Tensor:
         not_a_tensor("scale", x)
     if type(s) is not float:
         s = _number(s)
-    return _Scale.apply(x, s) if tracked(x) else _forward(x, s)  # type: ignore[return-value]
+    return _Scale.apply(x, s) if tracked(x) else forward_of_one("scale", x, s)  # type: ignore[return-value]
 
 
 def _number(s: Any) -> float:
@@ -48,20 +48,11 @@ def _number(s: Any) -> float:
     raise TypeError(f"scale: s is {type(s).__name__}, it must be a real number{way_out}")
 
 
-def _forward(x: torch.Tensor, s: float) -> torch.Tensor:
-    kernel, width = vector_kernel("scale", "scale", x.dtype, x.is_cuda)
-    x = dense(x)
-    out = torch.empty_like(x)
-    n = x.numel()
-    kernel.forall(-(-n // width))(x, s, out, n)
-    return out
-
-
 class _Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, s: float) -> torch.Tensor:
         ctx.s = s
-        return _forward(x, s)
+        return forward_of_one("scale", x, s)
 
     @staticmethod
     def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:

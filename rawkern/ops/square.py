@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import dense, like, not_a_tensor, tracked, vector_kernel
+from rawkern.ops.instances import backward_of_one, forward_of_one, not_a_tensor, tracked
 
 __all__ = ["square"]
 
@@ -33,37 +33,19 @@ def square(x: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(x, torch.Tensor):
         not_a_tensor("square", x)
-    return _Square.apply(x) if tracked(x) else _forward(x)  # type: ignore[return-value]
+    return _Square.apply(x) if tracked(x) else forward_of_one("square", x)  # type: ignore[return-value]
 
 
 def _square_backward(grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Return grad_out * 2x, an operator of its own, so that the backward has a backward."""
-    return _SquareBackward.apply(grad_out, x) if tracked(grad_out, x) else _backward(grad_out, x)  # type: ignore[return-value]
-
-
-def _forward(x: torch.Tensor) -> torch.Tensor:
-    kernel, width = vector_kernel("square", "square", x.dtype, x.is_cuda)
-    x = dense(x)
-    out = torch.empty_like(x)
-    n = x.numel()
-    kernel.forall(-(-n // width))(x, out, n)
-    return out
-
-
-def _backward(grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    kernel, width = vector_kernel("square", "square_backward", x.dtype, x.is_cuda)
-    x = dense(x)
-    grad_x = torch.empty_like(x)
-    n = x.numel()
-    kernel.forall(-(-n // width))(like(grad_out, x), x, grad_x, n)
-    return grad_x
+    return _SquareBackward.apply(grad_out, x) if tracked(grad_out, x) else backward_of_one("square", grad_out, x)  # type: ignore[return-value]
 
 
 class _Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(x)
-        return _forward(x)
+        return forward_of_one("square", x)
 
     @staticmethod
     def backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
@@ -75,7 +57,7 @@ class _SquareBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(grad_out, x)
-        return _backward(grad_out, x)
+        return backward_of_one("square", grad_out, x)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:

@@ -136,13 +136,22 @@ def reduce(f: FunctionLowering, instr: Instr) -> None:
     if members.n == 1:
         f.put(dest.name, combine(f.e, value, members))
         return
+    group = Val("%group", "i32")
+
+    def step(e: Emitter) -> tuple[Val, Val]:
+        same = e.cmp("icmp eq", Val("%g", "i32", LANES), e.splat(group, LANES))
+        return e.let("i32", 1, f"bitcast {same} to i32"), combine(e, Val("%v", "i32", LANES), group)
+
     name = f"rk_redux_{op}"
-    f.module.helper(name, lambda m: _by_group(m, name, combine))
+    f.module.helper(name, lambda m: _by_group(m, name, "i32", step))
     f.put(dest.name, f.e.call(name, "i32", LANES, value, members, f.act()))
 
 
-def _by_group(m: Module, name: str, combine: Callable) -> str:
-    """A helper that combines the values of lanes that name the same members, group after group."""
+def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val, Val]]) -> str:
+    """A helper that goes over the active lanes ``%m`` group after group; ``%v`` holds values, ``%g`` the members' masks.
+
+    `step` gives the lanes of the group of lane ``%lane``, whose mask is ``%group``, and the group's result.
+    """
     e = Emitter(m)
     m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
     e.line("br label %each")
@@ -151,18 +160,18 @@ def _by_group(m: Module, name: str, combine: Callable) -> str:
     e.line("%sofar = phi <32 x i32> [ zeroinitializer, %0 ], [ %next, %each ]")
     e.line("%lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)")
     e.line("%group = extractelement <32 x i32> %g, i32 %lane")
-    group = Val("%group", "i32")
-    same = e.cmp("icmp eq", Val("%g", "i32", LANES), e.splat(group, LANES))
-    bits = e.bin("and", e.let("i32", 1, f"bitcast {same} to i32"), Val("%left", "i32"))
-    out = combine(e, Val("%v", "i32", LANES), group)
-    here = e.let("i1", LANES, f"bitcast {bits} to <32 x i1>")
+    same, out = step(e)
+    left = Val("%left", "i32")
+    mine = e.bin("and", left, e.neg(left))  # also where the lane is not in its own mask
+    done = e.bin("or", e.bin("and", same, left), mine)
+    here = e.let("i1", LANES, f"bitcast {done} to <32 x i1>")
     e.line(f"%next = select {here}, {e.splat(out, LANES)}, <32 x i32> %sofar")
-    e.line(f"%rest = xor i32 %left, {bits.ref}")
+    e.line(f"%rest = xor i32 %left, {done.ref}")
     e.line("%more = icmp ne i32 %rest, 0")
     e.line("br i1 %more, label %each, label %out")
     e.label("out")
     e.line("ret <32 x i32> %next")
-    head = f"define internal <32 x i32> @{name}(<32 x i32> %v, <32 x i32> %g, i32 %m) noinline {{"
+    head = f"define internal <32 x i32> @{name}(<32 x {ty}> %v, <32 x i32> %g, i32 %m) noinline {{"
     return "\n".join([head, *e.lines, "}"])
 
 
@@ -174,8 +183,15 @@ def match(f: FunctionLowering, instr: Instr) -> None:
     value, members = f.vector(source, bits), _members(f, mask)
     e = f.e
     if mode == "any":
+
+        def step(e: Emitter) -> tuple[Val, Val]:
+            mine = e.let(value.ty, 1, f"extractelement <32 x {value.ty}> %v, i32 %lane")
+            same = e.cmp("icmp eq", Val("%v", value.ty, LANES), e.splat(mine, LANES))
+            found = e.bin("and", e.let("i32", 1, f"bitcast {same} to i32"), Val("%group", "i32"))
+            return found, found
+
         name = f"rk_match_{ty}"
-        f.module.helper(name, lambda m: _match_helper(m, name, bits))
+        f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
         f.put(dest.name, e.call(name, "i32", LANES, value, e.splat(members, LANES), f.act()))
         return
     if members.n > 1:
@@ -188,31 +204,6 @@ def match(f: FunctionLowering, instr: Instr) -> None:
         f.put(first_dest.name, e.select(agreed, members, 0))
     if isinstance(second, Reg):
         f.put(second.name, agreed)
-
-
-def _match_helper(m: Module, name: str, bits: int) -> str:
-    e, ty = Emitter(m), f"i{bits}"
-    m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
-    e.line("br label %each")
-    e.label("each")
-    e.line("%left = phi i32 [ %m, %0 ], [ %rest, %each ]")
-    e.line("%sofar = phi <32 x i32> [ zeroinitializer, %0 ], [ %next, %each ]")
-    e.line("%lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)")
-    e.line(f"%value = extractelement <32 x {ty}> %v, i32 %lane")
-    e.line("%group = extractelement <32 x i32> %g, i32 %lane")
-    same = e.cmp("icmp eq", Val("%v", ty, LANES), e.splat(Val("%value", ty), LANES))
-    bits_same = e.let("i32", 1, f"bitcast {same} to i32")
-    found = e.bin("and", bits_same, Val("%group", "i32"))
-    now = e.bin("and", found, Val("%left", "i32"))
-    here = e.let("i1", LANES, f"bitcast {now} to <32 x i1>")
-    e.line(f"%next = select {here}, {e.splat(found, LANES)}, <32 x i32> %sofar")
-    e.line(f"%rest = xor i32 %left, {now.ref}")
-    e.line("%more = icmp ne i32 %rest, 0")
-    e.line("br i1 %more, label %each, label %out")
-    e.label("out")
-    e.line("ret <32 x i32> %next")
-    head = f"define internal <32 x i32> @{name}(<32 x {ty}> %v, <32 x i32> %g, i32 %m) noinline {{"
-    return "\n".join([head, *e.lines, "}"])
 
 
 def elect(f: FunctionLowering, instr: Instr) -> None:
