@@ -148,7 +148,7 @@ def reduce(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val, Val]]) -> str:
-    """A helper that goes over the active lanes ``%m`` group after group; ``%v`` holds values, ``%g`` the members' masks.
+    """A helper that goes over the active lanes ``%m`` group after group: ``%v`` holds values, ``%g`` members' masks.
 
     `step` gives the lanes of the group of lane ``%lane``, whose mask is ``%group``, and the group's result.
     """
