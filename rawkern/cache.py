@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import stat
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rawkern.errors import RawkernError
 
-__all__ = ["CacheInfo", "clear", "directory", "get", "info", "put"]
+__all__ = ["CacheInfo", "clear", "directory", "get", "get_record", "info", "put", "put_record"]
 
 _MAGIC = b"rawkern-cache 1\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
@@ -98,6 +99,23 @@ def put(key: str, data: bytes) -> None:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def get_record(key: str) -> tuple[Any, bytes] | None:
+    """Return the JSON value and the bytes stored by `put_record`, or None if there are none or they are damaged."""
+    data = get(key)
+    if data is None:
+        return None
+    head, _, body = data.partition(b"\n")
+    try:
+        return json.loads(head), body
+    except ValueError:
+        return None
+
+
+def put_record(key: str, value: Any, body: bytes = b"") -> None:
+    """Store a JSON value and bytes under a key, as `put` does."""
+    put(key, json.dumps(value).encode() + b"\n" + body)
 
 
 def clear() -> None:

@@ -95,7 +95,7 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
             built = build(source, arch, name_expressions)
             program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
             if _headers_unchanged(source):
-                cache.put(key, _packed(program))
+                _store(program)
         with _lock:
             _programs[key] = program
             while len(_programs) > _PROGRAMS_KEPT:
@@ -153,12 +153,11 @@ def _remembered(key: str) -> Program | None:
 
 
 def _stored(key: str, source: Source, arch: str) -> Program | None:
-    data = cache.get(key)
-    if data is None:
+    stored = cache.get_record(key)
+    if stored is None:
         return None
-    head, _, code = data.partition(b"\n")
+    meta, code = stored
     try:
-        meta = json.loads(head)
         entries = tuple(Entry(symbol, name, tuple(params)) for symbol, name, params in meta["entries"])
         symbols = tuple((name, symbol) for name, symbol in meta["symbols"])
         return Program(source, arch, code, entries, symbols, meta["log"], key)
@@ -166,11 +165,9 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
         return None
 
 
-def _packed(program: Program) -> bytes:
+def _store(program: Program) -> None:
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
-    return (
-        json.dumps({"entries": entries, "symbols": program.symbols, "log": program.log}).encode() + b"\n" + program.code
-    )
+    cache.put_record(program.key, {"entries": entries, "symbols": program.symbols, "log": program.log}, program.code)
 
 
 def _headers_unchanged(source: Source) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Callable
@@ -132,16 +131,10 @@ def _kept(key: str, ask: Callable[[], object]) -> object:
     with _lock:
         if key in _memory:
             return _memory[key]
-    data = cache.get(key)
-    value = None
-    if data is not None:
-        try:
-            value = json.loads(data)
-        except ValueError:
-            data = None
-    if data is None:
-        value = ask()
-        cache.put(key, json.dumps(value).encode())
+    stored = cache.get_record(key)
+    value = ask() if stored is None else stored[0]
+    if stored is None:
+        cache.put_record(key, value)
     with _lock:
         _memory[key] = value
     return value

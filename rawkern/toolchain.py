@@ -102,11 +102,11 @@ def _surroundings() -> str:
 
 
 def _recorded(key: str) -> Toolchain | None:
-    data = cache.get(key)
-    if data is None:
+    stored = cache.get_record(key)
+    if stored is None:
         return None
+    record = stored[0]
     try:
-        record = json.loads(data)
         stamps = tuple((path, mtime, size) for path, mtime, size in record["stamps"])
         found = Toolchain(
             (record["version"][0], record["version"][1]), record["library"], tuple(record["include_dirs"]), stamps
@@ -124,7 +124,7 @@ def _search(key: str) -> Toolchain:
     stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
     found = Toolchain(version, library, include_dirs, stamps)
     if library:  # without its stamp nobody would see the library replaced
-        cache.put(key, json.dumps(asdict(found)).encode())
+        cache.put_record(key, asdict(found))
     return found
 
 

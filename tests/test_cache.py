@@ -164,3 +164,14 @@ def test_many_threads_and_processes_write_one_key(folder: Path) -> None:
         thread.join()
     assert [process.wait() for process in running] == [0, 0]
     assert not wrong
+
+
+def test_records() -> None:
+    value = {"names": ["a", "b"], "size": 3}
+    cache.put_record("record-1", value, b"bytes\nwith newlines\n")
+    assert cache.get_record("record-1") == (value, b"bytes\nwith newlines\n")
+    cache.put_record("record-2", None)
+    assert cache.get_record("record-2") == (None, b"")
+    assert cache.get_record("record-3") is None
+    cache.put("record-4", b"no JSON\nbytes")
+    assert cache.get_record("record-4") is None

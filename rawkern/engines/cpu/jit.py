@@ -114,27 +114,26 @@ class Translation:
     def globals(self) -> Globals:
         """Layout of the module's variables, from the disk cache where it is there."""
         key = f"globals-{self.key}-{own_version()}"
-        stored = disk.get(key)
+        stored = disk.get_record(key)
         if stored is not None:
-            head, _, image = stored.partition(b"\n")
-            fields = json.loads(head)
+            fields, image = stored
             pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
             return Globals(fields["offsets"], fields["size"], image, pointers)
         layout = lay_out_globals(self.parsed())
-        head = json.dumps({"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers})
-        disk.put(key, head.encode() + b"\n" + layout.image)
+        fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
+        disk.put_record(key, fields, layout.image)
         return layout
 
     def resources(self, kernel: str) -> dict[str, int]:
         """Static shared memory and local memory of a kernel in bytes, and the PTX version; no code is generated."""
         key = "resources-" + hashlib.sha256(f"{self.key} {kernel} {own_version()}".encode()).hexdigest()
-        stored = disk.get(key)
+        stored = disk.get_record(key)
         if stored is not None:
-            return json.loads(stored)
+            return stored[0]
         parsed = self.parsed()
         shared, local = sizes(parsed, kernel)
         found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
-        disk.put(key, json.dumps(found).encode())
+        disk.put_record(key, found)
         return found
 
     def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
@@ -151,16 +150,15 @@ class Translation:
             own_version(),
         )
         key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-        stored = disk.get(key)
+        stored = disk.get_record(key)
         if stored is not None:
-            head, _, body = stored.partition(b"\n")
-            fields = json.loads(head)
+            fields, body = stored
             fields["sites"] = tuple(fields["sites"])
             return Code(body, **fields)
         code = self.compile(kernel, layout, tid_shape)
         fields = asdict(code)
         body = fields.pop("object")
-        disk.put(key, json.dumps(fields).encode() + b"\n" + body)
+        disk.put_record(key, fields, body)
         return code
 
     def compile(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
@@ -219,7 +217,7 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
 
     LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
     than the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself,
-    miscompiles.)
+    aborts on ordinary kernels.)
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
