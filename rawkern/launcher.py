@@ -163,7 +163,8 @@ class Launcher:
             run = runs.get(index)
             if run is None:
                 engine_kernel = state.engine_kernel(device)
-                run = runs[index] = _run(engine_kernel, self._settled(engine_kernel))
+                config = self._settled(engine_kernel)
+                run = runs[index] = engine_kernel.configured(config.grid, config.block, config.shared_mem)
         return run
 
     def _use(self, go: Go | None) -> None:
@@ -203,15 +204,6 @@ class Launcher:
             config = launch.cover(name, self._picks_block, block, cooperative=config.cooperative)
         launch.check_kernel_limits(name, config, most, engine_kernel.max_shared_mem, attributes["shared_size_bytes"])
         return config
-
-
-def _run(engine_kernel: Any, config: LaunchConfig) -> Run:
-    grid, block, shared_mem = config.grid, config.block, config.shared_mem
-    configured = getattr(engine_kernel, "configured", None)
-    if configured is not None:
-        return configured(grid, block, shared_mem)
-    do = engine_kernel.launch
-    return lambda stream, values: do(grid, block, shared_mem, stream or 0, values)
 
 
 def _keep(kept: dict[Any, Go], key: Any, go: Go) -> None:

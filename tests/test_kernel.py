@@ -79,7 +79,10 @@ class Recorder:
                 }
             )
 
-        return types.SimpleNamespace(launch=launch, attributes=self.attributes, max_shared_mem=49152)
+        def configured(grid: Any, block: Any, shared_mem: int) -> Any:
+            return lambda stream, values: launch(grid, block, shared_mem, stream, values)
+
+        return types.SimpleNamespace(configured=configured, attributes=self.attributes, max_shared_mem=49152)
 
     def configurations(self) -> list[tuple[Any, Any, int]]:
         return [(one["grid"], one["block"], one["shared_mem"]) for one in self.launches]

@@ -248,10 +248,6 @@ class EngineKernel:
         self.pool: list[tuple[bytearray, int]] = []
         _alive.add(self)
 
-    def launch(self, grid: Dim3, block: Dim3, shared_mem: int, stream: int | None, values: tuple[Any, ...]) -> None:
-        """Launch once; ``configured`` is the way for repeated launches."""
-        self.configured(grid, block, shared_mem)(stream, values)
-
     def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Run:
         """Return the launch with this configuration, as a function of stream and parameter values."""
         self._allow_shared_mem(shared_mem)

@@ -116,7 +116,7 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
 
 def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
     kernel = make(driver)
-    kernel.launch((3, 2, 1), (32, 4, 1), 64, 1234, (2**63 + 8, 16, -5, 0.1))
+    kernel.configured((3, 2, 1), (32, 4, 1), 64)(1234, (2**63 + 8, 16, -5, 0.1))
     assert driver.launches == [
         {
             "grid": (3, 2, 1),
@@ -131,7 +131,7 @@ def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
 
 
 def test_no_parameters(driver: Driver) -> None:
-    make(driver, ()).launch((1, 1, 1), (1, 1, 1), 0, 0, ())
+    make(driver, ()).configured((1, 1, 1), (1, 1, 1), 0)(0, ())
     assert len(driver.launches) == 1
 
 
@@ -200,7 +200,7 @@ def test_driver_errors_say_what_to_do(driver: Driver) -> None:
     kernel = make(driver, ("int",))
     driver.failures = ["CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"]
     with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
-        kernel.launch((1, 1, 1), (32, 1, 1), 0, 0, (1,))
+        kernel.configured((1, 1, 1), (32, 1, 1), 0)(0, (1,))
 
 
 def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> None:
@@ -332,11 +332,11 @@ def test_fused_launches_hand_over_on_another_current_device(
 
 def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
     kernel = make(driver, ("int",), cooperative=True)
-    kernel.launch((6, 1, 1), (32, 1, 1), 0, 0, (4,))
+    kernel.configured((6, 1, 1), (32, 1, 1), 0)(0, (4,))
     assert driver.launches[0]["cooperative"]
     assert driver.launches[0]["values"] == (4,)
     with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
-        kernel.launch((7, 1, 1), (32, 1, 1), 0, 0, (4,))
+        kernel.configured((7, 1, 1), (32, 1, 1), 0)(0, (4,))
 
 
 def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

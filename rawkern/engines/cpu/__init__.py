@@ -40,7 +40,7 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         raise UnsupportedError(
             f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}"
         )
-    return Module(program.code.decode())
+    return Module(program.ptx)
 
 
 class Module:
@@ -93,10 +93,6 @@ class EngineKernel:
                     loaded = Loaded(code)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
-
-    def launch(self, grid: Dim3, block: Dim3, shared_mem: int, stream: int, values: tuple) -> None:
-        """Run the kernel once; ``configured`` is the way for repeated launches."""
-        self.configured(grid, block, shared_mem)(stream, values)
 
     def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Callable[[int | None, tuple], None]:
         """Settle a launch; calling the result runs it to its end on this machine's cores (streams have no meaning)."""
