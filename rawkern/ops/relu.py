@@ -88,18 +88,13 @@ class _Relu(torch.autograd.Function):
         return _relu_backward(grad_out, out)
 
 
-class _ReluInPlace(torch.autograd.Function):
+class _ReluInPlace(_Relu):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         _in_place(x)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-        (out,) = ctx.saved_tensors
-        return _relu_backward(grad_out, out)
 
 
 class _ReluBackward(torch.autograd.Function):

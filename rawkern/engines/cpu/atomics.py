@@ -16,8 +16,8 @@ _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
 }  # fmt: skip
-_FLOATS = {"f32": "float", "f64": "double"}
-_PACKED = {"f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32}
+_FLOATS = frozenset(("f32", "f64"))
+_HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 
 def atomic(f: FunctionLowering, instr: Instr) -> None:
@@ -39,9 +39,8 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     if not isinstance(args[0], Mem) or ity == "i128":
         raise f.unsupported()
     addrs = f.e.splat(f.plain(address(f, args[0], space)), LANES)
-    kind = "number" if ty in _FLOATS else ""
     operands = [
-        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if kind else f.value(a, 8 * size), ity), LANES)
+        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
         for a in args[1:3]
     ]
     shared = space == "shared"  # a block's warps never run at the same time
@@ -116,11 +115,11 @@ def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
             return e.select(wrap, args[0], e.bin("sub", old, 1))
 
         return dec
-    if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _PACKED or ty[0] in "bsu"):
+    if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _HALVES or ty[0] in "bsu"):
         kind = ty
         if op in ("and", "or", "xor"):
             kind = f"b{8 * TYPE_BYTES[ty]}"
-        rounding = ".rn" if ty in _PACKED and op == "add" else ""
+        rounding = ".rn" if ty in _HALVES and op == "add" else ""
         opcode = f"{op}{rounding}{'.ftz' if flush and kind == 'f32' and op == 'add' else ''}.{kind}"
         if arith.supported(opcode):
 

@@ -54,15 +54,15 @@ def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str])
     waiting : set of str
         Functions that wait for other threads when they are called.
     """
-    definitions: dict[str, list[tuple[int, Instr]]] = {}
-    for i, block in enumerate(flow.blocks):
+    definitions: dict[str, list[Instr]] = {}
+    for block in flow.blocks:
         for instr in block.instrs:
             for name in destinations(instr):
-                definitions.setdefault(name, []).append((i, instr))
+                definitions.setdefault(name, []).append(instr)
     constants = {
-        name: defs[0][1].args[1]
-        for name, defs in definitions.items()
-        if len(defs) == 1 and base(defs[0][1].op) == "mov" and isinstance(defs[0][1].args[1], Imm)
+        name: writes[0].args[1]
+        for name, writes in definitions.items()
+        if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
     }
     result = Analysis({}, constants, spin_headers=spin_headers(flow))
     forced: set[str] = set()

@@ -11,7 +11,7 @@ from rawkern.engines.cpu.operands import base, callee, is_barrier
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
 
 
-def waiting_functions(ptx: Ptx, functions: list[Function]) -> set[str]:
+def waiting_functions(functions: list[Function]) -> set[str]:
     """Names of the functions that wait for other threads, themselves or in one that they call by name."""
     found = {f.name for f in functions if _waits(f)}
     grown = True

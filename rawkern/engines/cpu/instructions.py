@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from rawkern.engines.cpu import arith, atomics, calls, jumps, memory, moves, warp
 from rawkern.engines.cpu.affine import AFFINE, lower_affine
 from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
@@ -37,7 +35,7 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
         if reg is None:
             continue
         if val.ty != "i1" and val.bits < f.bits_of(reg.name):
-            val = f.e.resize(val, int_type(f.bits_of(reg.name)), _signed_result(op))
+            val = f.e.resize(val, int_type(f.bits_of(reg.name)), result.signed)
         if result.lazy_nan in ("f32", "f64"):
             f.put(reg.name, Lazy(val, result.lazy_nan))
         else:
@@ -63,12 +61,6 @@ def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
         else:
             values.append(f.value(a, width))
     return values
-
-
-def _signed_result(op: str) -> bool:
-    """Whether the result's type is signed: the first type of cvt and set, else the last."""
-    types = [p for p in op.split(".") if re.fullmatch(r"[subf]f?\d+(x2)?|pred", p)]
-    return bool(types) and (types[0] if op.startswith(("cvt", "set.")) else types[-1])[0] == "s"
 
 
 def ignore(f: FunctionLowering, instr: Instr) -> None:

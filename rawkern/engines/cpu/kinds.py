@@ -30,8 +30,10 @@ class Getter:
     def __call__(self, a) -> Kind | None:
         if isinstance(a, Reg):
             return self.kinds.get(a.name)
-        if isinstance(a, (Imm, Vec)) or a is None:
-            return U if not isinstance(a, Vec) else join(self(x) for x in a.items if x is not None)
+        if isinstance(a, Imm) or a is None:
+            return U
+        if isinstance(a, Vec):
+            return join(map(self, a.items))
         if isinstance(a, Not):
             return self.kinds.get(a.reg.name)
         if isinstance(a, Special):
@@ -61,7 +63,7 @@ def join(kinds) -> Kind | None:
     result: Kind | None = U
     for k in kinds:
         if k is None:
-            result = None if result is not V else V
+            result = None
         elif k != U:
             return V
     return result

@@ -30,7 +30,7 @@ def is_barrier(op: str) -> bool:
 
 def ends_block(op: str) -> str | None:
     """How a block ends behind an instruction at which lanes wait for others: ``barrier``, ``warp``, or not at all."""
-    if op.startswith(_BARRIERS):
+    if is_barrier(op):
         return "barrier"
     return "warp" if op.startswith("bar.warp") else None
 

@@ -44,7 +44,7 @@ class Plan:
 def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     """Analyse `kernel` for blocks of one shape."""
     every = reached(ptx, kernel)
-    waiting = inline.waiting_functions(ptx, [f for f in every if not f.entry])
+    waiting = inline.waiting_functions([f for f in every if not f.entry])
     recursive = inline.recursive_functions(every)
     inlined, called = waiting - recursive, waiting & recursive
     functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
