@@ -63,14 +63,13 @@ STAGES = {
     "names and types": ["rawkern.build:build", "rawkern.compiler:build", "rawkern.compiler:parameter_names"],
     "signature, binder": ["rawkern.signature:make_signature", "rawkern.kernel:make_signature"],
     "disk cache": ["rawkern.cache:get", "rawkern.cache:put"],
-    "parse PTX": ["rawkern.engines.cpu.ptx:parse"],
+    "parse PTX": ["rawkern.engines.cpu.parser:parse"],
     "lower to LLVM IR": ["rawkern.engines.cpu.jit:Translation.lower"],
     "LLVM: read IR": ["rawkern.engines.cpu.jit:emit"],
     "LLVM: passes": ["rawkern.engines.cpu.jit:optimise"],
     "LLVM: code generation": ["llvmlite.binding.targets:TargetMachine.emit_object"],
     "load machine code": ["rawkern.engines.cpu.jit:Loaded.__init__"],
     "prepare launches": ["rawkern.engines.cpu.grid:Launcher.__init__"],
-    "run": ["rawkern.engines.cpu.grid:Launcher.run"],
 }
 
 # Wraps the functions above; imports are counted as a stage of their own, whoever triggers them.
@@ -95,14 +94,11 @@ importlib.import_module = staged("importing", importlib.import_module)
 for stage, places in STAGES.items():
     for place in places:
         module, _, path = place.partition(":")
-        try:
-            owner = importlib.import_module(module)
-            *parents, last = path.split(".")
-            for parent in parents:
-                owner = getattr(owner, parent)
-            setattr(owner, last, staged(stage, getattr(owner, last)))
-        except (ImportError, AttributeError):
-            continue
+        owner = importlib.import_module(module)
+        *parents, last = path.split(".")
+        for parent in parents:
+            owner = getattr(owner, parent)
+        setattr(owner, last, staged(stage, getattr(owner, last)))
 spent.clear(), counts.clear()
 """
 
