@@ -332,7 +332,7 @@ def cells(timing: Timing) -> tuple[str, str, str]:
     """Median, quartiles and ratio as text; an error in their place."""
     if timing.error:
         return timing.error, "", ""
-    ratio = f"{timing.ratio:.2f}" if timing.ratio is not None else ""
+    ratio = f"{timing.ratio:.{2 if timing.ratio >= 0.1 else 4}f}" if timing.ratio is not None else ""
     return scaled(timing.median), f"{scaled(timing.low)} to {scaled(timing.high)}", ratio
 
 
