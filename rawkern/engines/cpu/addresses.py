@@ -54,8 +54,10 @@ def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
 
 def widen(f: FunctionLowering, form: Form) -> Form:
     """Extend 32-bit addresses (of shared memory) to 64 bits."""
-    if isinstance(form, Affine) and form.base.ty == "i32":
-        return Wide(const("i64", 0), form.base, 1, form.stride, False)
+    if isinstance(form, Affine) and form.bases[0].ty == "i32":
+        if form.stride == 0:
+            return Affine(tuple(f.e.resize(x, "i64") for x in form.bases), 0)
+        return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, False)
     if isinstance(form, Val) and form.ty != "i64":
         return f.e.resize(form, "i64")
     return form
@@ -64,30 +66,41 @@ def widen(f: FunctionLowering, form: Form) -> Form:
 def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
     """Add a scalar to an address."""
     if isinstance(form, Affine):
-        return Affine(f.e.bin("add", form.base, by), form.stride)
+        return Affine(tuple(f.e.bin("add", x, by) for x in form.bases), form.stride)
     if isinstance(form, Wide):
-        return Wide(f.e.bin("add", form.offset, by), form.inner, form.scale, form.stride, form.signed)
+        offsets = tuple(f.e.bin("add", x, by) for x in form.offsets)
+        return Wide(offsets, form.inners, form.scale, form.stride, form.signed)
     assert isinstance(form, Val)
     return f.e.bin("add", form, by)
 
 
 def fits(f: FunctionLowering, form: Wide) -> Val:
-    """Whether the 32-bit part of a wide address does not wrap around within the warp."""
-    key = ("fits", form.inner.ref, form.stride, form.signed)
-    if key not in f.cache:
-        e = f.e
-        first = e.resize(form.inner, "i64", form.signed)
-        last = e.bin("add", first, (LANES - 1) * form.stride)
-        back = e.resize(e.cast("trunc", last, "i32"), "i64", form.signed)
-        f.cache[key] = e.cmp("icmp eq", last, back)
-    return f.cache[key]
+    """Whether the 32-bit part of a wide address does not wrap around within any segment."""
+    e, run = f.e, LANES // len(form.inners)
+    result = None
+    for inner in dict.fromkeys(form.inners):
+        key = ("fits", inner.ref, run, form.stride, form.signed)
+        if key not in f.cache:
+            first = e.resize(inner, "i64", form.signed)
+            last = e.bin("add", first, (run - 1) * form.stride)
+            back = e.resize(e.cast("trunc", last, "i32"), "i64", form.signed)
+            f.cache[key] = e.cmp("icmp eq", last, back)
+        result = f.cache[key] if result is None else e.bin("and", result, f.cache[key])
+    assert result is not None
+    return result
 
 
-def linear_base(f: FunctionLowering, form: Wide) -> Val:
-    """Address of lane 0 of a wide form whose 32-bit part does not wrap."""
+def starts(f: FunctionLowering, form: Affine | Wide) -> list[Val]:
+    """Address of each segment's first lane; of a wide form whose 32-bit parts do not wrap."""
+    if isinstance(form, Affine):
+        return list(form.bases)
     e = f.e
-    inner = e.resize(form.inner, "i64", form.signed)
-    return e.bin("add", e.bin("mul", inner, form.scale) if form.scale != 1 else inner, form.offset)
+    result: dict[tuple[Val, Val], Val] = {}
+    for offset, inner in zip(form.offsets, form.inners, strict=True):
+        if (offset, inner) not in result:
+            wide = e.resize(inner, "i64", form.signed)
+            result[offset, inner] = e.bin("add", e.bin("mul", wide, form.scale) if form.scale != 1 else wide, offset)
+    return [result[pair] for pair in zip(form.offsets, form.inners, strict=True)]
 
 
 def stride_of(form: Form) -> int | None:

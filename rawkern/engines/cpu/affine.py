@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import kinds
+from rawkern.engines.cpu import arith, kinds
 from rawkern.engines.cpu.forms import Affine, Form, Wide, kind_of
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Reg
 
-AFFINE = frozenset(("add", "sub", "mul", "mad", "shl", "shr", "and", "cvt"))
+AFFINE = frozenset(("add", "sub", "mad", "cvt")) | kinds.ON_SEGMENTS
 
 
 def lower_affine(f: FunctionLowering, instr: Instr) -> bool:
@@ -43,67 +43,98 @@ def _result(e: Emitter, op: str, forms: list[Form], known: list[int | None], kin
         return _combine(e, _product(e, parts, forms, known), forms[2], "add")
     if root == "cvt":
         return _convert(e, forms[0], parts[1], ty)
-    which = 1 if root == "and" and not isinstance(forms[0], Affine) else 0
-    form, value = forms[which], known[1 - which]
-    assert value is not None
-    if root == "shl":
-        return _times(e, form, 1 << value, False, ty)
-    assert isinstance(form, Affine)
-    if root == "shr":
-        return e.bin("ashr" if ty[0] == "s" else "lshr", form.base, value)
-    low = e.bin("and", form.base, value & 0xFFFFFFFF)
-    return low if kind == kinds.U else Affine(low, 1)
+    if root == "shl" and known[1] is not None:
+        return _times(e, forms[0], 1 << known[1], False, ty)
+    if kinds.on_segments([kind_of(x) for x in forms]) is not None:
+        return _on_segments(e, op, forms)
+    aligned = next(x for x in forms if isinstance(x, Affine))  # its low bits are the lane's: no carry to the others
+    count = kind[2] if kind[0] == "a" else 1
+    bases = aligned.split(e, count).bases
+    other = const("i32", next(v for v in known if v is not None) & 0xFFFFFFFF)
+    heads = tuple(arith.lower(e, op, [base, other]).vals[0] for base in bases)
+    return heads[0] if kind == kinds.U else Affine(heads, kind[1])
+
+
+def _on_segments(e: Emitter, op: str, forms: list[Form]) -> Form:
+    """An operation on values that are the same in all lanes of a segment, once for each segment."""
+    count = max(len(x.bases) if isinstance(x, Affine) else 1 for x in forms)
+    columns = [_spread(e, x, count) for x in forms]
+    return _affine(tuple(arith.lower(e, op, row).vals[0] for row in zip(*columns, strict=True)), 0)
+
+
+def _spread(e: Emitter, form: Form, count: int) -> tuple[Val, ...]:
+    """The bases of a form without scale, for each of `count` segments."""
+    if isinstance(form, Affine):
+        return form.split(e, count).bases
+    assert isinstance(form, Val)
+    return (form,) * count
+
+
+def _affine(bases: tuple[Val, ...], stride: int) -> Form:
+    return Affine(bases, stride) if stride or len(bases) > 1 else bases[0]
 
 
 def _product(e: Emitter, parts: list[str], forms: list[Form], known: list[int | None]) -> Form:
-    """The product of the first two operands: one of them affine and the other a constant, or both uniform."""
+    """The product of the first two operands: one affine and the other a constant, or both the same in a segment."""
     a, b = forms[:2]
-    if kinds.affine_result(".".join(["mul", *parts[1:]]), [kind_of(a), kind_of(b)], known[:2]) is None:
-        assert isinstance(a, Val) and isinstance(b, Val)
-        return e.bin("mul", a, b)
+    if 0 in known[:2]:
+        return const("i64" if parts[1] == "wide" or "64" in parts[-1] else "i32", 0)
+    if kinds.on_segments([kind_of(a), kind_of(b)]) is not None:
+        return _on_segments(e, ".".join(["mul", *parts[1:]]), [a, b])
     form, factor = (a, known[1]) if known[1] is not None and isinstance(a, (Affine, Wide)) else (b, known[0])
     assert factor is not None
     return _times(e, form, factor, parts[1] == "wide", parts[-1])
 
 
 def _combine(e: Emitter, a: Form, b: Form, op: str) -> Form:
-    if isinstance(a, Affine) and isinstance(b, Affine):
-        stride = a.stride + (b.stride if op == "add" else -b.stride)
-        total = e.bin(op, a.base, b.base)
-        return Affine(total, stride) if stride else total
-    if isinstance(b, Val):
-        if isinstance(a, Affine):
-            return Affine(e.bin(op, a.base, b), a.stride)
-        assert isinstance(a, Wide)
-        return Wide(e.bin(op, a.offset, b), a.inner, a.scale, a.stride, a.signed)
-    assert isinstance(a, Val)
-    if isinstance(b, Affine):
-        return Affine(e.bin(op, a, b.base), b.stride if op == "add" else -b.stride)
-    assert isinstance(b, Wide)
-    return Wide(e.bin(op, a, b.offset), b.inner, b.scale if op == "add" else -b.scale, b.stride, b.signed)
+    """The sum or difference of two forms, at most one of them wide; the other then has no stride."""
+    count = max(len(x.bases) if isinstance(x, Affine) else len(x.inners) if isinstance(x, Wide) else 1 for x in (a, b))
+    if isinstance(a, Wide):
+        a = a.split(e, count)
+        return Wide(_pairs(e, op, a.offsets, _spread(e, b, count)), a.inners, a.scale, a.stride, a.signed)
+    if isinstance(b, Wide):
+        b, scale = b.split(e, count), b.scale if op == "add" else -b.scale
+        return Wide(_pairs(e, op, _spread(e, a, count), b.offsets), b.inners, scale, b.stride, b.signed)
+    strides = [x.stride if isinstance(x, Affine) else 0 for x in (a, b)]
+    bases = _pairs(e, op, _spread(e, a, count), _spread(e, b, count))
+    return _affine(bases, strides[0] + (strides[1] if op == "add" else -strides[1]))
+
+
+def _pairs(e: Emitter, op: str, a: tuple[Val, ...], b: tuple[Val, ...]) -> tuple[Val, ...]:
+    done: dict[tuple[Val, Val], Val] = {}  # segments often share their values
+    for pair in zip(a, b, strict=True):
+        if pair not in done:
+            done[pair] = e.bin(op, *pair)
+    return tuple(done[pair] for pair in zip(a, b, strict=True))
 
 
 def _times(e: Emitter, form: Form, factor: int, wide: bool, ty: str) -> Form:
     if factor == 0:
         return const("i64" if wide or "64" in ty else "i32", 0)
     if isinstance(form, Wide):
-        return Wide(e.bin("mul", form.offset, factor), form.inner, form.scale * factor, form.stride, form.signed)
+        offsets = tuple(e.bin("mul", x, factor) for x in form.offsets)
+        return Wide(offsets, form.inners, form.scale * factor, form.stride, form.signed)
     assert isinstance(form, Affine)
     if wide:
         signed = ty == "s32"
-        return Wide(const("i64", 0), form.base, factor if signed else factor & 0xFFFFFFFF, form.stride, signed)
-    return Affine(e.bin("mul", form.base, factor & (1 << form.base.bits) - 1), form.stride * factor)
+        offsets = (const("i64", 0),) * len(form.bases)
+        return Wide(offsets, form.bases, factor if signed else factor & 0xFFFFFFFF, form.stride, signed)
+    mask = (1 << form.bases[0].bits) - 1
+    return Affine(tuple(e.bin("mul", x, factor & mask) for x in form.bases), form.stride * factor)
 
 
 def _convert(e: Emitter, form: Form, to: str, source: str) -> Form:
     bits = int(to[1:])
     if bits == 64 and source[1:] == "32":
         assert isinstance(form, Affine)
-        return Wide(const("i64", 0), form.base, 1, form.stride, source == "s32")
+        if form.stride == 0:
+            return Affine(tuple(e.resize(x, "i64", source == "s32") for x in form.bases), 0)
+        return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, source == "s32")
     if bits == 32 and source[1:] == "64":
         if isinstance(form, Wide):
-            low = e.bin("add", e.cast("trunc", form.offset, "i32"), e.bin("mul", form.inner, form.scale & 0xFFFFFFFF))
-            return Affine(low, form.scale * form.stride)
+            parts = zip(form.offsets, form.inners, strict=True)
+            scaled = [(e.cast("trunc", o, "i32"), e.bin("mul", i, form.scale & 0xFFFFFFFF)) for o, i in parts]
+            return Affine(tuple(e.bin("add", o, i) for o, i in scaled), form.scale * form.stride)
         assert isinstance(form, Affine)
-        return Affine(e.cast("trunc", form.base, "i32"), form.stride)
+        return Affine(tuple(e.cast("trunc", x, "i32") for x in form.bases), form.stride)
     return form

@@ -44,13 +44,14 @@ def spin_headers(flow: Flow) -> set[int]:
     return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
 
 
-def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str]) -> Analysis:
+def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]) -> Analysis:
     """Find kinds and divergence together, to a fixpoint.
 
     Parameters
     ----------
-    tid_affine : bool
-        Whether a warp's threads lie in one row of the block, so that ``%tid.x`` grows by one from lane to lane.
+    tid_segments : int
+        In how many rows of the block a warp's threads lie, along which ``%tid.x`` grows by one from lane to lane; 0
+        where they lie otherwise.
     waiting : set of str
         Functions that wait for other threads when they are called.
     """
@@ -68,7 +69,7 @@ def analyse(function: Function, flow: Flow, tid_affine: bool, waiting: set[str])
     forced: set[str] = set()
     cyclic = {m for _, members in flow.loops for m in members}
     while True:
-        _propagate(function, flow, result, forced, tid_affine)
+        _propagate(function, flow, result, forced, tid_segments)
         result.divergent = {
             i
             for i, block in enumerate(flow.blocks)
@@ -118,9 +119,9 @@ def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
         return
 
 
-def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_affine: bool) -> None:
+def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:
     kinds: dict[str, Kind] = {name: V for name in forced}
-    get = Getter(function, kinds, tid_affine)
+    get = Getter(function, kinds, tid_segments)
     changed = True
     while changed:
         changed = False

@@ -22,22 +22,43 @@ READS_NUMBERS = LAZY_NAN | frozenset(["setp", "set", "testp", "min", "max", "abs
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: 32 divides lane 0's."""
+    """An integer that grows by `stride` from lane to lane, modulo its width; `aligned`: 32 divides lane 0's.
 
-    base: Val
+    The lanes form as many equal segments as there are bases, and each starts anew from its own.
+    """
+
+    bases: tuple[Val, ...]
     stride: int
     aligned: bool = False
+
+    def split(self, e: Emitter, count: int) -> Affine:
+        """The same with `count` segments, a multiple of those it has."""
+        return Affine(_split(e, self.bases, self.stride, count), self.stride)
 
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """A 64-bit integer ``offset + scale * extend(inner + lane * stride)``, the inner sum modulo 2^32."""
+    """A 64-bit integer ``offset + scale * extend(inner + lane * stride)``, the inner sum modulo 2^32.
 
-    offset: Val
-    inner: Val
+    Offset and inner part are each segment's own; lanes are counted from its start.
+    """
+
+    offsets: tuple[Val, ...]
+    inners: tuple[Val, ...]
     scale: int
     stride: int
     signed: bool
+
+    def split(self, e: Emitter, count: int) -> Wide:
+        """The same with `count` segments, a multiple of those it has."""
+        offsets, inners = _split(e, self.offsets, 0, count), _split(e, self.inners, self.stride, count)
+        return Wide(offsets, inners, self.scale, self.stride, self.signed)
+
+
+def _split(e: Emitter, bases: tuple[Val, ...], stride: int, count: int) -> tuple[Val, ...]:
+    top = (1 << bases[0].bits) - 1
+    steps = [LANES // count * stride * k & top for k in range(count // len(bases))]
+    return tuple(e.bin("add", base, step) if step else base for base in bases for step in steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +80,21 @@ def register_bits(kind: str) -> int:
     return 1 if kind == "pred" else 8 * TYPE_BYTES[kind]
 
 
-def ramp(ty: str, stride: int) -> Val:
-    """The constant vector 0, stride, 2 * stride, ... modulo the width of `ty`."""
-    top = (1 << int(ty[1:])) - 1
-    return Val(f"<{', '.join(f'{ty} {k * stride & top}' for k in range(LANES))}>", ty, LANES)
+def ramp(ty: str, stride: int, segments: int = 1) -> Val:
+    """The constant vector 0, stride, 2 * stride, ... modulo the width of `ty`, from 0 again in each segment."""
+    top, run = (1 << int(ty[1:])) - 1, LANES // segments
+    return Val(f"<{', '.join(f'{ty} {k % run * stride & top}' for k in range(LANES))}>", ty, LANES)
+
+
+def lanes_of(e: Emitter, values: tuple[Val, ...]) -> Val:
+    """A scalar for each segment, in all its lanes."""
+    result, run = e.splat(values[0], LANES), LANES // len(values)
+    for s, value in enumerate(values[1:], 1):
+        if value != values[s - 1]:
+            picks = ", ".join(f"i32 {k if k < s * run else k + LANES}" for k in range(LANES))
+            other = e.splat(value, LANES)
+            result = e.let(value.ty, LANES, f"shufflevector {result}, {other}, <{LANES} x i32> <{picks}>")
+    return result
 
 
 def immediate(imm: Imm, bits: int) -> Val:
@@ -77,21 +109,22 @@ def immediate(imm: Imm, bits: int) -> Val:
 def kind_of(form: Form) -> kinds.Kind:
     """What is known about the lanes of a value in this form."""
     if isinstance(form, Affine):
-        return ("a", form.stride, 32) if form.aligned else ("a", form.stride)
+        return kinds.ALIGNED if form.aligned else ("a", form.stride, len(form.bases))
     if isinstance(form, Wide):
-        return ("w", form.scale, form.stride, form.signed)
+        return ("w", form.scale, form.stride, form.signed, len(form.inners))
     return kinds.U if isinstance(form, Val) and form.n == 1 else kinds.V
 
 
 def spread(e: Emitter, form: Affine | Wide) -> Val:
     """The 32 lanes of an affine form, emitted anew."""
     if isinstance(form, Affine):
-        return e.bin("add", e.splat(form.base, LANES), ramp(form.base.ty, form.stride))
-    inner = e.bin("add", e.splat(form.inner, LANES), ramp("i32", form.stride))
+        start = lanes_of(e, form.bases)
+        return e.bin("add", start, ramp(start.ty, form.stride, len(form.bases))) if form.stride else start
+    inner = e.bin("add", lanes_of(e, form.inners), ramp("i32", form.stride, len(form.inners)))
     wide = e.resize(inner, "i64", form.signed)
     if form.scale != 1:
         wide = e.bin("mul", wide, const("i64", form.scale, LANES))
-    return e.bin("add", wide, e.splat(form.offset, LANES))
+    return e.bin("add", wide, lanes_of(e, form.offsets))
 
 
 def lazy_registers(blocks: list[list[Instr]]) -> dict[str, str]:

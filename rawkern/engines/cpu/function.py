@@ -20,7 +20,7 @@ from rawkern.engines.cpu.forms import (
     spread,
 )
 from rawkern.engines.cpu.ir import Emitter, Module, Val
-from rawkern.engines.cpu.kinds import U, V
+from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
 from rawkern.engines.cpu.records import Record
@@ -97,14 +97,17 @@ class FunctionLowering:
         return register_bits(self.function.regs[reg])
 
     def slot(self, reg: str) -> list[str]:
-        """Stack slots of a register that lives across blocks: one, or two for wide affine values."""
+        """Stack slots of a register that lives across blocks: one, or those of affine values' scalar parts."""
         names = self.slots.get(reg)
         if names is None:
             kind = self.analysis.kinds.get(reg, V)
             ty = int_type(self.bits_of(reg))
-            types = {"u": [ty], "a": [ty], "w": ["i64", "i32"]}.get(kind[0]) or [
-                f"<32 x {ty}>" if ty != "i1" else "i32"
-            ]
+            if kind[0] == "w":
+                types = ["i64"] * kind[4] + ["i32"] * kind[4]
+            elif kind[0] == "a":
+                types = [ty] * kind[2]
+            else:
+                types = [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
             names = self.slots[reg] = [f"%s{len(self.slots)}.{k}" for k in range(len(types))]
             self.entry += [f"{n} = alloca {t}" for n, t in zip(names, types, strict=True)]
         return names
@@ -122,10 +125,11 @@ class FunctionLowering:
         names = self.slot(reg)
         e = self.e
         if kind[0] == "w":
-            off, inner = e.let("i64", 1, f"load i64, ptr {names[0]}"), e.let("i32", 1, f"load i32, ptr {names[1]}")
-            return Wide(off, inner, kind[1], kind[2], kind[3])
+            offsets = tuple(e.let("i64", 1, f"load i64, ptr {name}") for name in names[: kind[4]])
+            inners = tuple(e.let("i32", 1, f"load i32, ptr {name}") for name in names[kind[4] :])
+            return Wide(offsets, inners, kind[1], kind[2], kind[3])
         if kind[0] == "a":
-            return Affine(e.let(ty, 1, f"load {ty}, ptr {names[0]}"), kind[1], len(kind) > 2)
+            return Affine(tuple(e.let(ty, 1, f"load {ty}, ptr {name}") for name in names), kind[1], kind == ALIGNED)
         n = 1 if kind == U else LANES
         if bits == 1 and n > 1:
             return self.lanes(e.let("i32", 1, f"load i32, ptr {names[0]}"))
@@ -156,13 +160,14 @@ class FunctionLowering:
         if kind[0] == "w":
             if not isinstance(form, Wide):
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
-            e.line(f"store {form.offset}, ptr {names[0]}")
-            e.line(f"store {form.inner}, ptr {names[1]}")
+            for val, name in zip([*form.offsets, *form.inners], names, strict=True):
+                e.line(f"store {val}, ptr {name}")
             return
         if kind[0] == "a":
             if not isinstance(form, Affine) or form.stride != kind[1]:
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
-            e.line(f"store {form.base}, ptr {names[0]}")
+            for val, name in zip(form.bases, names, strict=True):
+                e.line(f"store {val}, ptr {name}")
             return
         val = form.val if isinstance(form, Lazy) and self.lazy.get(reg) == form.kind else self.plain(form)
         if kind == U:

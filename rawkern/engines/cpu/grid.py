@@ -14,6 +14,7 @@ from time import perf_counter_ns
 import numpy as np
 
 from rawkern.engines.cpu import requests
+from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.records import LAUNCH, REASONS, WORKER
 from rawkern.engines.cpu.threads import enter_all, may_share
 from rawkern.engines.cpu.workers import Workers
@@ -40,19 +41,21 @@ _REASON_NAME = {v: k for k, v in REASONS.items()}
 
 @lru_cache(maxsize=64)
 def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
-    """Table of ``tid`` in a block, x, then y, then z: of each warp's first thread ("rows"), or of all lanes ("any")."""
+    """Table of ``tid`` in a block, x, then y, then z: of the first lanes of warps' segments, or of all ("any")."""
     threads = block[0] * block[1] * block[2]
     nwarps = -(-threads // 32)
     linear = np.arange(nwarps * 32, dtype=np.int32)
     table = np.stack([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])])
-    return np.ascontiguousarray(table[:, ::32] if shape == "rows" else table).astype(np.int32)
+    return np.ascontiguousarray(table[:, :: 32 // SEGMENTS.get(shape, 32)]).astype(np.int32)
 
 
 def shape_of(block: tuple[int, int, int]) -> str:
-    """How a warp's threads lie in a block: in one line, in rows of at least a warp, or anyhow."""
+    """How a warp's threads lie in a block: in one line, in rows of whole warps, of half or quarter warps, or anyhow."""
     if block[1] == block[2] == 1:
         return "line"
-    return "rows" if block[0] % 32 == 0 else "any"
+    if block[0] % 32 == 0:
+        return "rows"
+    return {16: "halves", 8: "quarters"}.get(block[0], "any")
 
 
 class Launcher:

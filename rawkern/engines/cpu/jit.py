@@ -137,7 +137,7 @@ class Translation:
         return found
 
     def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
-        """Machine code of `kernel` for blocks of one shape ("line", "rows", "any"), compiled or from the disk cache."""
+        """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
         cpu = host()
         parts = (
             self.key,

@@ -1,9 +1,10 @@
 """What is known about a register over the lanes of a warp.
 
-A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride)`` an integer that grows by `stride` from lane to
-lane (modulo its width), with a third item 32 where lane 0's value is a multiple of 32; ``("w", scale, stride, signed)``
-a 64-bit value ``offset + scale * extend(x)`` where the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps
-u as a scalar and a, w as scalar parts, so that addresses of neighbouring lanes are known to be neighbours.
+A kind is a tuple: ``("u",)`` the same in all lanes; ``("a", stride, segments)`` an integer that grows by `stride` from
+lane to lane (modulo its width), anew in each of 1, 2 or 4 equal segments of the warp, with a fourth item 32 where it is
+a multiple of 32 in lane 0; ``("w", scale, stride, signed, segments)`` a 64-bit value ``offset + scale * extend(x)``
+where the 32-bit x grows by `stride`; ``("v",)`` anything. Lowering keeps u as a scalar and a, w as scalar parts, so
+that addresses of neighbouring lanes are known to be neighbours.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from rawkern.engines.cpu.variables import local_frame
 Kind = tuple
 U: Kind = ("u",)
 V: Kind = ("v",)
-ALIGNED: Kind = ("a", 1, 32)
+ALIGNED: Kind = ("a", 1, 1, 32)
+#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
+SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
+#: Operations that are done on each segment's value where operands are the same in all lanes of a segment.
+ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "neg", "not", "abs"))
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
 UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
@@ -24,8 +29,8 @@ UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
 class Getter:
     """Kind of an operand; None while nothing is known yet."""
 
-    def __init__(self, function: Function, kinds: dict[str, Kind], tid_affine: bool):
-        self.function, self.kinds, self.tid_affine = function, kinds, tid_affine
+    def __init__(self, function: Function, kinds: dict[str, Kind], tid_segments: int):
+        self.function, self.kinds, self.tid_segments = function, kinds, tid_segments
 
     def __call__(self, a) -> Kind | None:
         if isinstance(a, Reg):
@@ -37,24 +42,24 @@ class Getter:
         if isinstance(a, Not):
             return self.kinds.get(a.reg.name)
         if isinstance(a, Special):
-            return special_kind(a.name, self.tid_affine)
+            return special_kind(a.name, self.tid_segments)
         if isinstance(a, Sym):
             var = self.function.local_vars.get(a.name)
             if var is not None and var.space == "local":
-                return ("a", local_frame(self.function))
+                return ("a", local_frame(self.function), 1)
             return U
         if isinstance(a, Pair):
             return join((self(a.first), self(a.second)))
         return V
 
 
-def special_kind(name: str, tid_affine: bool) -> Kind:
+def special_kind(name: str, tid_segments: int) -> Kind:
     if name == "%laneid":
         return ALIGNED
     if name == "%tid.x":
-        return ALIGNED if tid_affine else V
+        return ALIGNED if tid_segments == 1 else ("a", 1, tid_segments) if tid_segments else V
     if name.startswith("%tid"):
-        return U if tid_affine else V
+        return U if tid_segments == 1 else ("a", 0, tid_segments) if tid_segments else V
     return V if name in VARYING_SPECIAL else U
 
 
@@ -123,23 +128,27 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
         for k, v in ((kinds[0], values[1]), (kinds[1], values[0])):
             if v is not None and k is not None and k[0] in "aw":
                 product = _widened(k, v, ty) if parts[1] == "wide" else _scaled(k, v)
+        if product is None:
+            product = on_segments(kinds[:2])
         if root == "mul" or product is None:
-            if product is None and root == "mad" and parts[1] == "lo" and kinds[0] == kinds[1] == U:
-                return _sum(U, kinds[2], 1)
             return product
         return _sum(product, kinds[2], 1)
     if root == "and" and ALIGNED in kinds[:2]:
         mask = values[1] if kinds[0] == ALIGNED else values[0]
-        if mask is not None and mask & 31 in (0, 31):
-            return ("a", 1) if mask & 31 else U
-    if root == "shr" and kinds[0] == ALIGNED and values[1] is not None and 5 <= values[1] < 32:
-        return U
+        for segments in (1, 2, 4):
+            low = 32 // segments - 1
+            if mask is not None and mask & low in (0, low):
+                return ("a", 1 if mask & low else 0, segments) if mask & low or segments > 1 else U
+    if root == "shr" and kinds[0] == ALIGNED and values[1] is not None and 3 <= values[1] < 32:
+        return ("a", 0, 32 >> values[1]) if values[1] < 5 else U
     if root == "shl" and kinds[0] is not None and values[1] is not None and values[1] < (64 if "64" in ty else 32):
         return _scaled(kinds[0], 1 << values[1])
+    if root in ON_SEGMENTS:
+        return on_segments(kinds)
     if root == "cvt" and len(parts) == 3 and kinds[0] is not None:
         to, source = parts[1], ty
         if to in ("s64", "u64") and source in ("s32", "u32") and kinds[0][0] == "a":
-            return ("w", 1, kinds[0][1], source == "s32")
+            return ("w", 1, kinds[0][1], source == "s32", kinds[0][2]) if kinds[0][1] else kinds[0]
         if to in ("s32", "u32") and source in ("s64", "u64"):
             return _narrowed(kinds[0])
         if to[1:] == source[1:] and to[0] in "su":
@@ -147,38 +156,49 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
     return None
 
 
+def on_segments(kinds: list[Kind | None]) -> Kind | None:
+    """Kind of a result of operands that are the same in all lanes of a segment; None where they are not."""
+    segments = 1
+    for k in kinds:
+        if k is None or not (k == U or (k[0] == "a" and k[1] == 0)):
+            return None
+        segments = max(segments, 1 if k == U else k[2])
+    return ("a", 0, segments) if segments > 1 else U
+
+
 def _sum(a: Kind | None, b: Kind | None, sign: int) -> Kind | None:
     if a is None or b is None or a == V or b == V:
         return None
-    a, b = (k[:2] if k[0] == "a" else k for k in (a, b))  # the sum's alignment is not followed
-    if b == U:
-        return a
-    if a == U:
-        if sign > 0:
-            return b
-        return ("a", -b[1]) if b[0] == "a" else ("w", -b[1], b[2], b[3])
+    a, b = (k[:3] if k[0] == "a" else ("a", 0, 1) if k == U else k for k in (a, b))  # alignment is not followed
+    segments = max(a[-1], b[-1])
     if a[0] == b[0] == "a":
         stride = a[1] + sign * b[1]
-        return ("a", stride) if stride else U
+        return ("a", stride, segments) if stride or segments > 1 else U
+    if a[0] == "w" and b[:2] == ("a", 0):
+        return (*a[:4], segments)
+    if b[0] == "w" and a[:2] == ("a", 0):
+        return ("w", sign * b[1], b[2], b[3], segments)
     return None
 
 
 def _scaled(k: Kind, value: int) -> Kind | None:
     if value == 0:
         return U
-    return ("a", k[1] * value) if k[0] == "a" else ("w", k[1] * value, k[2], k[3]) if k[0] == "w" else None
+    return ("a", k[1] * value, k[2]) if k[0] == "a" else ("w", k[1] * value, *k[2:]) if k[0] == "w" else None
 
 
 def _widened(k: Kind, value: int, ty: str) -> Kind | None:
     if k[0] != "a":
         return None
+    if k[1] == 0 and value:
+        return k
     signed = ty == "s32"
     if not signed and value < 0:
         value &= 0xFFFFFFFF
-    return ("w", value, k[1], signed) if value else U
+    return ("w", value, k[1], signed, k[2]) if value else U
 
 
 def _narrowed(k: Kind) -> Kind | None:
     if k[0] == "w":
-        return ("a", k[1] * k[2])
+        return ("a", k[1] * k[2], k[4])
     return k if k[0] == "a" else None

@@ -1,14 +1,15 @@
 """Loads and stores: lanes' addresses to as few accesses as can be shown or seen to do.
 
-Addresses known to be equal or consecutive (`kinds`) become one access. Others go to out-of-line helpers, which look
-at the addresses when they run. Inactive lanes never touch memory.
+Addresses known to be equal or consecutive (`kinds`), in all lanes or in each segment, become one access, or one for
+each segment. Others go to out-of-line helpers, which look at the addresses when they run. Inactive lanes never touch
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from rawkern.engines.cpu.addresses import address, decode, fits, linear_base, stride_of
+from rawkern.engines.cpu.addresses import address, decode, fits, starts, stride_of
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type, ramp, spread
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val
@@ -50,15 +51,22 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
     if order:
         addrs = f.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, k * size) if k else addrs, size, order) for k in range(count)]
-    if stride_of(form) == size * count and count in (1, 2, 4):
-        return _consecutive(
-            f, form, lambda base: _load_block(f, base, size, count), lambda: _gather(f, form, size, count), ty
-        )
+    if _known(form, size, count):
+
+        def fast(bases: list[Val]) -> list[Val]:
+            return _load_segments(f, bases, form, size, count)
+
+        return _consecutive(f, form, fast, lambda: _gather(f, form, size, count), ty)
     return _gather(f, form, size, count)
 
 
+def _known(form: Form, size: int, count: int) -> bool:
+    """Whether accesses of `count` values of `size` bytes are neighbours, or the same, in each segment."""
+    return count in (1, 2, 4) and stride_of(form) in (0, size * count)
+
+
 def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable, ty: str) -> list[Val]:
-    """Emit `fast` on lane 0's address for a warp with all lanes active and no wrap-around, else `slow`.
+    """Emit `fast` on the segments' first addresses for a warp with all lanes active and no wrap-around, else `slow`.
 
     Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one.
     """
@@ -73,7 +81,7 @@ def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable
     yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
     e.line(f"br {condition}, label %{yes}, label %{no}, !prof !2")
     e.label(yes)
-    a = fast(form.base if isinstance(form, Affine) else linear_base(f, form))
+    a = fast(starts(f, form))
     yes_end = _end_label(e, join)
     e.label(no)
     b = slow()
@@ -94,17 +102,37 @@ def _end_label(e: Emitter, join: str) -> str:
     return name
 
 
-def _load_block(f: FunctionLowering, base: Val, size: int, count: int) -> list[Val]:
+def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, size: int, count: int) -> list[Val]:
+    e, n = f.e, LANES // len(bases)
+    load = _load_same if stride_of(form) == 0 else _load_block
+    done = {base: load(f, base, size, count, n) for base in dict.fromkeys(bases)}
+    return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
+
+
+def _load_same(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
     e, ty = f.e, int_type(8 * size)
-    if count == 1:
-        return [e.let(ty, LANES, f"load <32 x {ty}>, {pointer(e, base)}, align {size}")]
-    total = LANES * count
+    places = [e.bin("add", base, k * size) if k else base for k in range(count)]
+    return [e.splat(e.let(ty, 1, f"load {ty}, {pointer(e, at)}, align {size}"), n) for at in places]
+
+
+def _load_block(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
+    e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
-    result = []
-    for k in range(count):
-        picks = ", ".join(f"i32 {k + count * lane}" for lane in range(LANES))
-        result.append(e.let(ty, LANES, f"shufflevector {whole}, {whole.t} poison, <32 x i32> <{picks}>"))
-    return result
+    return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+
+
+def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
+    """Elements of `a`, followed by those of `b`, by number."""
+    picks = [f"i32 {k}" for k in which]
+    other = str(b) if b else f"{a.t} poison"
+    return e.let(a.ty, len(picks), f"shufflevector {a}, {other}, <{len(picks)} x i32> <{', '.join(picks)}>")
+
+
+def _joined(e: Emitter, parts: list[Val]) -> Val:
+    """Vectors of one length after each other."""
+    while len(parts) > 1:
+        parts = [_picked(e, a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def _gather(f: FunctionLowering, form: Form, size: int, count: int) -> list[Val]:
@@ -171,27 +199,32 @@ def store_lanes(f: FunctionLowering, form: Form, values: list[Val], size: int, o
         addrs = f.plain(form)
         for k, value in enumerate(values):
             _ordered_store(f, e.bin("add", addrs, k * size) if k else addrs, value, size, order)
-    elif stride_of(form) == size * count and count in (1, 2, 4):
+    elif _known(form, size, count):
 
         def slow() -> list[Val]:
             _scatter(f, form, values, size)
             return []
 
-        _consecutive(f, form, lambda base: _store_block(f, base, values, size), slow, ty)
+        _consecutive(f, form, lambda bases: _store_segments(f, bases, form, values, size), slow, ty)
     else:
         _scatter(f, form, values, size)
 
 
-def _store_block(f: FunctionLowering, base: Val, values: list[Val], size: int) -> list[Val]:
-    e, ty = f.e, int_type(8 * size)
-    parts, n = values, LANES
-    while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
-        half = len(parts) // 2
-        picks = ", ".join(f"i32 {k // 2 + (n if k % 2 else 0)}" for k in range(2 * n))
-        mask = f"<{2 * n} x i32> <{picks}>"
-        parts = [e.let(ty, 2 * n, f"shufflevector {parts[k]}, {parts[k + half]}, {mask}") for k in range(half)]
-        n *= 2
-    e.line(f"store {parts[0]}, {pointer(e, base)}, align {size}")
+def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, values: list[Val], size: int) -> list[Val]:
+    e, run = f.e, LANES // len(bases)
+    if stride_of(form) == 0:  # which lane's value stays is open; take the first's
+        for s, base in enumerate(bases):
+            for k, value in enumerate(values):
+                one = e.let(value.ty, 1, f"extractelement {value}, i64 {s * run}")
+                e.line(f"store {one}, {pointer(e, e.bin('add', base, k * size) if k else base)}, align {size}")
+        return []
+    for s, base in enumerate(bases):
+        parts = [_picked(e, v, range(s * run, (s + 1) * run)) for v in values] if len(bases) > 1 else values
+        while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
+            half, n = len(parts) // 2, parts[0].n
+            picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
+            parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
+        e.line(f"store {parts[0]}, {pointer(e, base)}, align {size}")
     return []
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
 from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.ptx import Function, Loc, Ptx
 from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
 
@@ -18,7 +19,7 @@ class Plan:
     ptx: Ptx
     kernel: str
     layout: Globals
-    tid_shape: str  # how a warp's threads lie in a block: "line", "rows" or "any"
+    tid_shape: str  # how a warp's threads lie in a block (`grid.shape_of`)
     functions: list[Function]  # the kernel and those it calls, without those that became part of their callers
     flows: dict[str, Flow]
     analyses: dict[str, Analysis]
@@ -49,7 +50,7 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     inlined, called = waiting - recursive, waiting & recursive
     functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
     flows = {f.name: flow.build(f) for f in functions}
-    analyses = {f.name: analyse(f, flows[f.name], tid_shape != "any", called) for f in functions}
+    analyses = {f.name: analyse(f, flows[f.name], SEGMENTS.get(tid_shape, 0), called) for f in functions}
     shared, shared_static = lay_out_shared(ptx, functions)
     waits = any(
         analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)

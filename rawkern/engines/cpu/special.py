@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rawkern.engines.cpu import kinds
 from rawkern.engines.cpu.forms import LANES, Affine, Form
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -36,7 +37,7 @@ def _special(f: FunctionLowering, name: str) -> Form:
     if root == "ctaid":
         return f.field(BLOCK, axis)
     if root == "laneid":
-        return Affine(const("i32", 0), 1, True)
+        return Affine((const("i32", 0),), 1, True)
     if root == "warpid":
         return Val("%warp", "i32")
     if root == "nwarpid":
@@ -61,20 +62,32 @@ def _special(f: FunctionLowering, name: str) -> Form:
 
 
 def _thread_index(f: FunctionLowering, axis: str) -> Form:
-    """``%tid``: in one-dimensional blocks from the warp's number, else from a table made once per block shape."""
-    o = f.once
-    if f.plan.tid_shape == "line":
-        return const("i32", 0) if axis != "x" else Affine(f.e.bin("mul", Val("%warp", "i32"), LANES), 1, True)
+    """``%tid``: in one-dimensional blocks from the warp's number, else from a table (`grid`) made once per block."""
+    o, shape = f.once, f.plan.tid_shape
+    if shape == "line":
+        return const("i32", 0) if axis != "x" else Affine((f.e.bin("mul", Val("%warp", "i32"), LANES),), 1, True)
+    segments = kinds.SEGMENTS.get(shape)
+    if segments and segments > 1 and axis == "x":
+        return Affine((const("i32", 0),) * segments, 1)
     table, nwarps = f.field(LAUNCH, "tids"), f.field(LAUNCH, "nwarps")
     row = o.bin("add", o.bin("mul", nwarps, "xyz".index(axis)), Val("%warp", "i32"))
-    if f.plan.tid_shape == "rows":
-        key = f"row{axis}"
-        if key not in f.entry_cache:
-            at = o.let("ptr", 1, f"getelementptr i32, {table}, {row}")
-            f.entry_cache[key] = o.let("i32", 1, f"load i32, {at}")
-        return Affine(f.entry_cache[key], 1, True) if axis == "x" else f.entry_cache[key]
+    if segments:
+        values = tuple(_table_entry(f, axis, row, segments, s) for s in range(segments))
+        if axis == "x":
+            return Affine(values, 1, True)
+        return Affine(values, 0) if segments > 1 else values[0]
     at = o.let("ptr", 1, f"getelementptr <32 x i32>, {table}, {row}")
     return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
+
+
+def _table_entry(f: FunctionLowering, axis: str, row: Val, segments: int, s: int) -> Val:
+    """``%tid`` of the first thread of a warp's segment `s`."""
+    key, o = f"tid{axis}{s}", f.once
+    if key not in f.entry_cache:
+        place = o.bin("add", o.bin("mul", row, segments), s)
+        at = o.let("ptr", 1, f"getelementptr i32, {f.field(LAUNCH, 'tids')}, {place}")
+        f.entry_cache[key] = o.let("i32", 1, f"load i32, {at}, !invariant.load !1")
+    return f.entry_cache[key]
 
 
 def _time(f: FunctionLowering, name: str) -> Val:

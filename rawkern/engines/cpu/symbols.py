@@ -28,7 +28,7 @@ def symbol(f: FunctionLowering, sym: Sym) -> Form:
                 at += var.size
         if "frame" not in f.entry_cache:
             f.entry_cache["frame"] = f.once.let("i64", 1, "ptrtoint ptr %frame to i64")
-        return Affine(e.bin("add", f.entry_cache["frame"], at + sym.offset), local_frame(f.function))
+        return Affine((e.bin("add", f.entry_cache["frame"], at + sym.offset),), local_frame(f.function))
     if name in f.plan.shared:
         return const("i64", f.plan.shared[name] + sym.offset)
     if name in f.plan.layout.offsets:
