@@ -14,6 +14,7 @@ _HOME = {
     "load": "module",
     "from_torch": "tensors",
     "to_torch": "tensors",
+    "op": "operators",
     "CompileError": "errors",
     "LaunchError": "errors",
     "MissingDependencyError": "errors",
@@ -32,6 +33,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "load",
     "from_torch",
     "to_torch",
+    "op",
     "square",
     "mul",
     "scale",
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from rawkern.errors import CompileError, LaunchError, MissingDependencyError, RawkernError, UnsupportedError
     from rawkern.kernel import RawKernel
     from rawkern.module import RawModule, load
+    from rawkern.operators import op
     from rawkern.ops import mul, relu, relu_, scale, square
     from rawkern.tensors import from_torch, to_torch
 

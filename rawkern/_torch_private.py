@@ -13,16 +13,25 @@ import torch
 
 __all__ = [
     "PLAIN",
+    "SingleLevelFunction",
+    "after_autograd",
+    "autocast_enabled",
+    "below_autograd",
+    "destroy",
     "dispatch_mode_name",
     "dispatch_modes",
+    "function_modes",
     "has_dispatch",
     "has_memory",
     "increment_version",
     "jit_tracing",
     "only_cuda",
     "raw_stream",
+    "same_memory",
+    "single_level",
     "stream_capturing",
     "tensor_guards",
+    "transforms",
     "wrapper_kind",
 ]
 
@@ -62,6 +71,32 @@ raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_
 # Dynamo's guard of tensors: class, dtype, device, sizes, strides, requires_grad and dispatch keys in one call. None
 # where it is missing: then a launch checks them one by one.
 tensor_guards: Any = _get("_C._dynamo.guards.TensorGuards")
+
+# --- for operators. These have no public counterpart: without one of them an operator says so when it is defined.
+# Number of active torch function modes (torch.device as a context among them).
+function_modes: Callable[[], int] = _get("_C._len_torch_function_stack")
+# Whether a functorch transform (vmap, grad, jvp) is active.
+transforms: Callable[[], bool] = _get("_C._are_functorch_transforms_active")
+autocast_enabled: Callable[[], bool] = _get("_C._is_any_autocast_enabled")
+# The autograd function that records at one level of functorch, and the switch that allows it under functorch.
+SingleLevelFunction: Any = _get("autograd.function._SingleLevelFunction")
+# Context for the rest of the dispatcher below its autograd keys, and the keys that come after those.
+below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
+after_autograd: Any = _get("_C._after_autograd_keyset")
+# Whether two tensors share memory, fake ones included.
+same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
+
+
+def single_level() -> Any:
+    """Context in which a `SingleLevelFunction` may run while functorch is active."""
+    from torch._functorch.utils import enable_single_level_autograd_function
+
+    return enable_single_level_autograd_function()
+
+
+def destroy(library: torch.library.Library) -> None:
+    """Take a library's operators out of torch's registry."""
+    library._destroy()
 
 
 def only_cuda() -> bool:

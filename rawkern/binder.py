@@ -72,6 +72,8 @@ def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strid
     """Bind arguments one by one; the path of all that is not plain, and of every error."""
     if tensors.state.level == tensors.FAKE:
         return check(signature, bound, args)
+    if tensors.state.level == tensors.COMPOSED:
+        raise tensors.OpaqueLaunch(f"{signature.name} is launched where autograd records; wrap it in rawkern.op")
     if tensors.state.level == 0:
         if private.dispatch_modes():
             raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")

@@ -16,6 +16,7 @@ from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
 
 __all__ = [
+    "OpaqueLaunch",
     "current_stream",
     "from_torch",
     "in_fake_op",
@@ -31,12 +32,12 @@ __all__ = [
 
 
 class _State(threading.local):
-    """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one."""
+    """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one, COMPOSED in one whose steps are recorded."""
 
     level = 0
 
 
-IMPLEMENTATION, FAKE = 1, 2
+IMPLEMENTATION, FAKE, COMPOSED = 1, 2, 3
 state = _State()
 
 
@@ -44,14 +45,15 @@ class inside_op:
     """Context in which launches belong to an operator, so that autograd and tracing know of them already.
 
     Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
-    a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. The
-    state is the thread's own; contexts nest.
+    a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
+    `composed=True` a launch raises `OpaqueLaunch` where a dispatch mode is active: what runs is to be differentiated,
+    step by step. The state is the thread's own; contexts nest.
     """
 
     __slots__ = ("_before", "_level")
 
-    def __init__(self, *, fake: bool = False) -> None:
-        self._level = FAKE if fake else IMPLEMENTATION
+    def __init__(self, *, fake: bool = False, composed: bool = False) -> None:
+        self._level = COMPOSED if composed else FAKE if fake else IMPLEMENTATION
 
     def __enter__(self) -> None:
         self._before = state.level
@@ -61,6 +63,10 @@ class inside_op:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state.level = self._before
+
+
+class OpaqueLaunch(LaunchError):
+    """A kernel is launched where every step has to be an operator that autograd knows."""
 
 
 def in_fake_op() -> bool:

@@ -1,0 +1,5 @@
+"""Operators from one declaration: `rawkern.op`."""
+
+from rawkern.operators.define import op
+
+__all__ = ["op"]

@@ -1,0 +1,190 @@
+"""What an operator is: parameters, outputs and what is saved, read from a function's type hints."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+__all__ = ["Declaration", "Param", "declare"]
+
+_KINDS = {"Tensor": "tensor", "Tensor?": "optional", "Tensor[]": "list"}
+_RESERVED = ("saved_tensors", "needs_input_grad", "shapes")
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of an operator.
+
+    Attributes
+    ----------
+    kind : str
+        "tensor", "optional" (a tensor or None), "list" (of tensors), or "value" for all that is no tensor.
+    type : str
+        As the schema spells it, without the mark of mutation.
+    """
+
+    name: str
+    kind: str
+    type: str
+    mutated: bool
+    keyword_only: bool
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it stands for tensors."""
+        return self.kind != "value"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """An operator without its code.
+
+    Attributes
+    ----------
+    outputs : tuple of str
+        Names of the visible outputs; for an in-place operator those of the arguments it changes.
+    hidden : tuple of str
+        Names of the outputs that the public callable drops.
+    save : tuple of str
+        Parameters and outputs that the backward gets.
+    in_place : bool
+        Whether the function returns nothing and its results are the arguments it changes.
+    single : bool
+        Whether there is one visible output, and it is no tuple.
+    """
+
+    namespace: str
+    name: str
+    schema: str
+    signature: inspect.Signature
+    params: tuple[Param, ...]
+    outputs: tuple[str, ...]
+    hidden: tuple[str, ...]
+    save: tuple[str, ...]
+    in_place: bool
+    single: bool
+
+    @property
+    def qualified(self) -> str:
+        """ "ns::name"."""
+        return f"{self.namespace}::{self.name}"
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """Names of what the operator returns by its schema."""
+        return self.hidden if self.in_place else self.outputs + self.hidden
+
+    @cached_property
+    def tensors(self) -> tuple[Param, ...]:
+        """The parameters that stand for tensors."""
+        return tuple(p for p in self.params if p.is_tensor)
+
+    @cached_property
+    def values(self) -> tuple[Param, ...]:
+        """The parameters that are no tensors."""
+        return tuple(p for p in self.params if not p.is_tensor)
+
+    @cached_property
+    def mutated(self) -> tuple[Param, ...]:
+        """The parameters that are written to."""
+        return tuple(p for p in self.params if p.mutated)
+
+    @cached_property
+    def has_lists(self) -> bool:
+        """Whether a parameter is a list of tensors."""
+        return any(p.kind == "list" for p in self.params)
+
+    def param(self, name: str) -> Param | None:
+        """The parameter of a name."""
+        return next((p for p in self.params if p.name == name), None)
+
+
+def declare(
+    function: Callable[..., Any],
+    qualified: str,
+    save: Sequence[str] | None,
+    mutates_args: Sequence[str],
+    hidden: Sequence[str],
+) -> Declaration:
+    """Read the declaration off a function's type hints.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The name, the type hints or the names given do not make an operator.
+    """
+    namespace, _, name = qualified.partition("::")
+    if not (namespace.isidentifier() and name.isidentifier()):
+        raise ValueError(f"{qualified!r} is no name of an operator; it is spelled 'namespace::name'")
+    mutates_args, hidden = _names(qualified, "mutates_args", mutates_args), _names(qualified, "hidden", hidden)
+    try:
+        schema = torch.library.infer_schema(function, mutates_args=mutates_args, op_name=name)
+    except (ValueError, AssertionError) as error:
+        raise TypeError(f"{qualified}: its type hints make no schema: {error}") from None
+    signature = inspect.signature(function)
+    params = _params(schema, signature)
+    for p in params:
+        if p.name in _RESERVED:
+            raise ValueError(f"{qualified}: a parameter cannot be called {p.name}, which means something else on ctx")
+        if "Tensor" in p.type and p.kind == "value":
+            raise TypeError(f"{qualified}: parameter {p.name} is {p.type}; there are Tensor, Tensor | None and lists")
+    returns = _returns(qualified, schema)
+    in_place = returns == len(hidden) and bool(mutates_args)
+    visible = returns - len(hidden)
+    if visible < 0 or not (visible or in_place):
+        raise ValueError(
+            f"{qualified} returns {returns} tensors, {len(hidden)} of them hidden; at least one is visible"
+        )
+    single = visible == 1 if not in_place else len(mutates_args) == 1
+    if in_place:
+        outputs = mutates_args
+    else:
+        outputs = ("out",) if visible == 1 else tuple(f"out{i}" for i in range(visible))
+    known = {p.name for p in params if p.is_tensor} | set(outputs) | set(hidden)
+    if len(known) != len({p.name for p in params if p.is_tensor} | set(hidden)) + (0 if in_place else len(outputs)):
+        raise ValueError(
+            f"{qualified}: an output and a parameter have one name; outputs are called out, out0, out1 ..."
+        )
+    saved = tuple(p.name for p in params if p.is_tensor) if save is None else _names(qualified, "save", save)
+    for each in saved:
+        if each not in known:
+            raise ValueError(f"{qualified}: save names {each!r}, which is no tensor of {', '.join(sorted(known))}")
+    return Declaration(namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single)
+
+
+def _names(qualified: str, what: str, names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"{qualified}: {what} is the string {names!r}; pass a tuple of names")
+    if len(set(names)) != len(tuple(names)):
+        raise ValueError(f"{qualified}: {what} has a name twice: {', '.join(names)}")
+    return tuple(names)
+
+
+def _params(schema: str, signature: inspect.Signature) -> tuple[Param, ...]:
+    """The parameters, with their types as the schema spells them."""
+    text, at, params = re.sub(r'"[^"]*"', '""', schema), schema.index("("), []
+    for name, param in signature.parameters.items():
+        found = re.compile(rf"[( ](\S+) {name}(?=[=,)])").search(text, at)
+        assert found is not None
+        at = found.end()
+        spelled = re.sub(r"\(\w+!\)", "", found[1])
+        keyword_only = param.kind is inspect.Parameter.KEYWORD_ONLY
+        params.append(Param(name, _KINDS.get(spelled, "value"), spelled, spelled != found[1], keyword_only))
+    return tuple(params)
+
+
+def _returns(qualified: str, schema: str) -> int:
+    text = schema.rpartition(" -> ")[2].strip("()")
+    parts = text.split(", ") if text else []
+    for part in parts:
+        if part != "Tensor":
+            raise TypeError(
+                f"{qualified} returns {part}; an operator returns tensors: Tensor, tuple[Tensor, ...] or None"
+            )
+    return len(parts)

@@ -1,0 +1,142 @@
+"""rawkern.op: kernels to a differentiable torch operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from rawkern.operators.declaration import declare
+from rawkern.operators.operator import Operator
+from rawkern.operators.public import make_public
+
+__all__ = ["DefinedOperator", "op"]
+
+
+class DefinedOperator(Protocol):
+    """The function that `rawkern.op` makes: called as the function it was made of."""
+
+    __name__: str
+    overload: torch._ops.OpOverload
+    operator: Operator
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator."""
+
+    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Define the backward."""
+        ...
+
+    def jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Define the forward-mode derivative."""
+        ...
+
+    def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Define the rule for vmap."""
+        ...
+
+
+def op(
+    name: str,
+    *,
+    save: Sequence[str] | None = None,
+    mutates_args: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+    elementwise: bool = False,
+    strided: bool = False,
+    autocast: torch.dtype | str | None = None,
+) -> Callable[[Callable[..., Any]], DefinedOperator]:
+    """Make a torch operator of a function that launches kernels.
+
+    The function's type hints are the operator's schema. It runs for CUDA and CPU tensors, and for fake ones, where its
+    launches check their arguments and do nothing: so torch.compile, torch.export and CUDA graphs know the operator.
+
+    ::
+
+        @rawkern.op("mylib::mul", save=("a", "b"))
+        def mul(a: Tensor, b: Tensor) -> Tensor:
+            out = torch.empty_like(a)
+            kernels.mul.forall(a.numel())(a, b, out, a.numel())
+            return out
+
+        @mul.backward
+        def _(ctx, grad_out):
+            a, b = ctx.saved_tensors
+            ...
+            return grad_a, grad_b
+
+    Parameters
+    ----------
+    name : str
+        ``"namespace::name"``. Defining it again replaces the operator, as running a notebook's cell again does.
+    save : sequence of str, optional
+        What the backward gets: names of tensor parameters, of outputs (``out``; ``out0``, ``out1`` ... where there are
+        several visible ones) and of hidden outputs. By default all tensor parameters. A parameter that is changed in
+        place is saved as the operator leaves it.
+    mutates_args : sequence of str
+        Parameters the function writes to. A function that returns None is an in-place operator: the call returns the
+        tensors it has changed, in the order of the parameters (one of them not in a tuple), and gradients flow through
+        them. Where it returns tensors, those are the results, and what it changes beside must not require grad.
+    hidden : sequence of str
+        Names for the last tensors that the function returns, which callers do not get: what the backward needs (a
+        log-sum-exp, a seed). They are not differentiable.
+    elementwise : bool
+        Whether each element of an output depends only on the elements of the inputs in the same place, outputs having
+        the shape of the inputs or of what they broadcast to. Gives vmap and, from the backward, forward-mode AD.
+    strided : bool
+        Whether the backward takes gradients of any strides; else they come contiguous.
+    autocast : torch.dtype or str, optional
+        What floating-point tensors are cast to in a region of torch.autocast: a dtype, ``"lower"`` for the region's own
+        dtype or ``"widest"`` for the widest among them.
+
+    Returns
+    -------
+    callable
+        Takes a function and returns one with the same parameters, and these attributes:
+
+        ``backward`` : decorator of ``f(ctx, *grads)``, with one gradient for each visible output (for an in-place
+        operator, each changed tensor), None for one that nothing depends on. It returns a gradient, or None, for each
+        parameter, or for each tensor parameter; alone and not in a tuple if that is one; for a list of tensors a list.
+        Shape and dtype are those of the input. Results not asked for by `ctx.needs_input_grad` are dropped.
+        On ctx there are `saved_tensors` (in the order of `save`), `needs_input_grad` and `shapes` (one for each
+        parameter: False and None for what is no tensor) and each parameter that is no tensor under its name.
+        Double backward works if it is made of differentiable operators: those of torch, or of rawkern.op.
+
+        ``jvp`` : decorator of ``f(ctx, *tangents)``, with a tangent or None for each tensor parameter; returns a
+        tangent or None for each visible output. It is made of operators, not of launches.
+
+        ``vmap`` : decorator of ``f(info, in_dims, *args)`` that returns results and their batch dimensions, as for
+        `torch.library.register_vmap`.
+
+        ``overload`` : the `torch._ops.OpOverload`, for `torch.library.opcheck` and graphs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        The type hints make no schema, or a name is wrong.
+
+    Notes
+    -----
+    Parameters are Tensor, Tensor | None, list[Tensor], int, float, bool, str, torch.dtype, torch.device and what else
+    `torch.library.infer_schema` knows; sizes that torch.compile keeps symbolic arrive as SymInt in the fake run only.
+    The function returns new memory: neither an input nor a view of one.
+    """
+
+    def make(function: Callable[..., Any]) -> Any:
+        declaration = declare(function, name, save, mutates_args, hidden)
+        operator = Operator(declaration, function, elementwise=elementwise, strided=strided, autocast=autocast)
+        public: Any = make_public(operator)
+        public.__name__ = function.__name__
+        public.__qualname__ = function.__qualname__
+        public.__module__ = function.__module__
+        public.__doc__ = function.__doc__
+        public.__annotations__ = function.__annotations__
+        public.operator = operator
+        public.overload = operator.overload
+        public.backward = operator.set_backward
+        public.jvp = operator.set_jvp
+        public.vmap = operator.set_vmap
+        return public
+
+    return make

@@ -1,0 +1,45 @@
+"""Forward-mode derivative of elementwise operators, from their backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from rawkern.operators.operator import Operator
+
+__all__ = ["elementwise_jvp"]
+
+
+def elementwise_jvp(op: Operator, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
+    """The tangents of an elementwise operator's outputs.
+
+    Every output's Jacobian with respect to every input is diagonal, so its product with a vector is the product of the
+    vector with it, which the backward computes: for output j, the sum over i of the i-th gradient of tangent i.
+    """
+    name, reverse = op.declaration.qualified, op.reverse
+    values, shapes, _, counts = about
+    assert reverse is not None
+    shape = next(shape for shape in shapes if shape is not None)
+    results: list[Any] = []
+    for j in range(len(op.declaration.outputs)):
+        total: Any = None
+        for i, tangent in enumerate(tangents):
+            if tangent is None:
+                continue
+            if tangent.dtype.is_complex or any(s is not None and s != shape for s in shapes):
+                what = "complex tensors" if tangent.dtype.is_complex else "inputs of different shapes"
+                raise NotImplementedError(
+                    f"{name}: there is no forward-mode derivative for {what}; define one with "
+                    f"@{op.declaration.name}.jvp"
+                )
+            grads = [None] * len(op.declaration.outputs)
+            grads[j] = tangent
+            needs = [k == i for k in range(len(tangents))]
+            part = reverse.call(grads, run.saved, values, needs, shapes, counts)[i]
+            if part is not None:
+                total = part if total is None else total + part
+        results.append(total)
+    return tuple(results)

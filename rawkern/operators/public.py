@@ -1,0 +1,192 @@
+"""The function a user calls: straight to the implementation where nothing but autograd watches, else the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from rawkern import _torch_private as private
+from rawkern import binder, tensors
+from rawkern.operators.declaration import Declaration, Param
+from rawkern.operators.operator import Operator, parameters
+
+__all__ = ["make_public"]
+
+_TESTS = {
+    "float": "type({}) is float",
+    "SymInt": "type({}) is int",
+    "bool": "({0} is True or {0} is False)",
+    "str": "type({}) is str",
+    "ScalarType": "type({}) is dtype",
+    "Device": "type({}) is device",
+    "SymInt[]": "type({}) is list and ints({0})",
+    "float[]": "type({}) is list and floats({0})",
+}
+
+
+def make_public(op: Operator) -> Callable[..., Any]:
+    """Write the function: parameters, defaults and keywords are those of the user's."""
+    decl = op.declaration
+    space: dict[str, Any] = {
+        "_apply": op.record.apply,
+        "_autocast": private.autocast_enabled,
+        "_bump": private.increment_version,
+        "_changed": op.changed,
+        "_compiling": torch.compiler.is_dynamo_compiling,
+        "_forward_ad": forward_ad,
+        "_function_modes": private.function_modes,
+        "_grad_enabled": torch.is_grad_enabled,
+        "_launch": op.function,
+        "_modes": private.dispatch_modes,
+        "_overload": op.overload,
+        "_refuse": op.refuse_changes,
+        "_record": op.apply,
+        "_flat": op.flat,
+        "_state": tensors.state,
+        "_tracing": private.jit_tracing,
+        "_transforms": private.transforms,
+        "_verify": op.verify,
+        "PLAIN": private.PLAIN,
+        "Tensor": torch.Tensor,
+        "device": torch.device,
+        "dtype": torch.dtype,
+        "floats": lambda values: all(type(v) is float for v in values),
+        "ints": lambda values: all(type(v) is int for v in values),
+        "plain": lambda values: all(type(v) in private.PLAIN for v in values),
+        "one_device": _one_device,
+        "wanted": lambda values: any(v.requires_grad for v in values),
+    }
+    inner = {f"_n{i}": value for i, value in enumerate(space.values())}
+    rename = dict(zip(space, inner, strict=True))
+    text = _write(op, decl, rename)
+    defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
+    made = binder.run(text, f"<rawkern operator {decl.qualified}>", {})["make"](*inner.values(), **defaults)
+    return made
+
+
+def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
+    for p in decl.params:
+        if p.name.startswith("_n") or (p.name[0] == "d" and p.name[1:].isdigit()):
+            raise ValueError(f"{decl.qualified}: rename parameter {p.name}, that name is needed")
+    n = names
+    arguments = ", ".join(p.name for p in decl.params)
+    call = ", ".join(f"{p.name}={p.name}" if p.keyword_only else p.name for p in decl.params)
+    everything = f"({arguments},)"
+    tests = "\n            or ".join(_watchers(op, n) + [f"not ({test})" for test in _tests(decl, n)])
+    wants = " or ".join(_wants(p, n) for p in decl.tensors)
+    values = "".join(f", {p.name}" for p in (*decl.values, *decl.tensors))
+    apply = (
+        f"{n['_record']}(direct, {everything}, {n['_flat']}({everything}))"
+        if decl.has_lists
+        else f"{n['_apply']}(direct{values})"
+    )
+    lines = [
+        f"def make({', '.join(n.values())}, **defaults):",
+        *(f"    d{i} = defaults['d{i}']" for i in range(len(decl.params))),
+        f"    def direct({arguments}):",
+        f"        level = {n['_state']}.level",
+        f"        {n['_state']}.level = 1",
+        "        try:",
+        f"            result = {n['_launch']}({call})",
+        "        finally:",
+        f"            {n['_state']}.level = level",
+        f"        if {_wrong(decl, n)}:",
+        f"            {n['_verify']}(result, {everything})",
+        *([f"        {n['_bump']}({n['_changed']}({everything}))"] if decl.mutated else []),
+        "        return result",
+        "    direct.watched = False",
+        f"    def {decl.name}({parameters(decl)}):",
+        f"        if (\n            {tests}\n        ):",
+        f"            result = {n['_overload']}({call})",
+        f"        elif {n['_grad_enabled']}() and ({wants}):",
+        *([f"            {n['_refuse']}({everything})"] if decl.mutated else []),
+        f"            result = {apply}",
+        *([f"            return {_changed(decl, everything, n)}"] if decl.in_place else []),
+        "        else:",
+        f"            result = direct({arguments})",
+        f"        return {_result(decl, everything, n)}",
+        f"    return {decl.name}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _watchers(op: Operator, n: dict[str, str]) -> list[str]:
+    """What sees torch's calls; what Dynamo traces stands first, since it evaluates no more than it must."""
+    found = [f"{n[name]}()" for name in ("_compiling", "_modes", "_function_modes", "_transforms", "_tracing")]
+    if op.autocast is not None:
+        found.append(f"{n['_autocast']}()")
+    return [*found, f"{n['_forward_ad']}._current_level >= 0"]
+
+
+def _tests(decl: Declaration, n: dict[str, str]) -> list[str]:
+    """What plain arguments pass. The dispatcher converts others, or says what is wrong with them."""
+    tests = []
+    for p in decl.params:
+        name = p.name
+        if p.kind == "tensor":
+            tests.append(f"type({name}) in {n['PLAIN']}")
+        elif p.kind == "optional":
+            tests.append(f"({name} is None or type({name}) in {n['PLAIN']})")
+        elif p.kind == "list":
+            tests.append(f"type({name}) is list and {n['plain']}({name})")
+        else:
+            test = _TESTS.get(p.type.removesuffix("?"), "False").format(name)
+            for word in ("dtype", "device", "ints", "floats"):
+                test = test.replace(f" {word}", f" {n[word]}")
+            tests.append(f"({name} is None or {test})" if p.type.endswith("?") else test)
+    plain = [p.name for p in decl.tensors if p.kind == "tensor"]
+    if len(plain) == len(decl.tensors):
+        same = "".join(f" == {name}.get_device()" for name in plain[1:])
+        if same:
+            tests.append(f"{plain[0]}.get_device(){same}")
+        tests.append(f"not {plain[0]}.is_meta")
+    else:
+        tests.append(f"{n['one_device']}({', '.join(p.name for p in decl.tensors)})")
+    return tests
+
+
+def _one_device(*values: Any) -> bool:
+    found = None
+    for value in values:
+        for t in value if type(value) is list else (value,):
+            if t is None:
+                continue
+            if found is None:
+                if t.is_meta:
+                    return False
+                found = t.get_device()
+            elif t.get_device() != found:
+                return False
+    return found is not None
+
+
+def _wants(p: Param, n: dict[str, str]) -> str:
+    if p.kind == "list":
+        return f"{n['wanted']}({p.name})"
+    return f"{p.name}.requires_grad" if p.kind == "tensor" else f"{p.name} is not None and {p.name}.requires_grad"
+
+
+def _wrong(decl: Declaration, n: dict[str, str]) -> str:
+    count = len(decl.returned)
+    if count == 0:
+        return "result is not None"
+    if count == 1:
+        inputs = "".join(f" or result is {p.name}" for p in decl.tensors if p.kind != "list")
+        return f"type(result) is not {n['Tensor']}{inputs}"
+    return f"type(result) is not tuple or len(result) != {count}"
+
+
+def _result(decl: Declaration, everything: str, n: dict[str, str]) -> str:
+    """What is visible of what the operator returns."""
+    if decl.in_place:
+        return _changed(decl, everything, n)
+    if not decl.hidden:
+        return "result"
+    return "result[0]" if decl.single else f"result[:{len(decl.outputs)}]"
+
+
+def _changed(decl: Declaration, everything: str, n: dict[str, str]) -> str:
+    return ", ".join(p.name for p in decl.mutated)

@@ -1,0 +1,234 @@
+"""The backward of an operator, which is an operator of its own: ``ns::name_backward``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rawkern import _torch_private as private
+from rawkern import tensors
+from rawkern.operators.context import make_context, nest
+
+if TYPE_CHECKING:
+    from rawkern.operators.operator import Operator
+
+__all__ = ["Reverse", "composed"]
+
+
+class Reverse:
+    """An operator's backward: the user's function, and the operator around it.
+
+    Gradients, saved tensors and so on are flat here: the items of lists stand among the others, and `counts` tells how
+    many each list has.
+    """
+
+    def __init__(self, op: Operator, function: Callable[..., Any]) -> None:
+        self.op = op
+        self.function = function
+        decl = op.declaration
+        self.saved = [decl.param(name) for name in decl.save]
+        self.values = [p.name for p in decl.values]
+        taken = {p.name for p in decl.params} | set(decl.outputs) | set(decl.hidden)
+
+        def free(name: str) -> str:
+            while name in taken:
+                name += "_"
+            return name
+
+        params = [f"Tensor? {free(f'grad_{name}')}" for name in decl.outputs]
+        params += [
+            f"{'Tensor[]' if p is not None and p.kind == 'list' else 'Tensor?'} {name}"
+            for name, p in zip(decl.save, self.saved, strict=True)
+        ]
+        params += [f"{p.type} {p.name}" for p in decl.values]
+        params += [f"bool[] {free('needs')}", f"SymInt[] {free('sizes')}", f"int[] {free('ranks')}"]
+        params += [f"int[] {free('counts')}"]
+        many = ", ".join(["Tensor"] * len(decl.tensors))
+        returns = "Tensor[]" if decl.has_lists else f"({many})"
+        name = f"{decl.name}_backward"
+        rest = f"({', '.join(params)}) -> {returns}"
+        # A graph that was compiled and kept on disk calls this name. With another save or schema it must not find it.
+        seed = f"{decl.schema} {decl.save} {decl.hidden} {rest}"
+        overload = f"r{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+        op.library.define(f"{name}.{overload}{rest}", tags=(torch.Tag.pt2_compliant_tag,))
+        self.name = f"{name}.{overload}"
+        for key in ("CPU", "CUDA"):
+            op.library.impl(self.name, self._run, key)
+        torch.library.register_fake(f"{decl.namespace}::{self.name}", self._fake, lib=op.library)
+        op.library.impl(self.name, self._autograd, "Autograd", with_keyset=True)
+        self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), overload)
+
+    # --- the user's function ------------------------------------------------------------------------------------------
+
+    def compute(
+        self, grads: Sequence[Any], saved: Sequence[Any], values: Any, needs: Any, shapes: Any, counts: Any
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Run the user's function; one gradient, or None, for each tensor input."""
+        if not self.op.strided:
+            grads = [g if g is None or g.is_contiguous() else g.contiguous() for g in grads]
+        found = self.function(make_context(self.op.declaration, saved, values, needs, shapes, counts), *grads)
+        if isinstance(found, torch.Tensor):
+            found = (found,)
+        return self._flat(found, needs, counts)
+
+    def _flat(self, found: Any, needs: Sequence[bool], counts: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
+        decl = self.op.declaration
+        found = (None,) * len(decl.tensors) if found is None else found
+        if not isinstance(found, (tuple, list)) or len(found) not in (len(decl.params), len(decl.tensors)):
+            got = f"{len(found)} gradients" if isinstance(found, (tuple, list)) else f"a {type(found).__name__}"
+            names = ", ".join(p.name for p in decl.tensors)
+            raise RuntimeError(
+                f"the backward of {decl.qualified} returned {got}; it returns one for each tensor ({names}), "
+                "None where there is none"
+            )
+        if len(found) != len(decl.tensors):
+            for p, grad in zip(decl.params, found, strict=True):
+                if grad is not None and not p.is_tensor:
+                    raise RuntimeError(
+                        f"the backward of {decl.qualified} returned a gradient for {p.name}, which is no tensor; "
+                        "return None in its place"
+                    )
+            found = [grad for p, grad in zip(decl.params, found, strict=True) if p.is_tensor]
+        if counts:
+            lengths, flat = iter(counts), []
+            for p, grad in zip(decl.tensors, found, strict=True):
+                if p.kind != "list":
+                    flat.append(grad)
+                    continue
+                n = next(lengths)
+                if grad is not None and (not isinstance(grad, (tuple, list)) or len(grad) != n):
+                    raise RuntimeError(f"the backward of {decl.qualified} returns for {p.name} a list of {n} gradients")
+                flat += [None] * n if grad is None else grad
+            found = flat
+        for i, grad in enumerate(found):
+            if grad is not None and not isinstance(grad, torch.Tensor):
+                raise RuntimeError(
+                    f"the backward of {decl.qualified} returned a {type(grad).__name__} for "
+                    f"{self._argument(i, counts)}; a gradient is a tensor or None"
+                )
+        return tuple(grad if need else None for grad, need in zip(found, needs, strict=True))
+
+    def _argument(self, index: int, counts: Sequence[int]) -> str:
+        names, lengths = [], iter(counts)
+        for p in self.op.declaration.tensors:
+            names += [f"{p.name}[{i}]" for i in range(next(lengths))] if p.kind == "list" else [p.name]
+        return names[index]
+
+    def refuse(self, index: int, grad: torch.Tensor, shape: Any, dtype: torch.dtype, counts: Sequence[int]) -> None:
+        """Raise for a gradient that does not fit its input."""
+        name = self._argument(index, counts)
+        if grad.shape != shape:
+            got, is_ = f"has shape {tuple(grad.shape)}", f"shape {tuple(shape)}"
+        else:
+            got, is_ = f"is {grad.dtype}", f"{dtype}"
+        raise RuntimeError(
+            f"the backward of {self.op.declaration.qualified} returned a gradient for {name} that {got}, "
+            f"where {name} has {is_}"
+        )
+
+    # --- the operator -------------------------------------------------------------------------------------------------
+
+    def call(
+        self, grads: Sequence[Any], saved: Sequence[Any], values: Any, needs: Any, shapes: Any, counts: Any
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Go through the dispatcher; as `compute`."""
+        if counts:
+            saved = nest(saved, self.saved, self.op.declaration, counts)
+        sizes = [size for shape in shapes if shape is not None for size in shape]
+        ranks = [-1 if shape is None else len(shape) for shape in shapes]
+        found = self.overload(*grads, *saved, *values, list(needs), sizes, ranks, list(counts))
+        found = (found,) if isinstance(found, torch.Tensor) else found
+        return tuple(grad if need and not _is_nothing(grad) else None for grad, need in zip(found, needs, strict=True))
+
+    def _unpack(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Arguments of the operator as those of `compute`."""
+        decl = self.op.declaration
+        first, second = len(decl.outputs), len(decl.outputs) + len(decl.save)
+        needs, sizes, ranks, counts = args[second + len(self.values) :]
+        saved: list[Any] = []
+        for item in args[first:second]:
+            saved += item if isinstance(item, (list, tuple)) else [item]
+        shapes, at = [], 0
+        for rank in ranks:
+            shapes.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
+            at += max(rank, 0)
+        return args[:first], saved, args[second : second + len(self.values)], needs, shapes, counts
+
+    def _packed(self, found: Sequence[Any], like: torch.Tensor) -> Any:
+        """What the operator returns: an empty tensor of bools where there is no gradient."""
+        full = [torch.empty(0, dtype=torch.bool, device=like.device) if grad is None else grad for grad in found]
+        return full if self.op.declaration.has_lists else full[0] if len(full) == 1 else tuple(full)
+
+    def _below(self, args: Sequence[Any]) -> Any:
+        unpacked = self._unpack(args)
+        given = [t for t in (*unpacked[0], *unpacked[1]) if t is not None]
+        found = list(self.compute(*unpacked))
+        for i, grad in enumerate(found):  # an operator's outputs are memory of their own
+            if grad is not None and any(private.same_memory(grad, t) for t in (*given, *found[:i]) if t is not None):
+                found[i] = grad.clone()
+        return self._packed(found, given[0])
+
+    def _run(self, *args: Any) -> Any:
+        with tensors.inside_op():
+            return self._below(args)
+
+    def _fake(self, *args: Any) -> Any:
+        with tensors.inside_op(fake=True):
+            return self._below(args)
+
+    def _autograd(self, keyset: Any, *args: Any) -> Any:
+        unpacked = self._unpack(args)
+        given = [t for t in (*unpacked[0], *unpacked[1]) if t is not None]
+
+        def below() -> Any:
+            with private.below_autograd():
+                return self.overload.redispatch(keyset & private.after_autograd, *args)
+
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
+        if not recorded and forward_ad._current_level < 0:
+            return below()
+        try:
+            return self._packed(composed(self.compute, *unpacked), given[0])
+        except tensors.OpaqueLaunch:
+            pass
+        with private.single_level():
+            return _once(f"{self.op.declaration.qualified}_backward").apply(below, *given)
+
+
+def _is_nothing(grad: torch.Tensor) -> bool:
+    return grad.dtype is torch.bool
+
+
+def composed(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose steps are themselves to be differentiated; a raw launch in it raises `OpaqueLaunch`."""
+    with tensors.inside_op(composed=True), _Watch():
+        return function(*args)
+
+
+class _Watch(TorchDispatchMode):
+    """Does nothing; while it is there, every launch is looked at carefully."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def _once(name: str) -> Any:
+    """An autograd function for what launches kernels itself, and so has no derivative."""
+    way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
+
+    def forward(ctx: Any, below: Callable[[], Any], *given: torch.Tensor) -> Any:
+        return below()
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError(f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}")
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(f"{name} launches kernels itself and has no forward-mode derivative; {way_out}")
+
+    members: dict[str, Any] = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    return type("Opaque", (private.SingleLevelFunction,), members | {"jvp": staticmethod(jvp)})
