@@ -38,6 +38,8 @@ def spin_headers(flow: Flow) -> set[int]:
         root = base(instr.op)
         if root == "atom":  # one whose result nobody reads only adds up
             return any(name in used for name in destinations(instr))
+        if root == "mbarrier":
+            return "_wait" in instr.op
         ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
         return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
 

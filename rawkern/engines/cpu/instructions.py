@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import arith, atomics, calls, jumps, memory, moves, warp
+from rawkern.engines.cpu import arith, atomics, calls, copies, jumps, mbarrier, memory, mma, moves, tiles, warp
 from rawkern.engines.cpu.affine import AFFINE, lower_affine
 from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -75,6 +75,8 @@ HANDLERS = {
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
     "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.activemask, "redux": warp.reduce, "match": warp.match,
     "elect": warp.elect, "nanosleep": jumps.nanosleep,
+    "mma": mma.multiply, "wmma": tiles.warp_matrix, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
+    "cp": copies.copy, "mbarrier": mbarrier.barrier_object,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

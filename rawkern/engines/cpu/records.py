@@ -122,6 +122,7 @@ REASONS = {
     "UNSUPPORTED": 6,
     "POINTER": 7,
     "STACK": 8,
+    "PART_OF_WARP": 9,
 }
 
 # rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose

@@ -7,25 +7,21 @@ import torch
 
 import rawkern
 
-ASYNC_COPY = """extern "C" __global__ void k(float* x) {
+BULK_COPY = """extern "C" __global__ void k(float* x) {
     __shared__ float s[32];
     unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);
     x[threadIdx.x] = -1;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at), "l"(x + threadIdx.x));  // line 5
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 16, [%0];" :: "r"(at), "l"(x));  // line 5
 }"""
-MATRICES = """extern "C" __global__ void k(float* x) {
+SPARSE = """extern "C" __global__ void k(float* x) {
     unsigned a = threadIdx.x;
     x[threadIdx.x] = -1;
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
+    asm volatile("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4}, {%4,%4}, {%0,%1,%2,%3}, %4, 0x0;"
         : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3]) : "r"(a));
 }"""
-LOADED_MATRIX = """extern "C" __global__ void k(float* x) {
-    __shared__ unsigned s[32];
-    unsigned word;
+GROUP = """extern "C" __global__ void k(float* x) {
     x[threadIdx.x] = -1;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
-        : "=r"(word) : "r"((unsigned)__cvta_generic_to_shared(s)));
-    x[0] = word;
+    asm volatile("wgmma.fence.sync.aligned;");
 }"""
 TEXTURE = """__device__ float fetch(cudaTextureObject_t t) { return tex2D<float>(t, 0.5f, 0.25f); }
 extern "C" __global__ void k(float* x) {
@@ -37,16 +33,12 @@ extern "C" __global__ void k(float* x) {
 @pytest.mark.parametrize(
     "code, instruction, line",
     [
-        (ASYNC_COPY, "cp.async.ca.shared.global", 5),
-        (
-            MATRICES,
-            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
-            5,
-        ),  # of a statement over several lines the last one is named
-        (LOADED_MATRIX, "ldmatrix.sync.aligned.m8n8.x1.shared.b16", 6),
+        (BULK_COPY, "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", 5),
+        (SPARSE, "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 5),  # the last line of the statement
+        (GROUP, "wgmma.fence.sync.aligned", 3),
         (TEXTURE, "tex.2d.v4.f32.f32", 1),
     ],
-    ids=["cp.async", "mma", "ldmatrix", "texture"],
+    ids=["cp.async.bulk", "mma.sp", "wgmma", "texture"],
 )
 def test_an_instruction_that_the_engine_lacks(tmp_path, code, instruction, line):
     path = tmp_path / "lacking.cu"
@@ -70,10 +62,10 @@ def test_the_line_of_an_inlined_function_comes_with_its_call(tmp_path):
 
 
 def test_other_kernels_of_the_module_run():
-    code = ASYNC_COPY + '\nextern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    code = BULK_COPY + '\nextern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
     module = rawkern.RawModule(code=code)
     x = torch.full((32,), 7.5)
-    with pytest.raises(rawkern.UnsupportedError, match=r"cp\.async"):
+    with pytest.raises(rawkern.UnsupportedError, match=r"cp\.async\.bulk"):
         module.k[1, 32](x)
     module.twice[1, 32](x)
     assert (x == 15).all()

@@ -1,0 +1,85 @@
+"""``cp.async``: copies to shared memory, done where they stand; what waits for them then has nothing to wait for.
+
+PTX lets an asynchronous copy happen at any time until it is waited for, so at once is one of its legal times.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.addresses import address
+from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.lanewise import lane_loop, pointer
+from rawkern.engines.cpu.mbarrier import arrive_at
+from rawkern.engines.cpu.ptx import Imm, Instr, Mem, Reg
+
+
+def copy(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done."""
+    op = instr.op
+    if op.startswith("cp.async.mbarrier.arrive"):
+        if ".noinc" in op:  # else one more is expected, which arrives at once
+            arrive_at(f, address(f, instr.args[0], "shared" if ".shared" in op else "generic"), const("i32", 1))
+    elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
+        _copy(f, instr)
+    elif not op.startswith(("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")):
+        raise f.unsupported()
+
+
+def _copy(f: FunctionLowering, instr: Instr) -> None:
+    """4, 8 or 16 bytes for each active lane, of which some may be zeros instead of being read."""
+    e = f.e
+    to, source, size, *more = instr.args
+    if not (isinstance(size, Imm) and size.value in (4, 8, 16) and isinstance(to, Mem) and isinstance(source, Mem)):
+        raise f.unsupported("copies are of 4, 8 or 16 bytes")
+    if ".L2::cache_hint" in instr.op:
+        more = more[:-1]
+    dst, src = (e.splat(f.plain(address(f, m, space)), LANES) for m, space in ((to, "shared"), (source, "global")))
+    count = None
+    if more and isinstance(more[0], Reg) and f.bits_of(more[0].name) == 1:
+        count = e.select(f.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
+    elif more:
+        count = f.value(more[0], 32)
+    name = f"rk_copy_{size.value}"
+    if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
+        f.module.helper(
+            name, lambda m: lane_loop(m, name, None, ["i64"], lambda e, at, a: _whole(e, at, a, size.value))
+        )
+        e.line(f"call void @{name}({dst}, {src}, {f.act()})")
+        return
+    name = f"rk_copy_part_{size.value}"
+    f.module.helper(
+        name, lambda m: lane_loop(m, name, None, ["i64", "i32"], lambda e, at, a: _part(e, at, a, size.value))
+    )
+    e.line(f"call void @{name}({dst}, {src}, {e.splat(count, LANES)}, {f.act()})")
+
+
+def _whole(e: Emitter, at: str, args: list[Val], size: int) -> None:
+    got = e.let("i32", size // 4, f"load {_words(size)}, {pointer(e, args[0])}, align 4")
+    e.line(f"store {got}, {at}, align 4")
+
+
+def _part(e: Emitter, at: str, args: list[Val], size: int) -> None:
+    """The first ``args[1]`` bytes of the source, then zeros; bytes beyond it are not read."""
+    source, count = args
+    e.line(f"store {_words(size)} zeroinitializer, {at}, align 4")
+    count = e.intrinsic("llvm.umin", "i32", count, const("i32", size))
+    start, loop, done, more = (e.fresh(x)[1:] for x in ("start", "byte", "copied", "more"))
+    step, after = e.fresh(), e.fresh()
+    e.line(f"br label %{start}")
+    e.label(start)
+    e.line(f"br label %{loop}")
+    e.label(loop)
+    e.line(f"{step} = phi i32 [ 0, %{start} ], [ {after}, %{more} ]")
+    e.line(f"br {e.cmp('icmp ult', Val(step, 'i32'), count)}, label %{more}, label %{done}")
+    e.label(more)
+    offset = e.resize(Val(step, "i32"), "i64")
+    byte = e.let("i8", 1, f"load i8, {pointer(e, e.bin('add', source, offset))}")
+    e.line(f"store {byte}, ptr {e.let('ptr', 1, f'getelementptr i8, {at}, {offset}').ref}")
+    e.line(f"{after} = add i32 {step}, 1")
+    e.line(f"br label %{loop}")
+    e.label(done)
+
+
+def _words(size: int) -> str:
+    return "i32" if size == 4 else f"<{size // 4} x i32>"

@@ -1,0 +1,66 @@
+"""``mma.sync`` and ``wmma.mma``: products of matrices whose elements the lanes of a warp hold."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.calls import service
+from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.fragments import KINDS, Shape, shape_of
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.product import Product, helper, result_type
+from rawkern.engines.cpu.ptx import Instr, Vec
+
+
+def product_of(op: str) -> Product:
+    """What a mnemonic of ``mma`` or ``wmma.mma`` multiplies."""
+    parts = op.split(".")
+    types = [KINDS[x] for x in parts if x in KINDS]
+    if len(types) == 2:  # wmma leaves out that A and B are f16
+        types = [types[0], KINDS["f16"], KINDS["f16"], types[1]]
+    d, a, b, c = types
+    mode = next((x for x in parts if x in ("satfinite", "and", "xor")), "")
+    return Product(shape_in(op), a, b, c, d, mode)
+
+
+def multiply(f: FunctionLowering, instr: Instr) -> None:
+    """``mma.sync`` and ``wmma.mma``: D = A B + C."""
+    if ".sp." in instr.op or ".sp::" in instr.op:
+        raise f.unsupported("sparse matrices")
+    p = product_of(instr.op)
+    require_warp(f, instr)
+    counts, kinds = p.counts(), (p.a, p.b, p.c)
+    dest, *operands = instr.args
+    args = []
+    for count, kind, operand in zip(counts, kinds, operands, strict=False):
+        args += [f.vector(x, kind.register) for x in _items(operand)[:count]]  # further registers repeat these
+    name = f.module.helper(p.name, lambda m: helper(m, p))
+    ref = f.e.fresh()
+    f.e.line(f"{ref} = call {result_type(p)} @{name}({', '.join(map(str, args))})")
+    for k, reg in enumerate(_items(dest)):
+        part = f.e.fresh()
+        f.e.line(f"{part} = extractvalue {result_type(p)} {ref}, {k}")
+        if reg is not None:
+            f.put(reg.name, Val(part, f"i{p.d.register}", LANES))
+
+
+def _items(operand) -> tuple:
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+def require_warp(f: FunctionLowering, instr: Instr) -> None:
+    """Stop the launch where not all lanes execute an instruction that PTX wants the whole warp for."""
+    e = f.e
+    if "whole" in f.cache:
+        return
+    f.cache["whole"] = f.act()
+    parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
+    e.line(f"br {e.cmp('icmp ne', f.act(), -1)}, label %{parted}, label %{whole}, !prof !0")
+    e.label(parted)
+    service(f, "PART_OF_WARP", instr)
+    e.line(f"br label %{whole}")
+    e.label(whole)
+
+
+def shape_in(op: str) -> Shape:
+    """The shape that a mnemonic names."""
+    return next(shape_of(x) for x in op.split(".") if x[0] == "m" and x[-1].isdigit() and "k" in x)

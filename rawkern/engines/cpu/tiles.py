@@ -1,0 +1,155 @@
+"""``ldmatrix``, ``stmatrix``, ``wmma.load`` and ``wmma.store``: matrices between memory and the lanes of a warp."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.addresses import SPACES, address
+from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Emitter, Module, Val, const
+from rawkern.engines.cpu.lanewise import define, pointer
+from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
+from rawkern.engines.cpu.ptx import Instr, Vec
+
+
+def load_rows(f: FunctionLowering, instr: Instr) -> None:
+    """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
+    dest, mem = instr.args
+    require_warp(f, instr)
+    addrs = f.e.splat(f.plain(address(f, mem, _space(instr.op))), LANES)
+    trans = ".trans" in instr.op
+    name = f"rk_ldmatrix{'_trans' if trans else ''}"
+    f.module.helper(name, lambda m: _rows_loaded(m, name, trans))
+    for k, reg in enumerate(dest.items if isinstance(dest, Vec) else (dest,)):
+        rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
+        f.put(reg.name, f.e.call(name, "i32", LANES, rows))
+
+
+def _rows_loaded(m: Module, name: str, trans: bool) -> str:
+    e = Emitter(m)
+    rows = []
+    for r in range(8):
+        at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
+        rows.append(e.let("i16", 8, f"load <8 x i16>, {pointer(e, at)}, align 2"))
+    whole = concat(e, rows)
+    e.line(f"ret {view(e, transposed(e, whole, 8) if trans else whole, 'i32', LANES)}")
+    return define(f"define internal <32 x i32> @{name}(<8 x i64> %rows) noinline", e)
+
+
+def store_rows(f: FunctionLowering, instr: Instr) -> None:
+    """``stmatrix``: the reverse of ``ldmatrix``."""
+    mem, source = instr.args
+    require_warp(f, instr)
+    addrs = f.e.splat(f.plain(address(f, mem, _space(instr.op))), LANES)
+    trans = ".trans" in instr.op
+    name = f"rk_stmatrix{'_trans' if trans else ''}"
+    f.module.helper(name, lambda m: _rows_stored(m, name, trans))
+    for k, reg in enumerate(source.items if isinstance(source, Vec) else (source,)):
+        rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
+        f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+
+
+def _rows_stored(m: Module, name: str, trans: bool) -> str:
+    e = Emitter(m)
+    whole = view(e, Val("%v", "i32", LANES), "i16", 64)
+    whole = transposed(e, whole, 8) if trans else whole
+    for r in range(8):
+        at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
+        e.line(f"store {shuffle(e, whole, list(range(8 * r, 8 * r + 8)))}, {pointer(e, at)}, align 2")
+    e.line("ret void")
+    return define(f"define internal void @{name}(<8 x i64> %rows, <32 x i32> %v) noinline", e)
+
+
+def load_fragment(f: FunctionLowering, instr: Instr) -> None:
+    """``wmma.load``: registers beyond those that hold each element once repeat them."""
+    dest, mem, *stride = instr.args
+    operand, kind, places, pitch = _placement(f, instr, mem, stride)
+    regs = dest.items if isinstance(dest, Vec) else (dest,)
+    loaded: list[Val] = []
+    for at in places:
+        tile = _tile(f, at, pitch, kind, operand, _crosswise(instr.op, operand))
+        loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
+    for k, reg in enumerate(regs):
+        f.put(reg.name, loaded[k % len(loaded)])
+
+
+def store_fragment(f: FunctionLowering, instr: Instr) -> None:
+    """``wmma.store``."""
+    mem, source, *stride = instr.args
+    _, kind, places, pitch = _placement(f, instr, mem, stride)
+    regs = [f.vector(x, kind.register) for x in (source.items if isinstance(source, Vec) else (source,))]
+    per = len(regs) // len(places)
+    cross = _crosswise(instr.op, "d")
+    name = f"rk_tile_store_{kind.bits}{'_cross' if cross else ''}"
+    f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
+    for k, at in enumerate(places):
+        tile = joined(f.e, regs[per * k : per * k + per], kind)
+        f.e.line(f"call void @{name}({at}, {pitch}, {tile})")
+
+
+def _space(op: str) -> str:
+    return next((p for p in op.replace("::cta", "").split(".") if p in SPACES), "generic")
+
+
+def _crosswise(op: str, operand: str) -> bool:
+    """Whether the rows of an operand's tiles (for B, its columns) do not lie together in memory."""
+    return (".row." in op) == (operand == "b")
+
+
+def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[str, Kind, list[Val], Val]:
+    """Operand, element type, the address of each tile, and bytes from one line in memory to the next.
+
+    All lanes give the same address and stride; those of the lowest count.
+    """
+    e, op = f.e, instr.op
+    require_warp(f, instr)
+    operand, shape = op.split(".")[2], shape_in(op)
+    kind = KINDS[next(x for x in op.split(".")[3:] if x in KINDS)]
+    cross = _crosswise(op, operand)
+    start = f.plain(address(f, mem, _space(op)))
+    sizes = {"a": (shape.m, shape.k), "b": (shape.n, shape.k)}.get(operand, (shape.m, shape.n))
+    pitch = f.value(stride[0], 32) if stride else const("i32", sizes[0] if cross else sizes[1])
+    start, pitch = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, i64 0") for v in (start, pitch))
+    pitch = e.bin("lshr", e.bin("mul", e.resize(pitch, "i64"), kind.bits), 3)
+    places = []
+    for row, column in shape.tiles(operand, kind):
+        line, within = (column, row) if cross else (row, column)
+        places.append(e.bin("add", start, e.bin("add", e.bin("mul", pitch, line), within * kind.bits // 8)))
+    return operand, kind, places, pitch
+
+
+def _tile(f: FunctionLowering, at: Val, pitch: Val, kind: Kind, operand: str, cross: bool) -> Val:
+    """8 rows of a tile, one after the other, as elements (of less than a byte: as bytes)."""
+    bits = max(kind.bits, 8)
+    columns = 8 if operand == "c" else kind.columns * kind.bits // bits
+    name = f"rk_tile_load_{bits}x{columns}{'_cross' if cross else ''}"
+    f.module.helper(name, lambda m: _tile_loaded(m, name, bits, columns, cross))
+    return f.e.call(name, f"i{bits}", 8 * columns, at, pitch)
+
+
+def _tile_loaded(m: Module, name: str, bits: int, columns: int, cross: bool) -> str:
+    e = Emitter(m)
+    lines, per = (columns, 8) if cross else (8, columns)
+    parts = []
+    for k in range(lines):
+        p = pointer(e, e.bin("add", Val("%a", "i64"), e.bin("mul", Val("%pitch", "i64"), k)))
+        parts.append(e.let(f"i{bits}", per, f"load <{per} x i{bits}>, {p}, align {bits // 8}"))
+    whole = concat(e, parts)
+    e.line(f"ret {transposed(e, whole, lines) if cross else whole}")
+    return define(f"define internal <{8 * columns} x i{bits}> @{name}(i64 %a, i64 %pitch) noinline", e)
+
+
+def _tile_stored(m: Module, name: str, kind: Kind, cross: bool) -> str:
+    e, ty = Emitter(m), f"i{kind.bits}"
+    whole = Val("%v", ty, 64)
+    whole = transposed(e, whole, 8) if cross else whole
+    for k in range(8):
+        p = pointer(e, e.bin("add", Val("%a", "i64"), e.bin("mul", Val("%pitch", "i64"), k)))
+        e.line(f"store {shuffle(e, whole, list(range(8 * k, 8 * k + 8)))}, {p}, align {kind.bits // 8}")
+    e.line("ret void")
+    return define(f"define internal void @{name}(i64 %a, i64 %pitch, <64 x {ty}> %v) noinline", e)
+
+
+def warp_matrix(f: FunctionLowering, instr: Instr) -> None:
+    """``wmma``: load, store or multiply."""
+    {"load": load_fragment, "store": store_fragment, "mma": multiply}[instr.op.split(".")[1]](f, instr)
