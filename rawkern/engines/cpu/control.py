@@ -14,7 +14,7 @@ from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
 from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
-from rawkern.engines.cpu.waiting import barrier, release_met, resume_set_aside, warp_barrier
+from rawkern.engines.cpu.waiting import barrier, open_barrier, release_met, resume_set_aside, warp_barrier
 
 #: How an instruction is lowered, by its base opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
@@ -191,5 +191,7 @@ def _finish(f: FunctionLowering) -> None:
     if f.analysis.free_running:
         resume_set_aside(f)
     e.line("ret void")
+    if f.barriers and f.analysis.checks:
+        open_barrier(f)
     if f.warp_barriers:
         release_met(f)

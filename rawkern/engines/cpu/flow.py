@@ -182,12 +182,12 @@ def _post_dominators(flow: Flow) -> list[int | None]:
     every = (end << 1) - 1
     sets = [every] * n
     targets = [flow.lane_targets(i) for i in range(n)]
-    reaches_end = {i for i in range(n) if not targets[i]}
-    grown = True
-    while grown:
-        before = len(reaches_end)
-        reaches_end |= {i for i in range(n) if any(t in reaches_end for t in targets[i])}
-        grown = len(reaches_end) != before
+    ending = {i for i in range(n) if not targets[i]}
+    leaving = [i for i in range(n) if any(flow.blocks[t].exit_only for t in flow.blocks[i].targets)]
+    # lanes that stay in a loop which is left by returning alone all come to the last block that returns
+    while rest := set(leaving) - _reaching(ending, targets):
+        ending.add(max(rest))
+    ending |= set(range(n)) - _reaching(ending, targets)
     changed = True
     while changed:
         changed = False
@@ -195,7 +195,7 @@ def _post_dominators(flow: Flow) -> list[int | None]:
             common = every
             for t in targets[i]:
                 common &= sets[t]
-            if not targets[i] or i not in reaches_end:
+            if i in ending:
                 common &= end
             new = common | 1 << i
             if new != sets[i]:
@@ -213,6 +213,16 @@ def _post_dominators(flow: Flow) -> list[int | None]:
                 break
         result.append(nearest)
     return result
+
+
+def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
+    """Blocks from which one of `ends` can be reached."""
+    found, grown = set(ends), True
+    while grown:
+        more = {i for i, following in enumerate(targets) if i not in found and any(t in found for t in following)}
+        found |= more
+        grown = bool(more)
+    return found
 
 
 def _liveness(flow: Flow) -> list[frozenset[str]]:

@@ -196,7 +196,7 @@ def _resume_loops(f: FunctionLowering) -> None:
 
 
 def _arrive(f: FunctionLowering, block: int) -> None:
-    """The warp arrives at the barrier of `block` if lanes wait there, for all that wait at one of the same number."""
+    """The warp arrives at the barrier of `block` if lanes wait there."""
     e = f.e
     parked = e.let("i32", 1, f"load i32, ptr %park{block}")
     arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
@@ -205,11 +205,21 @@ def _arrive(f: FunctionLowering, block: int) -> None:
     number = e.let("i32", 1, f"load i32, ptr %parkid{block}")
     count = e.let("i32", 1, f"load i32, ptr %parkcount{block}")
     e.line(f"call ptr @rk_barrier(ptr %blk, i32 %warp, {number}, {count}, {parked}, i32 0, i1 true)")
-    for same in f.barriers:
-        mine = e.let("i32", 1, f"load i32, ptr %park{same}")
-        equal = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr %parkid{same}"), number)
-        freed = e.select(equal, mine, 0)
-        wait_at(f, f.flow.blocks[same].targets[0], freed)
-        e.line(f"store {e.bin('xor', mine, freed)}, ptr %park{same}")
-    e.line(f"br label %c{f.analysis.checks[0]}")
+    e.line(f"store {number}, ptr %opened")
+    e.line("br label %open")
     e.label(other)
+
+
+def open_barrier(f: FunctionLowering) -> None:
+    """The lanes that wait at any barrier of the number ``%opened`` go on; then whoever comes first in order."""
+    e = f.e
+    f.entry.append("%opened = alloca i32")
+    e.label("open")
+    number = e.let("i32", 1, "load i32, ptr %opened")
+    for block in f.barriers:
+        parked = e.let("i32", 1, f"load i32, ptr %park{block}")
+        equal = e.cmp("icmp eq", e.let("i32", 1, f"load i32, ptr %parkid{block}"), number)
+        freed = e.select(equal, parked, 0)
+        wait_at(f, f.flow.blocks[block].targets[0], freed)
+        e.line(f"store {e.bin('xor', parked, freed)}, ptr %park{block}")
+    e.line(f"br label %c{f.analysis.checks[0]}")

@@ -7,6 +7,9 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.engines.cpu import jit
+from rawkern.source import from_text
 
 
 def poison(n: int, dtype: torch.dtype, device: str) -> torch.Tensor:
@@ -431,3 +434,18 @@ def test_many_blocks_keep_their_shared_memory_apart(device):
     rawkern.RawKernel(code)[700, 64](out)
     want = torch.arange(700)[:, None] * 1000 + torch.arange(64) + 1
     assert torch.equal(out.cpu().view(700, 64), want.int())
+
+
+def test_code_grows_no_faster_than_the_number_of_barriers():
+    """Each barrier that part of a warp can reach adds what it needs, not something for every other one."""
+
+    def lines(count: int) -> int:
+        body = "\n".join(f"if (x[i] > {k}) {{ __syncthreads(); s[i] += {k}; }}" for k in range(count))
+        code = f'extern "C" __global__ void k(int* x) {{ __shared__ int s[64]; int i = threadIdx.x; s[i] = 0; {body} x[i] = s[i]; }}'
+        translation = jit.Translation(compile_program(from_text(code), CPU_ARCH).ptx)
+        lowered = translation.lower("k", translation.globals(), "line", jit.host())
+        assert lowered.waiting and "label %open" in lowered.text
+        return lowered.text.count("\n")
+
+    few, many = lines(10), lines(40)
+    assert many < 5 * few

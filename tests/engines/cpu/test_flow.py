@@ -236,6 +236,22 @@ def test_an_endless_loop_has_post_dominators_too():
     assert flow.ipdom[at(flow, 100)] is None
 
 
+def test_paths_into_a_loop_that_is_left_by_returning_meet():
+    """As in a kernel that ends with `for (...) x[i] = s[i];`: its exit is a bare `ret`."""
+    flow = flow_of(
+        f"{mark(100)} @%p1 bra A; {mark(101)} A: {mark(102)} @%p2 ret; L: {mark(103)} @%p1 bra M; {mark(104)} M: {mark(105)} @%p2 bra L; ret;"
+    )
+    assert flow.ipdom[at(flow, 100)] == at(flow, 102)
+    assert flow.ipdom[at(flow, 103)] == at(flow, 105)
+    assert flow.ipdom[at(flow, 105)] is None
+    assert flow.region(at(flow, 105))[0] == {at(flow, n) for n in (103, 104, 105)}
+
+
+def test_paths_meet_where_a_loop_returns_last():
+    flow = flow_of(f"{mark(100)} L: {mark(101)} @%p1 bra A; {mark(102)} @%p2 ret; A: {mark(103)} @%p2 ret; bra L;")
+    assert flow.ipdom[at(flow, 101)] == at(flow, 103)
+
+
 def test_regions():
     flow = flow_of(IF_ELSE)
     members, meet = flow.region(at(flow, 100))
