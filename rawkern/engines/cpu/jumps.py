@@ -11,6 +11,7 @@ from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
+SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
 
 
@@ -42,6 +43,13 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         f.entry_cache["polls"] = const("i32", 0)
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
+    if t in f.rows:
+        long, on = e.fresh("long")[1:], e.fresh("on")[1:]
+        e.line(f"br {e.cmp('icmp slt', left, POLL_EVERY - SHORT)}, label %{long}, label %{on}")
+        e.label(long)
+        e.line("call void @rk_turn(ptr %blk, i32 %warp)")
+        e.line(f"br label %{on}")
+        e.label(on)
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %b{t}, !prof !0")
     e.label(poll)

@@ -168,6 +168,37 @@ define internal void @rk_yield(ptr %blk, i32 %w) noinline {
   ret void
 }
 
+; Let the next warp that can run do so; this one goes on when the turn comes back.
+define internal void @rk_turn(ptr %blk, i32 %w) noinline {
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %v = phi i32 [ %w, %0 ], [ %next, %look ]
+  %up = add i32 %v, 1
+  %past = icmp uge i32 %up, %n
+  %next = select i1 %past, i32 0, i32 %up
+  %alone = icmp eq i32 %next, %w
+  br i1 %alone, label %out, label %look
+look:
+  %other = getelementptr %Warp, ptr %warps, i32 %next
+  %pstate = &Warp.state %other
+  %state = load i32, ptr %pstate
+  %ready = icmp eq i32 %state, 0
+  br i1 %ready, label %go, label %each
+go:
+  %this = getelementptr %Warp, ptr %warps, i32 %w
+  %psp = &Warp.sp %this
+  %pto = &Warp.sp %other
+  %to = load ptr, ptr %pto
+  call void @rk_switch(ptr %psp, ptr %to)
+  br label %out
+out:
+  ret void
+}
+
 ; Run a block's warps until all are done (returns 0) or none can go on by itself (returns 1).
 define internal i32 @rk_run_block(ptr %blk) noinline {
   %pn = &Block.nwarps %blk

@@ -1,0 +1,90 @@
+"""Loops whose warps take turns along memory: which they are, and that every warp still does all of its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.engines.cpu import flow, parser
+from rawkern.engines.cpu.rows import row_loops
+from rawkern.source import from_text
+
+CODE = r"""
+#define REDUCE __shared__ double part[32]; for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d); \
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s; __syncthreads(); \
+    if (threadIdx.x == 0) { for (int w = 1; w < blockDim.x / 32; w++) s += part[w]; out[blockIdx.x] = s; }
+extern "C" __global__ void stretch(int n, const float* x, double* out) {
+    double s = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[i] * (1 + i % 3);
+    REDUCE
+}
+extern "C" __global__ void grid_stride(int n, const float* x, double* out) {
+    double s = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) s += x[i] * (1 + i % 3);
+    REDUCE
+}
+extern "C" __global__ void uneven(int n, const float* x, double* out) {   // each warp has its own number of turns
+    double s = 0;
+    int warp = threadIdx.x / 32;
+    if (warp != 1)
+        for (int i = threadIdx.x; i < n / (warp + 1); i += blockDim.x) {
+            if (x[i] > 1.5f && warp == 2) break;
+            s += x[i] * (1 + i % 3);
+        }
+    REDUCE
+}
+extern "C" __global__ void own_rows(int n, const float* x, double* out) {   // a row for each warp: nothing to share
+    double s = 0;
+    for (int i = threadIdx.x % 32; i < n; i += 32) s += x[threadIdx.x / 32 * n + i];
+    REDUCE
+}
+extern "C" __global__ void in_shared(int n, const float* x, double* out) {
+    __shared__ float tile[256];
+    double s = 0;
+    tile[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) s += tile[i];
+    REDUCE
+}
+extern "C" __global__ void with_barrier(int n, const float* x, double* out) {
+    double s = 0;
+    for (int i = 0; i < n; i += blockDim.x) { s += x[i + threadIdx.x]; __syncthreads(); }
+    REDUCE
+}
+"""
+MODULE = rawkern.RawModule(code=CODE)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "found"),
+    [("stretch", 1), ("grid_stride", 1), ("uneven", 1), ("own_rows", 0), ("in_shared", 0), ("with_barrier", 0)],
+)
+def test_which_loops_go_along_rows(kernel, found):
+    ptx = parser.parse(compile_program(from_text(CODE), CPU_ARCH).ptx)
+    assert len(row_loops(flow.build(ptx.functions[kernel]))) == found
+
+
+@pytest.mark.parametrize("kernel", ["stretch", "grid_stride", "uneven"])
+@pytest.mark.parametrize(("n", "blocks", "threads"), [(50_000, 3, 256), (4099, 2, 96), (700, 1, 32), (33, 1, 128)])
+def test_every_warp_reads_its_part(device, kernel, n, blocks, threads):
+    x = torch.rand(n, generator=torch.Generator().manual_seed(n)) + (torch.arange(n) > n * 0.9)
+    out = torch.full((blocks,), float("nan"), dtype=torch.float64, device=device)
+    MODULE.get_function(kernel)[blocks, threads](n, x.to(device), out)
+    i = torch.arange(n)
+    values = (x * (1 + i % 3)).double()
+    if kernel == "grid_stride":
+        want = torch.stack([values[i // threads % blocks == b].sum() for b in range(blocks)])
+    elif kernel == "stretch":
+        want = values.sum().expand(blocks)
+    else:
+        want = torch.zeros((), dtype=torch.float64)
+        for thread in range(threads):
+            warp = thread // 32
+            mine = torch.arange(thread, max(thread, n // (warp + 1)), threads)
+            if warp == 2 and (x[mine] > 1.5).any():
+                mine = mine[: int((x[mine] > 1.5).int().argmax())]
+            want += values[mine].sum() if warp != 1 else 0
+        want = want.expand(blocks)
+    torch.testing.assert_close(out.cpu(), want, rtol=1e-12, atol=0)
