@@ -79,6 +79,15 @@ def host() -> Cpu:
     return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
+_V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sse sse2 sse3 ssse3 sse4.1 sse4.2"
+#: CPUs unlike most hosts, without AVX-512 or of another kind: code for them can be generated and measured anywhere.
+OTHERS = {
+    "haswell": Cpu("x86_64-unknown-linux-gnu", "haswell", ",".join(f"+{f}" for f in _V3.split())),
+    "neoverse-n1": Cpu("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+lse"),
+    "apple-m1": Cpu("aarch64-unknown-linux-gnu", "apple-m1", "+neon,+fullfp16,+lse"),
+}
+
+
 @cache
 def own_version() -> str:
     """A digest of this package's sources: code made by another version is not taken from the cache."""
@@ -92,7 +101,11 @@ def own_version() -> str:
 
 
 def target_machine(cpu: Cpu) -> Any:
-    target = _llvm().Target.from_triple(cpu.triple)
+    llvm = _llvm()
+    if cpu.machine != host().machine:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(cpu.triple)
     return target.create_target_machine(
         cpu=cpu.name, features=cpu.features, opt=2, reloc="pic", codemodel="small", jit=True
     )
@@ -179,14 +192,18 @@ class Translation:
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
-    scheduler = runtime(lowered.waiting, cpu.machine)
+    scheduler = runtime(lowered.waiting, cpu.machine, assembler=cpu.machine == host().machine)
     # LLVM takes a declaration only once
     known = {line for line in scheduler.splitlines() if line.startswith("declare")}
     return "\n".join([scheduler, *(line for line in lowered.text.splitlines() if line not in known)])
 
 
 def emit(lowered: Lowered, cpu: Cpu) -> bytes:
-    """Optimise and generate an object file."""
+    """Optimise and generate an object file.
+
+    llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
+    stacks. It shows what generating it takes and how large it is, and cannot be run.
+    """
     llvm = _llvm()
     text = module_text(lowered, cpu)
     with (
@@ -227,13 +244,17 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
         else:
             passes = llvm.create_new_module_pass_manager()
             passes.add_always_inliner_pass()
+            # `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
             for name in (
                 "sroa",
-                "instruction_combine",
+                "sccp",
                 "simplify_cfg",
                 "instruction_combine",
+                "jump_threading",
                 "simplify_cfg",
                 "aggressive_dce",
+                "instruction_combine",
+                "simplify_cfg",
             ):
                 getattr(passes, f"add_{name}_pass")()
             passes.add_global_dead_code_eliminate_pass()

@@ -219,8 +219,11 @@ _FLOAT_DECLARE = {
 
 
 @cache
-def runtime(waiting: bool, machine: str) -> str:
-    """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp."""
+def runtime(waiting: bool, machine: str, assembler: bool = True) -> str:
+    """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
+
+    Without an `assembler` the routine that switches stacks is left out.
+    """
     names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
     package = resources.files("rawkern.engines.cpu")
     text = "\n".join(package.joinpath(n).read_text() for n in names)
@@ -230,7 +233,7 @@ def runtime(waiting: bool, machine: str) -> str:
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
-    assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines())
+    assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], text])
 
 
