@@ -15,7 +15,18 @@ _HOME = {
     "from_torch": "tensors",
     "to_torch": "tensors",
     "op": "operators",
+    "check": "checking",
+    "Report": "reports",
     "CompileError": "errors",
+    "CheckError": "errors",
+    "OutOfBoundsError": "errors",
+    "MisalignedError": "errors",
+    "FreedMemoryError": "errors",
+    "ReadOnlyError": "errors",
+    "UninitializedReadError": "errors",
+    "RaceError": "errors",
+    "BarrierError": "errors",
+    "WarpSyncError": "errors",
     "LaunchError": "errors",
     "MissingDependencyError": "errors",
     "RawkernError": "errors",
@@ -34,12 +45,23 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "from_torch",
     "to_torch",
     "op",
+    "check",
+    "Report",
     "square",
     "mul",
     "scale",
     "relu",
     "relu_",
     "CompileError",
+    "CheckError",
+    "OutOfBoundsError",
+    "MisalignedError",
+    "FreedMemoryError",
+    "ReadOnlyError",
+    "UninitializedReadError",
+    "RaceError",
+    "BarrierError",
+    "WarpSyncError",
     "LaunchError",
     "MissingDependencyError",
     "RawkernError",
@@ -47,11 +69,28 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
 ]
 
 if TYPE_CHECKING:
-    from rawkern.errors import CompileError, LaunchError, MissingDependencyError, RawkernError, UnsupportedError
+    from rawkern.checking import check
+    from rawkern.errors import (
+        BarrierError,
+        CheckError,
+        CompileError,
+        FreedMemoryError,
+        LaunchError,
+        MisalignedError,
+        MissingDependencyError,
+        OutOfBoundsError,
+        RaceError,
+        RawkernError,
+        ReadOnlyError,
+        UninitializedReadError,
+        UnsupportedError,
+        WarpSyncError,
+    )
     from rawkern.kernel import RawKernel
     from rawkern.module import RawModule, load
     from rawkern.operators import op
     from rawkern.ops import mul, relu, relu_, scale, square
+    from rawkern.reports import Report
     from rawkern.tensors import from_torch, to_torch
 
 

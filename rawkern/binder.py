@@ -68,7 +68,9 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
     return (*args, *(kwargs[name] for name in names[given:]))
 
 
-def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strided: bool) -> Bound:
+def careful(
+    signature: Signature, bound: type[Bound], args: Sequence[Any], strided: bool, call: Call | None = None
+) -> Bound:
     """Bind arguments one by one; the path of all that is not plain, and of every error."""
     if tensors.state.level == tensors.FAKE:
         return check(signature, bound, args)
@@ -79,7 +81,7 @@ def careful(signature: Signature, bound: type[Bound], args: Sequence[Any], strid
             raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")
         if private.jit_tracing():
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
-    call = Call(strided, signature.struct_layout)
+    call = call or Call(strided, signature.struct_layout)
     values = tuple(
         call.value(param.ctype, value, where)
         for param, value, where in zip(signature.params, args, signature.wheres, strict=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rawkern.errors import CompileError
 from rawkern.source import Source
 
-__all__ = ["compile_error", "unknown_instance"]
+__all__ = ["compile_error", "excerpt_of", "text_of", "unknown_instance"]
 
 _ERROR = re.compile(
     r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
@@ -82,7 +82,7 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
         return _without_place(source, log, end["text"] if end else "")
     file, line = match["file"].strip(), int(match["line"])
     column = _column(match["rest"])
-    excerpt = _excerpt(_text_of(file, source), line, column) or match["rest"].rstrip()
+    excerpt = excerpt_of(text_of(file, source), line, column) or match["rest"].rstrip()
     headline = f"{file}:{line}:{column}: {match['text']}" if column else f"{file}:{line}: {match['text']}"
     hint = _hint(match["text"], log, source, searched)
     return CompileError(
@@ -119,7 +119,7 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
     lines = source.text.splitlines()
     if text:
         line = max(len(lines), 1)
-        excerpt = _excerpt(source.text, line, None)
+        excerpt = excerpt_of(source.text, line, None)
         note = re.search(r"^[^\n]*?\((\d+)\): note [^\n]*?: ([^\n]*)", log, re.M)
         opened = f"{note[2]} on line {note[1]}" if note else ""
         message = "\n".join(filter(None, [f"{source.name}:{line}: at the end: {text}", opened, excerpt]))
@@ -138,7 +138,8 @@ def _column(rest: str) -> int | None:
     return None
 
 
-def _text_of(file: str, source: Source) -> str:
+def text_of(file: str, source: Source) -> str:
+    """The text of a file, which may be the source itself; empty where it cannot be read."""
     if file == source.name:
         return source.text
     try:
@@ -148,7 +149,7 @@ def _text_of(file: str, source: Source) -> str:
         return ""
 
 
-def _excerpt(text: str, line: int, column: int | None) -> str:
+def excerpt_of(text: str, line: int, column: int | None) -> str:
     """Show the line, the one before and the one after, and a caret."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CompileError", "LaunchError", "MissingDependencyError", "RawkernError", "UnsupportedError"]
+__all__ = [
+    "BarrierError",
+    "CheckError",
+    "CompileError",
+    "FreedMemoryError",
+    "LaunchError",
+    "MisalignedError",
+    "MissingDependencyError",
+    "OutOfBoundsError",
+    "RaceError",
+    "RawkernError",
+    "ReadOnlyError",
+    "UninitializedReadError",
+    "UnsupportedError",
+    "WarpSyncError",
+]
 
 
 class RawkernError(Exception):
@@ -56,6 +71,55 @@ def _restore(cls: type[CompileError], args: tuple[Any, ...], state: dict[str, An
 
 class LaunchError(RawkernError, RuntimeError):
     """A launch that cannot run, or that failed while it ran."""
+
+
+class CheckError(LaunchError):
+    """A checked launch found defects; the type is the first one's, see `rawkern.check`.
+
+    Attributes
+    ----------
+    reports : tuple of Report
+        All of them, in the order in which they were found.
+    """
+
+    def __init__(self, message: str, reports: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.reports = reports
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.reports)
+
+
+class OutOfBoundsError(CheckError):
+    """A thread reads or writes outside of the memory it has an address of."""
+
+
+class MisalignedError(CheckError):
+    """A thread uses an address that is no multiple of what it reads or writes there."""
+
+
+class FreedMemoryError(CheckError):
+    """A thread uses memory after ``free``, or frees what is not allocated."""
+
+
+class ReadOnlyError(CheckError):
+    """A thread writes to what the kernel may only read: a const parameter's tensor, a ``__constant__`` variable."""
+
+
+class UninitializedReadError(CheckError):
+    """A thread uses what nobody has written: a shared or local variable before its first write."""
+
+
+class RaceError(CheckError):
+    """Two threads use the same memory, one writes, and nothing orders them."""
+
+
+class BarrierError(CheckError):
+    """Threads of a block do not meet at the same barrier."""
+
+
+class WarpSyncError(CheckError):
+    """A warp instruction's mask does not name the lanes that execute it, or a lane reads from one that does not."""
 
 
 class UnsupportedError(RawkernError, NotImplementedError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern import compiler, launch, lookup
+from rawkern import checking, compiler, launch, lookup
 from rawkern.devices import architecture, default_device
 from rawkern.dynamo import untraced
 from rawkern.fused import Go
@@ -87,7 +87,8 @@ class RawKernel:
     def _start(self, module: RawModule, name: str | None) -> None:
         self._module = module
         self._name = name
-        self._state: State | None = None
+        self._state: State | None = None  # of the current build; None while launches are checked
+        self._known: State | None = None  # the same, then too
         self._launchers: dict[Any, Go] = {}  # by what was between the brackets
         self._covering: dict[Any, Go] = {}  # by forall's n, or its n and block
         module._kernels.add(self)
@@ -102,7 +103,7 @@ class RawKernel:
         return self
 
     def __repr__(self) -> str:
-        state = self._state
+        state = self._known
         return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self._name or 'not compiled yet'}>"
 
     # Launches -----------------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class RawKernel:
         """The kernel's name as it was asked for, or as the source has it."""
         if self._name is not None:
             return self._name
-        return self._state.entry.name if self._state else "kernel"
+        return self._known.entry.name if self._known else "kernel"
 
     @property
     def signature(self) -> str:
@@ -224,9 +225,10 @@ class RawKernel:
         module = self._module
         with module._lock:
             build = module._current()
-            state = self._state
+            state = self._known
             if state is None or state.build is not build:
-                state = self._state = self._look(build, device)
+                state = self._known = self._look(build, device)
+            self._state = None if checking.active() else state
             return state
 
     def _look(self, build: Build, device: torch.device | None) -> State:

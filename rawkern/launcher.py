@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import launch, lookup, tensors
+from rawkern import checking, launch, lookup, tensors
 from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
 from rawkern.compiler import Entry
@@ -111,6 +111,9 @@ class Launcher:
 
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch with any arguments, in any build of the source, on any device."""
+        if checking.active():
+            self._checked(args, kwargs)
+            return
         state = self._kernel._state
         if state is None or ((watch := state.watch) is not None and watch.changed()):
             state = self._kernel._find(_device_of(args, kwargs))
@@ -128,6 +131,11 @@ class Launcher:
             bound = state.signature.bind(args, kwargs, state.strided)
             self._prepare(state, bound.device)(None, bound.values)
 
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Launch on the CPU engine with the checker beside it, wherever the tensors are."""
+        state = self._kernel._find(_device_of(args, kwargs))
+        checking.launch(state, self, args, kwargs)
+
     def __repr__(self) -> str:
         config = self._config
         return f"<launch of {self._kernel.name}, {config}>"
@@ -136,6 +144,9 @@ class Launcher:
     def _on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch on a stream that is not torch's current one; the tensors are recorded on it."""
         state = self._kernel._find(_device_of(args, kwargs))
+        if checking.active():
+            self._checked(args, kwargs)
+            return
         bound = state.signature.bind(args, kwargs, state.strided)
         device = bound.device or _stream_device(stream) or default_device()
         _check_stream(self._kernel.name, stream, device)

@@ -157,7 +157,7 @@ class RawModule:
         self._lock = threading.RLock()
         self._kernels: weakref.WeakSet[RawKernel] = weakref.WeakSet()
         self._functions: dict[str, RawKernel] = {}
-        _alive.add(self)
+        ALIVE.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._settings,)
@@ -368,12 +368,12 @@ def _restore(settings: Settings) -> RawModule:
     return module
 
 
-_alive: weakref.WeakSet[RawModule] = weakref.WeakSet()
+ALIVE: weakref.WeakSet[RawModule] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     # Another thread of the parent may have held the lock; that thread is not in the child.
-    for module in list(_alive):
+    for module in list(ALIVE):
         module._lock = threading.RLock()
 
 

@@ -44,13 +44,14 @@ def load_module(program: Program, *, device: Any = None) -> Module:
 
 
 class Module:
-    """One PTX module with its variables' memory."""
+    """One PTX module with its variables' memory; `checked`: its kernels are built for checked launches."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, checked: bool = False):
         from rawkern.engines.cpu.jit import Translation
 
         self.translation = Translation(text)
         self.layout = self.translation.globals()
+        self.checked = checked
         self.lock = threading.RLock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
@@ -89,7 +90,7 @@ class EngineKernel:
             with self.module.lock:
                 found = self._shapes.get(shape)
                 if found is None:
-                    code = self.module.translation.code(self.symbol, self.module.layout, shape)
+                    code = self.module.translation.code(self.symbol, self.module.layout, shape, self.module.checked)
                     loaded = Loaded(code)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu import arith
+from rawkern.engines.cpu import arith, check
 from rawkern.engines.cpu.addresses import address, decode
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -38,7 +38,9 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     ity = int_type(8 * size)
     if not isinstance(args[0], Mem) or ity == "i128":
         raise f.unsupported()
-    addrs = f.e.splat(f.plain(address(f, args[0], space)), LANES)
+    form = address(f, args[0], space)
+    form = check.access(f, form, args[0], space, check.UPDATE, size, 1, order or "relaxed", looks=dest is not None)
+    addrs = f.e.splat(f.plain(form), LANES)
     operands = [
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
         for a in args[1:3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
@@ -24,6 +25,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     """The text of one function of a kernel."""
     f = FunctionLowering(plan, module, function)
     make_buffers(f)
+    check.enter(f)
     if function.name in plan.recursive:
         f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
     frame = local_frame(function)

@@ -24,6 +24,7 @@ from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
 from rawkern.engines.cpu.records import Record
+from rawkern.engines.cpu.roots import Root
 from rawkern.engines.cpu.rows import row_loops
 from rawkern.engines.cpu.special import special
 from rawkern.engines.cpu.symbols import symbol
@@ -52,6 +53,7 @@ class FunctionLowering:
         self.instr: Instr | None = None
         self.lazy = lazy_registers([block.instrs for block in self.flow.blocks])
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()
+        self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.warp_barriers: list[int] = []  # the same, of the warp's barriers
 

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,13 +22,16 @@ from rawkern.engines.cpu.workers import Workers
 from rawkern.errors import LaunchError
 from rawkern.tensors import thread_count
 
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.check_launch import Checker
+
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 SMALL_NS = 6_000  # work below this is not worth waking other threads for
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
 _PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished")).pack_into
-_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "grid_sync")).pack_into
+_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "check")).pack_into
 _CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
 _FINISHED = LAUNCH.offset("finished")
@@ -61,7 +65,7 @@ def shape_of(block: tuple[int, int, int]) -> str:
 class Launcher:
     """Launches one kernel with one block shape and dynamic shared memory from one thread; not safe to share."""
 
-    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int):
+    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int, check: Checker | None = None):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic
@@ -82,7 +86,8 @@ class Launcher:
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
+        self.check = check
+        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total, check)
         self._room(1)
         self.busy = False
 
@@ -95,6 +100,7 @@ class Launcher:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            self.check.address if self.check is not None else 0,
         )  # fmt: skip
 
     def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
@@ -125,7 +131,7 @@ class Launcher:
             try:
                 expected = work * self.ns_per_warp
                 count = 1
-                if expected > SMALL_NS and nblocks > 1 and may_share():
+                if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
                     count = min(thread_count(), nblocks)
                     self._room(count)
                 if self.cooperative:

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from rawkern import cache as disk
-from rawkern.engines.cpu import parser
+from rawkern.engines.cpu import check, parser
 from rawkern.engines.cpu import ptx as ptx_
 from rawkern.engines.cpu.plan import make_plan
 from rawkern.engines.cpu.program import Lowered, lower
@@ -35,6 +35,7 @@ class Code:
     local_bytes: int
     recursive: bool
     sites: tuple[str, ...]
+    checks: dict | None = None  # what the checker names (check.table), of a checked build
 
 
 @cache
@@ -149,7 +150,7 @@ class Translation:
         disk.put_record(key, found)
         return found
 
-    def code(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
+    def code(self, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
         cpu = host()
         parts = (
@@ -161,6 +162,7 @@ class Translation:
             cpu.features,
             _llvm().llvm_version_info,
             own_version(),
+            checked,
         )
         key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         stored = disk.get_record(key)
@@ -168,15 +170,15 @@ class Translation:
             fields, body = stored
             fields["sites"] = tuple(fields["sites"])
             return Code(body, **fields)
-        code = self.compile(kernel, layout, tid_shape)
+        code = self.compile(kernel, layout, tid_shape, checked)
         fields = asdict(code)
         body = fields.pop("object")
         disk.put_record(key, fields, body)
         return code
 
-    def compile(self, kernel: str, layout: Globals, tid_shape: str) -> Code:
+    def compile(self, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Code:
         cpu = host()
-        lowered = self.lower(kernel, layout, tid_shape, cpu)
+        lowered = self.lower(kernel, layout, tid_shape, cpu, checked)
         return Code(
             emit(lowered, cpu),
             lowered.waiting,
@@ -184,18 +186,30 @@ class Translation:
             lowered.local_bytes,
             lowered.recursive,
             tuple(lowered.sites),
+            lowered.checks,
         )
 
-    def lower(self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu) -> Lowered:
-        return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic())
+    def lower(self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu, checked: bool = False) -> Lowered:
+        return lower(make_plan(self.parsed(), kernel, layout, tid_shape, checked), cpu.arithmetic())
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
-    scheduler = runtime(lowered.waiting, cpu.machine, assembler=cpu.machine == host().machine)
+    checked = lowered.checks is not None
+    scheduler = runtime(lowered.waiting, cpu.machine, checked, assembler=cpu.machine == host().machine)
+    if checked:
+        scheduler = f"{scheduler}\n{check.checker()}"
     # LLVM takes a declaration only once
     known = {line for line in scheduler.splitlines() if line.startswith("declare")}
-    return "\n".join([scheduler, *(line for line in lowered.text.splitlines() if line not in known)])
+    return "\n".join([*_once(scheduler), *(line for line in lowered.text.splitlines() if line not in known)])
+
+
+def _once(text: str) -> list[str]:
+    """Lines of a text, each declaration once."""
+    lines = text.splitlines()
+    return list(dict.fromkeys(x for x in lines if x.startswith("declare"))) + [
+        x for x in lines if not x.startswith("declare")
+    ]
 
 
 def emit(lowered: Lowered, cpu: Cpu) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address, decode, fits, starts, stride_of
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type, ramp, spread
 from rawkern.engines.cpu.function import FunctionLowering
@@ -29,7 +30,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
     if space == "param" and isinstance(mem.base, Sym):
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
-        form = address(f, mem, space)
+        form = check.access(f, address(f, mem, space), mem, space, check.READ, size, count, order)
         values = load_lanes(f, form, size, count, order, space == "const" or ".nc" in instr.op)
     for name, value in zip(names, values, strict=True):
         if name is not None:
@@ -180,7 +181,8 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    store_lanes(f, address(f, mem, space), values, size, order)
+    form = check.access(f, address(f, mem, space), mem, space, check.WRITE, size, len(items), order, values)
+    store_lanes(f, form, values, size, order)
 
 
 def store_lanes(f: FunctionLowering, form: Form, values: list[Val], size: int, order: str) -> None:
@@ -296,4 +298,5 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
     """``membar`` and ``fence``."""
+    check.note(f, "fence")
     f.e.line("fence acq_rel" if ".acq_rel" in instr.op or ".acquire" in instr.op else "fence seq_cst")

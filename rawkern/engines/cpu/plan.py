@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
@@ -28,6 +29,8 @@ class Plan:
     recursive: set[str]  # functions that may call themselves
     waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
     waiting: bool  # warps have stacks of their own and may wait
+    checked: bool = False  # every access is checked
+    checked_sites: dict[Any, int] = field(default_factory=dict)  # places that the checker can name, with their numbers
     sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
 
     def where(self, loc: int) -> str:
@@ -42,7 +45,7 @@ class Plan:
         return self.sites.index(text)
 
 
-def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
+def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Plan:
     """Analyse `kernel` for blocks of one shape."""
     every = reached(ptx, kernel)
     waiting = inline.waiting_functions([f for f in every if not f.entry])
@@ -57,8 +60,9 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
         for f in functions
     )
     return Plan(
-        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits
-    )
+        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits,
+        checked,
+    )  # fmt: skip
 
 
 def describe(place: Loc | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import mangle
 from rawkern.engines.cpu.control import lower_function
 from rawkern.engines.cpu.instructions import HANDLERS
@@ -27,6 +28,7 @@ class Lowered:
     local_bytes: int
     recursive: bool
     sites: list[str] = field(default_factory=list)
+    checks: dict | None = None  # what the checker names, of a checked build
 
 
 def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
@@ -46,4 +48,5 @@ def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
         max(local_frame(f) for f in plan.functions),
         bool(plan.recursive),
         plan.sites,
+        check.table(plan) if plan.checked else None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
@@ -76,6 +77,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+        ("check", "i64"),
     ),
 )  # fmt: skip
 #: One worker: its stacks and what it asks of Python when it suspends.
@@ -94,7 +96,7 @@ BLOCK = Record(
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
-        ("bars", "[16 x %Bar]"),
+        ("bars", "[16 x %Bar]"), ("check", "i64"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -219,17 +221,16 @@ _FLOAT_DECLARE = {
 
 
 @cache
-def runtime(waiting: bool, machine: str, assembler: bool = True) -> str:
+def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool = True) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    Without an `assembler` the routine that switches stacks is left out.
+    `checked`: barriers tell the checker when they open. Without an `assembler` the routine that switches stacks is
+    left out.
     """
     names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
     package = resources.files("rawkern.engines.cpu")
-    text = "\n".join(package.joinpath(n).read_text() for n in names)
-    text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", _address, text)
-    text = re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(RECORDS[m.group(1)].index(m.group(2))), text)
-    values = {**_FRAME[machine], **REASONS}
+    text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
+    values = {**_FRAME[machine], **REASONS, "barrier_opens": "call void @rk_check_opens(ptr %blk, i32 %id)" * checked}
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
@@ -237,6 +238,13 @@ def runtime(waiting: bool, machine: str, assembler: bool = True) -> str:
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], text])
 
 
-def _address(match: re.Match) -> str:
-    record, field, pointer = match.groups()
-    return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {RECORDS[record].index(field)}"
+def linked(text: str, records: Iterable[Record]) -> str:
+    """IR text with the records' fields filled in: ``&Record.field %pointer`` and ``{Record.field}``."""
+    known = {r.name: r for r in records}
+
+    def address(match: re.Match) -> str:
+        record, field, pointer = match.groups()
+        return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record].index(field)}"
+
+    text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", address, text)
+    return re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(known[m.group(1)].index(m.group(2))), text)

@@ -61,6 +61,7 @@ count:
   %open = icmp uge i32 %arrived, %need
   br i1 %open, label %release, label %no
 release:
+  {barrier_opens}
   %bit = shl i32 1, %id
   %clear = xor i32 %bit, -1
   %pused = &Block.used %blk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
@@ -41,7 +42,10 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(together)
     wait = const("i1", 0 if kind == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
+    check.note(f, "arrive", number)
     bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args_text})")
+    if kind != "arrive":
+        check.note(f, "depart", number)
     if result is not None:
         f.put(result.name, _reduced(f, parts[2], bar))
     f.flush()
@@ -69,6 +73,7 @@ def warp_barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """
     e, act = f.e, f.act()
     e.line('fence syncscope("singlethread") seq_cst')
+    check.note(f, "warp_sync")
     mask = f.value(instr.args[0], 32)
     f.flush()
     if f.analysis.free_running:
@@ -204,7 +209,9 @@ def _arrive(f: FunctionLowering, block: int) -> None:
     e.label(arrive)
     number = e.let("i32", 1, f"load i32, ptr %parkid{block}")
     count = e.let("i32", 1, f"load i32, ptr %parkcount{block}")
+    check.note(f, "arrive", number)
     e.line(f"call ptr @rk_barrier(ptr %blk, i32 %warp, {number}, {count}, {parked}, i32 0, i1 true)")
+    check.note(f, "depart", number)
     e.line(f"store {number}, ptr %opened")
     e.line("br label %open")
     e.label(other)

@@ -6,10 +6,14 @@ import ctypes
 import os
 import struct
 from functools import cache
+from typing import TYPE_CHECKING
 
 from rawkern.engines.cpu.jit import Code
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
 from rawkern.errors import LaunchError
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.check_launch import Checker
 
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
@@ -51,8 +55,8 @@ class Mapping:
 class Workers:
     """Records and stacks of the workers of one kernel with one shape of block."""
 
-    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
-        self.launch, self.shared_total = launch, shared_total
+    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int, check: Checker | None = None):
+        self.launch, self.shared_total, self.check = launch, shared_total, check
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = 48 * code.local_bytes
         self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
@@ -103,6 +107,8 @@ class Workers:
             "warps": at + BLOCK.size,
             "next": self.get(k, "free_blocks"),
         }
+        if self.check is not None:
+            fields["check"] = self.check.block_state(self.shared_total)
         for field, value in fields.items():
             ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
         for w in range(warps):

@@ -1,0 +1,184 @@
+"""Checked launches: `check` turns them on, `launch` runs one and raises what it found.
+
+A checked launch runs on the CPU engine, on one thread, from a build of its own: compiled with fewer optimisations, so
+that each access of the source is there with its line, and with a call of the checker before each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import struct
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rawkern import binder, compiler, lookup, reports
+from rawkern import module as modules
+from rawkern.arguments import Call
+from rawkern.ctype import CType
+from rawkern.engines.cpu.findings import Piece
+from rawkern.errors import CompileError
+from rawkern.memory import Memory
+from rawkern.signature import Bound, Signature
+from rawkern.values import Where
+
+if TYPE_CHECKING:
+    from rawkern.launcher import Launcher, State
+    from rawkern.module import Build
+
+__all__ = ["active", "check", "launch"]
+
+_depth = int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0"))
+_builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
+LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
+
+
+def active() -> bool:
+    """Whether launches are checked now."""
+    return _depth > 0
+
+
+class check(contextlib.ContextDecorator):
+    """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
+
+    A launch then runs on the CPU engine with every access to memory, every barrier and every warp instruction looked
+    at, ten to fifty times slower than without. What is found is raised at its end, as the exception of the first
+    defect, with all of them in its ``reports``. CUDA tensors are copied to the host first and left as they are.
+
+    The environment variable ``RAWKERN_CHECK=1`` turns it on for a whole program. All threads are checked while one of
+    them is inside.
+
+    Raises
+    ------
+    OutOfBoundsError, MisalignedError, FreedMemoryError, ReadOnlyError
+        By a launch: a thread touches memory that it must not.
+    UninitializedReadError
+        By a launch: a thread uses shared or local memory that nobody has written.
+    RaceError
+        By a launch: two threads use the same shared or global memory, one writes, and nothing orders them.
+    BarrierError, WarpSyncError
+        By a launch: threads do not meet where they have to.
+    """
+
+    def __enter__(self) -> check:
+        global _depth
+        _depth += 1
+        for module in list(modules.ALIVE):
+            with module._lock:
+                for kernel in list(module._kernels):  # their functions for repeated launches go the long way then
+                    kernel._state = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        global _depth
+        _depth -= 1
+
+
+def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Run one launch checked, and raise what was found.
+
+    Raises
+    ------
+    CheckError
+        One of its kinds, for what was found.
+    """
+    signature = state.signature
+    call = _Watched(state.strided, signature.struct_layout)
+    bound = binder.careful(signature, Bound, binder.arrange(signature, args, kwargs), state.strided, call)
+    if launcher._nothing or (bound.device is not None and bound.device.type == "meta"):
+        return
+    kernel = _kernel(state)
+    config = launcher._settled(kernel)
+    pieces = _placed(signature, bound.values, call.pieces)
+    from rawkern.engines.cpu import check_launch
+
+    found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
+    if found:
+        source = state.build.source
+        own = frozenset((source.name, *(path for path, _ in source.headers)))
+        first: dict[Any, reports.Report] = {}
+        for finding in found:
+            report = reports.report_of(finding, state.entry.name, source, own)
+            first.setdefault((report.error, report.file, report.line), report)
+        raise reports.error_of(tuple(first.values())) from error
+    if error is not None:
+        raise error
+
+
+def _kernel(state: State) -> Any:
+    """The kernel in the checked build of its source."""
+    known = _builds.setdefault(state.build, {})
+    if state.asked not in known:
+        from rawkern.engines.cpu import Module
+
+        known[state.asked] = Module(_program(state).ptx, checked=True), {}
+    module, kernels = known[state.asked]
+    if state.entry.symbol not in kernels:
+        kernels[state.entry.symbol] = module.kernel(
+            state.entry.symbol, state.signature, cooperative=state.build.settings.cooperative
+        )
+    return kernels[state.entry.symbol]
+
+
+def _program(state: State) -> compiler.Program:
+    source, names = state.build.source, (*state.build.settings.name_expressions, *state.asked)
+    if not any(
+        "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
+    ):
+        with contextlib.suppress(CompileError):  # an NVRTC that does not know the option
+            less = dataclasses.replace(source, options=(*source.options, LESS_OPTIMISED))
+            program = compiler.compile_program(less, compiler.CPU_ARCH, names)
+            if lookup.by_symbol(program, state.entry.symbol) is not None:
+                return program
+    return compiler.compile_program(source, compiler.CPU_ARCH, names)
+
+
+def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces with the places of their addresses among the parameters."""
+    block = struct.pack(signature.format, *values)
+    result = list(pieces)
+    at = {offset: param for offset, param in zip(signature.offsets, signature.params, strict=True)}
+    starts = sorted(at)
+    for offset in range(0, len(block) - 7, 8):
+        (word,) = struct.unpack_from("<Q", block, offset)
+        param = at[max(start for start in starts if start <= offset)]
+        if word == 0 and offset in at and param.is_pointer:
+            result.append(Piece(param.name, 0, 0, 1, True, offset))
+        same = [p for p in pieces if p.address == word and word and p.name.split(".")[0].split("[")[0] == param.name]
+        if same:
+            result.append(dataclasses.replace(same[0], parameter=offset))
+    return result
+
+
+class _Watched(Call):
+    """Arguments on their way to C values, with the memory that each leads to."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, strided: bool, layout_of: Any) -> None:
+        super().__init__(strided, layout_of)
+        self.pieces: list[Piece] = []
+
+    def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
+        super()._check(ctype, target, memory, where)
+        self.pieces.append(Piece(where.expr, memory.pointer, _extent(memory), memory.itemsize, ctype.const))
+
+    def _table(self, target: CType, items: Any, where: Where) -> int:
+        address = super()._table(target, items, where)
+        if items:
+            self.pieces.append(Piece(where.expr, address, 8 * len(items), 8, True))
+        return address
+
+
+def _extent(memory: Memory) -> int:
+    """Bytes from the first element to behind the last."""
+    t = memory.tensor
+    if memory.contiguous or memory.count == 0:
+        return memory.count * memory.itemsize
+    if t is not None:
+        pairs, unit = zip(t.shape, t.stride(), strict=True), memory.itemsize
+    else:
+        pairs, unit = zip(memory.owner.shape, memory.owner.strides, strict=True), 1
+    return sum((n - 1) * s for n, s in pairs) * unit + memory.itemsize

@@ -1,0 +1,201 @@
+"""Checked builds: the calls of the checker that kernels make, and the table of places they are made from.
+
+Lanes whose access fails go on with an address of their own: they read zeros, and what they write is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, spread
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx import Loc, Mem, Reg, Sym
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.roots import Root, find_roots
+from rawkern.engines.cpu.variables import local_frame
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.function import FunctionLowering
+    from rawkern.engines.cpu.plan import Plan
+
+SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
+READ, WRITE, UPDATE = "reads", "writes", "updates"
+
+
+@dataclass(frozen=True)
+class Site:
+    """An instruction that the checker can name.
+
+    `what` is "reads", "writes", "updates" (atomically) or the name of an instruction at which threads meet; `root` the
+    variable or parameter whose address the instruction uses, if it is one; `size` bytes are accessed by a lane, in
+    values of `element` bytes. `lines` are (file, line), from the inside out where code was inlined.
+    """
+
+    what: str
+    space: str
+    root: Root | None
+    size: int
+    element: int
+    strong: bool
+    lines: tuple[tuple[str, int], ...]
+
+
+def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
+    """Where an instruction stands in the source, and where that was inlined."""
+    found = []
+    while place is not None:
+        if place.line:
+            found.append((place.file, place.line))
+        place = place.inlined_at
+    return tuple(found)
+
+
+def add_site(f: FunctionLowering, site: Site) -> Val:
+    """Number of a site in the plan's table."""
+    if site not in f.plan.checked_sites:
+        f.plan.checked_sites[site] = len(f.plan.checked_sites)
+    return const("i64", f.plan.checked_sites[site])
+
+
+def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
+    """Source lines of the instruction at hand."""
+    loc = f.instr.loc if f.instr is not None else 0
+    return lines_of(f.plan.ptx.locs[loc] if 0 <= loc < len(f.plan.ptx.locs) else None)
+
+
+def access(
+    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
+    values: list[Val] | None = None, looks: bool = True,
+) -> Form:  # fmt: skip
+    """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
+
+    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result.
+    """
+    if not f.plan.checked:
+        return form
+    e = f.e
+    scalar = isinstance(form, Val) and form.n == 1
+    addrs = spread(e, form) if isinstance(form, (Affine, Wide)) else e.splat(f.plain(form), LANES)
+    root = _root(f, mem)
+    if root is not None and root[0] == "local":
+        space = "local"
+    number = add_site(f, Site(what, space, root, size * count, size, bool(order), place(f)))
+    _tell_frame(f, space)
+    if values is not None:
+        _keep_values(f, values)
+    ck, blk, warp = identity(f)
+    if order in ("release", "acq_rel"):
+        note(f, "fence")
+    if order and what != WRITE and looks:
+        e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
+    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {f.act()}, {number}, {addrs})")
+    if order and what != READ:
+        e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
+    null = field(f, "null", SINK if what != READ else 0)
+    if scalar:
+        assert isinstance(form, Val)
+        return e.select(e.cmp("icmp eq", ok, 0), null, form)
+    return e.select(f.lanes(ok), addrs, e.splat(null, LANES))
+
+
+def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
+    """The checker, the block and the warp as numbers."""
+    if "check.block" not in f.entry_cache:
+        f.entry_cache["check.block"] = f.once.let("i64", 1, "ptrtoint ptr %blk to i64")
+        f.entry_cache["check.warp"] = f.once.let("i64", 1, "zext i32 %warp to i64")
+    return f.field(LAUNCH, "check"), f.entry_cache["check.block"], f.entry_cache["check.warp"]
+
+
+def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
+    """A field of the checker that does not change, plus a number."""
+    from rawkern.engines.cpu.check_layout import CHECK
+
+    key = f"check.{name}.{add}"
+    if key not in f.entry_cache:
+        at = f.once.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name))
+        pointer = f.once.let("ptr", 1, f"inttoptr {at} to ptr")
+        value = f.once.let("i64", 1, f"load i64, {pointer}")
+        f.entry_cache[key] = f.once.bin("add", value, add) if add else value
+    return f.entry_cache[key]
+
+
+def enter(f: FunctionLowering) -> None:
+    """A warp starts a kernel."""
+    if f.plan.checked and f.function.entry:
+        ck, blk, _ = identity(f)
+        f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
+
+
+def note(f: FunctionLowering, what: str, *args: Val) -> None:
+    """Tell the checker of something that orders accesses: ``fence``, ``warp_sync``, ``arrive``, ``depart``."""
+    if f.plan.checked:
+        ck, blk, warp = identity(f)
+        more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
+        f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
+
+
+def _root(f: FunctionLowering, mem: Mem) -> Root | None:
+    if f.roots is None:
+        f.roots = find_roots(f.plan, f.function)
+    if isinstance(mem.base, Reg):
+        return f.roots.get(mem.base.name)
+    return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
+
+
+def _store(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
+    from rawkern.engines.cpu.check_layout import CHECK
+
+    at = f.e.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name) + offset)
+    f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+
+
+def _tell_frame(f: FunctionLowering, space: str) -> None:
+    """Say where the function's own variables lie."""
+    if space not in ("generic", "local"):
+        return
+    size = local_frame(f.function)
+    if size and "check.frame" not in f.entry_cache:
+        f.entry.append(f"%frameinit = alloca [{size * LANES} x i8], align 64")
+        f.entry.append(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 0, i64 {size * LANES}, i1 false)")
+        f.entry_cache["check.init"] = f.once.let("i64", 1, "ptrtoint ptr %frameinit to i64")
+        f.entry_cache["check.frame"] = f.once.let("i64", 1, "ptrtoint ptr %frame to i64")
+    zero = const("i64", 0)
+    _store(f, "frame", f.entry_cache["check.frame"] if size else zero)
+    _store(f, "frame_bytes", const("i64", size))
+    if size:
+        _store(f, "frame_init", f.entry_cache["check.init"])
+
+
+def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
+    """Let the checker see what is written: a write that changes nothing is no conflict."""
+    for k, value in enumerate(values):
+        wide = f.e.resize(f.e.splat(value, LANES), "i64")
+        _store(f, "values", wide, 256 * k)
+
+
+def table(plan: Plan) -> dict:
+    """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
+    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
+    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)}
+    return {
+        "sites": [asdict(site) for site in plan.checked_sites],
+        "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},
+        "variables": {
+            name: (at, sizes[name], plan.ptx.variables[name].space) for name, at in plan.layout.offsets.items()
+        },
+    }
+
+
+@cache
+def checker() -> str:
+    """LLVM IR of the checker itself."""
+    from rawkern.engines.cpu import check_runtime, scalar
+    from rawkern.engines.cpu.check_layout import CHECK
+    from rawkern.engines.cpu.records import linked
+
+    package = resources.files("rawkern.engines.cpu")
+    text = scalar.compiled(package.joinpath("check_runtime.py").read_text(), vars(check_runtime))
+    return "\n".join([CHECK.llvm, text, linked(package.joinpath("check.ll").read_text(), (CHECK, BLOCK))])

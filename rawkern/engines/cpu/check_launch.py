@@ -1,0 +1,203 @@
+"""A checked launch from Python's side: the memory the checker works in, and its findings read back."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from rawkern.engines.cpu import check_layout as layout
+from rawkern.engines.cpu.check_layout import CELL, CHECK, ENTRY, REPORT, SITE, STATE
+from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
+from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.workers import Mapping
+from rawkern.errors import LaunchError
+
+MAX_REPORTS = 1024
+_SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
+_SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL}
+_WHAT = {"reads": layout.READ, "writes": layout.WRITE, "updates": layout.UPDATE}
+
+
+class Checker:
+    """Records and shadow memory of one checked launch."""
+
+    def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
+        self.sites: list[dict] = checks["sites"]
+        self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
+        self.memory: list[Mapping] = []  # kept alive
+        self.address = self._new(CHECK.size)
+        self.entries: dict[int, Piece] = {}  # by address of the entry
+        self.shared_total = shared_total
+        self.regions = self._shadows()
+        roots = self._roots(checks)
+        self._segments()
+        self._site_table(roots)
+        self._set("null", self._new(4096))
+        self._set("last", self._new(ENTRY.size))
+        self._set("reports", self._new(REPORT.size * MAX_REPORTS))
+        self._set("max_reports", MAX_REPORTS)
+        self._set("shared_total", shared_total)
+
+    def start(self, grid: Dim3) -> None:
+        """Settle the grid."""
+        self._set("grid_x", grid[0])
+        self._set("grid_y", grid[1])
+        self._set("serial", 1)
+        self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
+
+    def block_state(self, shared_total: int) -> int:
+        """Memory for what the checker knows of a further block."""
+        shadow = self._new((shared_total // 4 + 2) * CELL)
+        state = self._new(STATE.size)
+        ctypes.c_uint64.from_address(state + STATE.offset("shadow")).value = shadow
+        return state
+
+    def _new(self, size: int) -> int:
+        mapping = Mapping(max(size, 8))
+        self.memory.append(mapping)
+        return mapping.address
+
+    def _set(self, field: str, value: int) -> None:
+        ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value = value
+
+    def _get(self, field: str) -> int:
+        return ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value
+
+    def _shadows(self) -> list[tuple[int, int, int]]:
+        """Memory that may be written, pieces that overlap as one, as (start, end, bias of the shadow)."""
+        found: list[list] = []  # start, end, whether it may be written
+        for piece in sorted(self.pieces, key=lambda p: p.address):
+            if not piece.size:
+                continue
+            if found and piece.address < found[-1][1]:
+                found[-1][1] = max(found[-1][1], piece.end)
+                found[-1][2] |= not piece.read_only
+            else:
+                found.append([piece.address, piece.end, not piece.read_only])
+        regions = []
+        for start, end, written in found:
+            first = start >> 2
+            shadow = self._new(((end >> 2) - first + 2) * CELL) if written else 0
+            regions.append((start, end, shadow - first * CELL & (1 << 64) - 1 if written else 0))
+        return regions
+
+    def _bias(self, address: int) -> int:
+        return next((bias for start, end, bias in self.regions if start <= address < end), 0)
+
+    def _entry(self, at: int, piece: Piece, low: int, high: int, flags: int, bias: int) -> None:
+        ctypes.memmove(at, struct.pack("=4Q", low, high, flags, bias), ENTRY.size)
+        self.entries[at] = piece
+
+    def _roots(self, checks: dict) -> dict[tuple, int]:
+        """An entry for each root that a site names."""
+        names = dict.fromkeys(tuple(site["root"]) for site in self.sites if site["root"])
+        table = self._new(ENTRY.size * len(names))
+        result = {}
+        parameters = {p.parameter: p for p in self.pieces if p.parameter is not None}
+        variables = {p.name: p for p in self.pieces if p.parameter is None}
+        for k, root in enumerate(names):
+            at, (kind, name) = table + k * ENTRY.size, root
+            if kind == "shared":
+                offset, size = checks["shared"][name]
+                size = size or self.shared_total - offset
+                piece = Piece(name, offset, size, 0, False)
+                self._entry(at, piece, offset, offset + size, layout.IS_SHARED, 0)
+            elif kind in ("global", "const"):
+                piece = variables[name]
+                flags = layout.IS_CONST if piece.read_only else 0
+                self._entry(at, piece, piece.address, piece.end, flags, self._bias(piece.address))
+            elif kind == "param" and name in parameters:
+                piece = parameters[name]
+                flags = layout.IS_CONST if piece.read_only else 0
+                self._entry(at, piece, piece.address, piece.end, flags, self._bias(piece.address))
+            else:
+                continue
+            result[root] = at
+        return result
+
+    def _segments(self) -> None:
+        """A sorted table of all memory, cut where pieces begin and end."""
+        pieces = sorted((p for p in self.pieces if p.size), key=lambda p: p.address)
+        edges = sorted({p.address for p in pieces} | {p.end for p in pieces})
+        rows, active, following = [], [], iter([*pieces, None])
+        upcoming = next(following)
+        for low, high in pairwise(edges):
+            active = [p for p in active if p.end > low]
+            while upcoming is not None and upcoming.address <= low:
+                active.append(upcoming)
+                upcoming = next(following)
+            if active:
+                read_only = all(p.read_only for p in active)
+                rows.append((low, high, layout.IS_CONST if read_only else 0, active[-1]))
+        table = self._new(ENTRY.size * len(rows))
+        biases = iter([*self.regions, None])
+        region = next(biases)
+        for k, (low, high, flags, piece) in enumerate(rows):
+            while region is not None and region[1] <= low:
+                region = next(biases)
+            self._entry(table + k * ENTRY.size, piece, low, high, flags, region[2] if region else 0)
+        self._set("segments", table)
+        self._set("nsegments", len(rows))
+
+    def _site_table(self, roots: dict[tuple, int]) -> None:
+        rows = []
+        for site in self.sites:
+            root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
+            what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
+            rows.append(struct.pack("=7Q", root, site["size"], site["element"], what, space, site["strong"], 0))
+        table = self._new(SITE.size * len(rows))
+        ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
+        self._set("sites", table)
+
+    def findings(self, grid: Dim3, block: Dim3) -> list[Finding]:
+        """What was found, in order."""
+        found, at = [], self._get("reports")
+        for k in range(self._get("nreports")):
+            values = struct.unpack("=10Q", ctypes.string_at(at + k * REPORT.size, REPORT.size))
+            r = dict(zip((name for name, _ in REPORT.fields), values, strict=True))
+            kind = layout.KINDS[r["kind"]]
+            piece = self.entries.get(r["entry"]) or self._near(r["address"])
+            address = r["address"] - (1 << 64) if piece is not None and r["address"] >> 63 else r["address"]
+            offset = address - (piece.address if piece is not None else 0)
+            other = None
+            if kind == "RACE":
+                other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
+            place = self._place(r["site"], r["block"], r["thread"], grid, block)
+            found.append(Finding(kind, place, piece, offset, other))
+        return found
+
+    def _near(self, address: int) -> Piece | None:
+        return next((p for p in self.pieces if p.address <= address < p.end), None)
+
+    def _place(self, site: int, number: int, thread: int, grid: Dim3, block: Dim3) -> Place:
+        return Place(self.sites[site], _three(thread, block), _three(number, grid))
+
+
+def _three(number: int, shape: Dim3) -> Dim3:
+    return number % shape[0], number // shape[0] % shape[1], number // (shape[0] * shape[1])
+
+
+def _variables(checks: dict, globals_address: int) -> list[Piece]:
+    return [
+        Piece(name, globals_address + at, size, 0, space == "const")
+        for name, (at, size, space) in checks["variables"].items()
+    ]
+
+
+def run(
+    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, values: tuple, pieces: Sequence[Piece]
+) -> tuple[list[Finding], LaunchError | None]:
+    """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
+    code = kernel.loaded(shape_of(block))[0]
+    checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
+    checker.start(grid)
+    launcher = Launcher(kernel, block, shared_mem, checker)
+    error = None
+    try:
+        launcher.settled(grid)(values)
+    except LaunchError as failed:
+        error = failed
+    return checker.findings(grid, block), error

@@ -1,0 +1,102 @@
+"""Which variable or parameter an address comes from: registers followed back to the one name they are made of."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.operands import base, destinations
+from rawkern.engines.cpu.plan import Plan
+from rawkern.engines.cpu.ptx import Function, Instr, Mem, Pair, Reg, Sym, Vec
+from rawkern.engines.cpu.variables import align_up
+
+#: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable).
+Root = tuple[str, int | str]
+_ANY: frozenset[Root] = frozenset((("any", ""),))
+_NONE: frozenset[Root] = frozenset()
+_SAME = frozenset(("mov", "cvta", "cvt"))
+_SCALED = frozenset(("mul", "shl", "shr", "neg", "div", "rem", "bfe", "popc", "clz", "mul24", "setp", "vote"))
+
+
+def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
+    """The one root of registers that have one, and of the variables themselves."""
+    found: dict[str, frozenset[Root]] = {}
+    instrs = [item for block in plan.flows[function.name].blocks for item in block.instrs]
+    changed = True
+    while changed:
+        changed = False
+        for instr in instrs:
+            for name in destinations(instr):
+                if function.regs.get(name) == "pred":
+                    continue
+                new = _result(plan, function, instr, found)
+                old = found.get(name)
+                if old is not None:
+                    new = _either(old, new)
+                if new != old:
+                    found[name], changed = new, True
+    names = {s: _symbol(plan, function, s) for s in (*function.local_vars, *plan.shared, *plan.layout.offsets)}
+    return {k: next(iter(v)) for k, v in (found | names).items() if len(v) == 1 and v != _ANY}
+
+
+def _either(a: frozenset[Root], b: frozenset[Root]) -> frozenset[Root]:
+    """One value or the other: all that is known of both."""
+    return _ANY if _ANY in (a, b) else a | b
+
+
+def _sum(a: frozenset[Root], b: frozenset[Root], sign: int) -> frozenset[Root]:
+    """An address and an offset; the difference of two addresses is none."""
+    if sign < 0 and a and b:
+        return _NONE
+    if _ANY in (a, b):  # an index from memory may look like an address: the other one is
+        known = b if a == _ANY else a
+        return known or _ANY
+    return a | b
+
+
+def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, frozenset[Root]]) -> frozenset[Root]:
+    op, root = instr.op, base(instr.op)
+
+    def of(a) -> frozenset[Root]:
+        if isinstance(a, Reg):
+            return found.get(a.name, _NONE)
+        return _symbol(plan, function, a.name) if isinstance(a, Sym) else _NONE
+
+    args = instr.args[1:]
+    if root in _SAME and not isinstance(instr.args[0], Vec) and not isinstance(args[0], Vec):
+        return of(args[0])
+    if root == "ld" and ".param" in op and isinstance(args[0], Mem) and isinstance(args[0].base, Sym):
+        return _parameter(function, args[0]) if op.endswith("64") else _ANY
+    if root in _SCALED:
+        return _NONE
+    if root in ("add", "sub"):
+        return _sum(of(args[0]), of(args[1]), -1 if root == "sub" else 1)
+    if root == "mad":
+        return of(args[2])
+    if root in ("selp", "min", "max"):
+        return _either(of(args[0]), of(args[1]))
+    if root in ("and", "or", "xor"):
+        return _sum(of(args[0]), of(args[1]), 1)
+    if root in ("ld", "ldu", "atom", "shfl", "call", "mov") or isinstance(instr.args[0], (Vec, Pair)):
+        return _ANY
+    return _ANY if any(of(a) for a in args) else _NONE
+
+
+def _parameter(function: Function, mem: Mem) -> frozenset[Root]:
+    if not function.entry:
+        return _ANY
+    at = 0
+    for var in function.params:
+        at = align_up(at, var.align)
+        if isinstance(mem.base, Sym) and var.name == mem.base.name:
+            return frozenset((("param", at + mem.offset),))
+        at += var.size
+    return _ANY
+
+
+def _symbol(plan: Plan, function: Function, name: str) -> frozenset[Root]:
+    local = function.local_vars.get(name)
+    if local is not None and local.space == "local":
+        return frozenset((("local", name),))
+    if name in plan.shared:
+        return frozenset((("shared", name),))
+    if name in plan.layout.offsets:
+        return frozenset(((plan.ptx.variables[name].space, name),))
+    return _ANY

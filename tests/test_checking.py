@@ -1,0 +1,87 @@
+"""Checked launches through the public interface: when they happen, what they raise, what they leave alone."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import pytest
+import torch
+
+import rawkern
+
+TWICE = r"""
+extern "C" __global__ void twice(int n, const float* x, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n)
+        out[i] = 2.0f *
+            x[i];
+}"""
+
+
+def test_out_of_bounds_names_line_thread_parameter_index_and_size():
+    kernel = rawkern.RawKernel(TWICE)
+    x, out = torch.randn(1000), torch.full((1000,), float("nan"))
+    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError) as caught:
+        kernel[4, 256](1000, x, out)
+    read, wrote = caught.value.reports
+    assert read.message == "kernel.cu:6: thread (232,0,0) of block (3,0,0) reads x[1000]; x has 1000 elements"
+    assert wrote.message == "kernel.cu:5: thread (232,0,0) of block (3,0,0) writes out[1000]; out has 1000 elements"
+    assert (read.line, read.name, read.index, read.size, read.kernel) == (6, "x", 1000, 1000, "twice")
+    assert read.access.thread == (232, 0, 0) and read.access.block == (3, 0, 0)
+    assert "6 |             x[i];" in read.access.excerpt and read.access.excerpt in str(caught.value)
+    assert torch.equal(out, 2 * x)  # the other lanes go on
+    assert isinstance(caught.value, rawkern.LaunchError)
+
+
+def test_checks_hold_inside_the_context_only_and_for_launches_made_fast_before():
+    kernel = rawkern.RawKernel(TWICE)
+    x, out = torch.randn(1001)[:1000], torch.empty(1001)[:1000]
+    launch = kernel[4, 256]
+    for _ in range(3):
+        launch(999, x, out)
+        kernel[4, 256](999, x, out)
+    with rawkern.check():
+        for call in (launch, kernel[4, 256], lambda *a: kernel((4,), (256,), a), kernel.forall(1001)):
+            with pytest.raises(rawkern.OutOfBoundsError):
+                call(1000, x, out)
+            assert str(kernel.signature).startswith("void twice")  # asking must not bring the fast launch back
+    launch(999, x, out)
+
+    @rawkern.check()
+    def checked():
+        launch(1000, x, out)
+
+    with pytest.raises(rawkern.OutOfBoundsError):
+        checked()
+
+
+def test_contexts_nest_and_count_for_all_threads():
+    kernel = rawkern.RawKernel(TWICE)
+    x, out = torch.randn(1001)[:1000], torch.empty(1001)[:1000]
+    caught = []
+
+    def other():
+        try:
+            kernel[4, 256](1000, x, out)
+        except rawkern.CheckError as error:
+            caught.append(error)
+
+    with rawkern.check():
+        with rawkern.check():
+            pass
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert len(caught) == 1
+    other()  # memory behind the end is there
+    assert len(caught) == 1
+
+
+def test_errors_pickle():
+    x = torch.randn(1000)
+    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError) as caught:
+        rawkern.RawKernel(TWICE)[4, 256](1000, x, torch.empty(1000))
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is rawkern.OutOfBoundsError
+    assert again.reports == caught.value.reports and str(again) == str(caught.value)
