@@ -13,10 +13,10 @@ import torch
 
 __all__ = [
     "PLAIN",
+    "Below",
     "SingleLevelFunction",
     "after_autograd",
     "autocast_enabled",
-    "below_autograd",
     "destroy",
     "dispatch_mode_name",
     "dispatch_modes",
@@ -32,6 +32,7 @@ __all__ = [
     "stream_capturing",
     "tensor_guards",
     "transforms",
+    "without_key",
     "wrapper_kind",
 ]
 
@@ -81,7 +82,8 @@ autocast_enabled: Callable[[], bool] = _get("_C._is_any_autocast_enabled")
 # The autograd function that records at one level of functorch, and the switch that allows it under functorch.
 SingleLevelFunction: Any = _get("autograd.function._SingleLevelFunction")
 # Context for the rest of the dispatcher below its autograd keys, and the keys that come after those.
-below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
+_below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
+_fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
@@ -92,6 +94,38 @@ def single_level() -> Any:
     from torch._functorch.utils import enable_single_level_autograd_function
 
     return enable_single_level_autograd_function()
+
+
+class Below:
+    """Context for what an autograd function does below its own level of functorch, as a torch operator does it.
+
+    The function switches recording off, and functorch switches on again only what its own level is about: a gradient
+    around a jvp, or a jvp around a gradient, would be lost in silence. So make this before, and enter it inside.
+    """
+
+    def __init__(self) -> None:
+        self._modes = torch.is_grad_enabled(), _fwd_grad_enabled()
+
+    def forward_mode(self) -> Any:
+        """Context for a function's jvp, which torch, too, runs without recording what other levels are about."""
+        return torch.autograd.forward_ad._set_fwd_grad_enabled(self._modes[1])
+
+    def __enter__(self) -> None:
+        grad, forward = self._modes
+        self._contexts = [_below_autograd()]
+        if transforms():
+            self._contexts += [torch.set_grad_enabled(grad), torch.autograd.forward_ad._set_fwd_grad_enabled(forward)]
+        for each in self._contexts:
+            each.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for each in reversed(self._contexts):
+            each.__exit__(*error)
+
+
+def without_key(name: str) -> Any:
+    """Context that keeps the dispatcher from a key."""
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)))
 
 
 def destroy(library: torch.library.Library) -> None:
@@ -136,6 +170,8 @@ is_functional: Callable[[torch.Tensor], bool] = _get("_is_functional_tensor") or
 is_batched: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_batchedtensor") or _never
 is_grad_tracking: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_gradtrackingtensor") or _never
 is_functorch: Callable[[torch.Tensor], bool] = _get("_C._functorch.is_functorch_wrapped_tensor") or _never
+# The tensor inside a wrapper of functorch that has outlived its transform; others as they are.
+unwrap_if_dead: Callable[[torch.Tensor], torch.Tensor] = _get("_C._functorch.unwrap_if_dead") or (lambda t: t)
 is_zero: Callable[[torch.Tensor], bool] = _get("Tensor._is_zerotensor") or _never
 _no_dispatch = _get("_C._disabled_torch_dispatch_impl")
 

@@ -18,6 +18,7 @@ from rawkern import _torch_private as private
 from rawkern import tensors
 from rawkern.arguments import Call
 from rawkern.ctype import CType
+from rawkern.errors import LaunchError
 from rawkern.memory import dtype_name
 from rawkern.values import FLOAT_LIMITS, Where, by_value, traced
 
@@ -75,7 +76,7 @@ def careful(
     if tensors.state.level == tensors.FAKE:
         return check(signature, bound, args)
     if tensors.state.level == tensors.COMPOSED:
-        raise tensors.OpaqueLaunch(f"{signature.name} is launched where autograd records; wrap it in rawkern.op")
+        raise LaunchError(f"{signature.name} is launched where autograd records; wrap it in rawkern.op")
     if tensors.state.level == 0:
         if private.dispatch_modes():
             raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")

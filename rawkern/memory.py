@@ -98,6 +98,7 @@ _NO_MEMORY = {
 
 
 def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory:
+    t = private.unwrap_if_dead(t)
     owner, fresh = t, False
     kind = private.wrapper_kind(t)
     if kind in _NO_MEMORY:

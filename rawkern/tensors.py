@@ -16,7 +16,6 @@ from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
 
 __all__ = [
-    "OpaqueLaunch",
     "current_stream",
     "from_torch",
     "in_fake_op",
@@ -46,7 +45,7 @@ class inside_op:
 
     Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
     a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
-    `composed=True` a launch raises `OpaqueLaunch` where a dispatch mode is active: what runs is to be differentiated,
+    `composed=True` a launch raises `LaunchError` where a dispatch mode is active: what runs is to be differentiated,
     step by step. The state is the thread's own; contexts nest.
     """
 
@@ -63,10 +62,6 @@ class inside_op:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state.level = self._before
-
-
-class OpaqueLaunch(LaunchError):
-    """A kernel is launched where every step has to be an operator that autograd knows."""
 
 
 def in_fake_op() -> bool:

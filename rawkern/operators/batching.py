@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from rawkern import _torch_private as private
+
 if TYPE_CHECKING:
     from rawkern.operators.operator import Operator
 
-__all__ = ["batched", "refuse_batches", "run_batched"]
+__all__ = ["batched", "one_of", "refuse_batches", "run_batched", "without_batch"]
 
 
-def refuse_batches(op: Operator, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
+def refuse_batches(op: Operator, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
     """The rule of operators that are not elementwise."""
     decl = op.declaration
     raise NotImplementedError(
@@ -22,7 +24,7 @@ def refuse_batches(op: Operator, info: Any, dims: Sequence[Any], args: Sequence[
     )
 
 
-def run_batched(op: Operator, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
+def run_batched(op: Operator, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
     """The rule of elementwise operators: the batch is one more dimension, in front."""
     decl = op.declaration
     for p, dim in zip(decl.params, dims, strict=True):
@@ -31,22 +33,15 @@ def run_batched(op: Operator, info: Any, dims: Sequence[Any], args: Sequence[Any
                 f"{decl.qualified}: vmap cannot change {p.name} in place, which is not batched, with batched values; "
                 "pass it batched"
             )
-    moved = batched([p.is_tensor for p in decl.params], info.batch_size, dims, args)
-    copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for i, p in enumerate(decl.params):
-        if p.mutated:
-            for k, t in enumerate(moved[i] if p.kind == "list" else [moved[i]]):
-                if not t.is_contiguous():
-                    copy = t.contiguous()
-                    copies.append((t, copy))
-                    if p.kind == "list":
-                        moved[i][k] = copy
-                    else:
-                        moved[i] = copy
+    moved = batched(op, [p.is_tensor for p in decl.params], info.batch_size, dims, args)
+    originals = _each(dims, args, lambda t, dim: t if dim is None else t.movedim(dim, 0))
     keyword = {p.name: a for p, a in zip(decl.params, moved, strict=True) if p.keyword_only}
-    result = op.overload(*moved[: len(moved) - len(keyword)], **keyword)
-    for t, copy in copies:
-        t.copy_(copy)
+    result = overload(*moved[: len(moved) - len(keyword)], **keyword)
+    for p, original, used in zip(decl.params, originals, moved, strict=True):
+        if p.mutated:
+            for to, now in zip(*(x if p.kind == "list" else [x] for x in (original, used)), strict=True):
+                if not private.same_memory(to, now):
+                    to.copy_(now.reshape(to.shape))
     return result, _out_dims(result)
 
 
@@ -56,42 +51,55 @@ def _out_dims(result: Any) -> Any:
     return 0 if isinstance(result, torch.Tensor) else tuple(0 for _ in result)
 
 
-def batched(is_tensor: Sequence[bool], size: int, dims: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def batched(op: Operator, is_tensor: Sequence[bool], size: int, dims: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Arguments with the batch in front.
 
     Where all tensors have one shape without it, those that are not batched are repeated. Otherwise the operator
-    broadcasts, so dimensions of size 1 after the batch keep the others in their places.
+    broadcasts, so dimensions of size 1 after the batch keep the others in their places. They are contiguous unless the
+    operator takes any strides.
     """
-    ranks: list[torch.Size] = []
-
-    def look(t: torch.Tensor, dim: int | None) -> None:
-        shape = list(t.shape)
-        if dim is not None:
-            del shape[dim]
-        ranks.append(torch.Size(shape))
-
-    _each(is_tensor, dims, args, look)
-    same = all(shape == ranks[0] for shape in ranks)
-    most = max((len(shape) for shape in ranks), default=0)
+    here = [d if tensor else None for tensor, d in zip(is_tensor, dims, strict=True)]
+    tensors = [a if tensor else None for tensor, a in zip(is_tensor, args, strict=True)]
+    shapes = [s for s in without_batch(here, tensors) if s is not None]
+    same = all(s == shapes[0] for s in shapes)
+    most = max(len(s) for s in shapes)
 
     def move(t: torch.Tensor, dim: int | None) -> torch.Tensor:
         if dim is None:
-            return t.expand(size, *t.shape).contiguous() if same else t
-        t = t.movedim(dim, 0)
-        t = t.reshape(size, *[1] * (most + 1 - t.dim()), *t.shape[1:]) if t.dim() <= most else t
+            t = t.expand(size, *t.shape) if same else t
+        else:
+            t = t.movedim(dim, 0)
+            t = t.reshape(size, *[1] * (most + 1 - t.dim()), *t.shape[1:]) if t.dim() <= most else t
+        return t if op.strided else t.contiguous()
+
+    moved = _each(here, tensors, move)
+    return [m if tensor else a for tensor, m, a in zip(is_tensor, moved, args, strict=True)]
+
+
+def without_batch(dims: Sequence[Any], args: Sequence[Any]) -> list[torch.Size | None]:
+    """The shapes of one item of the batch, flat; None for what is no tensor."""
+    found: list[torch.Size | None] = []
+
+    def look(t: torch.Tensor, dim: int | None) -> torch.Tensor:
+        found.append(torch.Size([n for i, n in enumerate(t.shape) if dim is None or i != dim % t.dim()]))
         return t
 
-    return _each(is_tensor, dims, args, move)
+    _each(dims, args, look)
+    return found
 
 
-def _each(is_tensor: Sequence[bool], dims: Sequence[Any], args: Sequence[Any], call: Callable[..., Any]) -> list[Any]:
-    found = []
-    for here, dim, value in zip(is_tensor, dims, args, strict=True):
-        if not here or value is None:
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
+def one_of(dims: Sequence[Any], args: Sequence[Any], index: int) -> list[Any]:
+    """Arguments of one item of the batch."""
+    return _each(dims, args, lambda t, dim: t if dim is None else t.select(dim, index))
+
+
+def _each(dims: Sequence[Any], args: Sequence[Any], call: Callable[..., Any]) -> list[Any]:
+    """Call with each tensor and its dimension of the batch; what is no tensor stays."""
+    found: list[Any] = []
+    for dim, value in zip(dims, args, strict=True):
+        if isinstance(value, (list, tuple)):
             each = dim if isinstance(dim, (list, tuple)) else [dim] * len(value)
-            found.append([call(t, d) for t, d in zip(value, each, strict=True)])
+            found.append(_each(each, value, call))
         else:
-            found.append(call(value, dim))
+            found.append(call(value, dim) if isinstance(value, torch.Tensor) else value)
     return found

@@ -135,6 +135,8 @@ def declare(
         if "Tensor" in p.type and p.kind == "value":
             raise TypeError(f"{qualified}: parameter {p.name} is {p.type}; there are Tensor, Tensor | None and lists")
     returns = _returns(qualified, schema)
+    if not any(p.is_tensor for p in params) or any(p.is_tensor and p.keyword_only for p in params):
+        raise TypeError(f"{qualified}: an operator takes a tensor, and takes its tensors by position")
     in_place = returns == len(hidden) and bool(mutates_args)
     visible = returns - len(hidden)
     if visible < 0 or not (visible or in_place):
@@ -142,15 +144,12 @@ def declare(
             f"{qualified} returns {returns} tensors, {len(hidden)} of them hidden; at least one is visible"
         )
     single = visible == 1 if not in_place else len(mutates_args) == 1
-    if in_place:
-        outputs = mutates_args
-    else:
-        outputs = ("out",) if visible == 1 else tuple(f"out{i}" for i in range(visible))
-    known = {p.name for p in params if p.is_tensor} | set(outputs) | set(hidden)
-    if len(known) != len({p.name for p in params if p.is_tensor} | set(hidden)) + (0 if in_place else len(outputs)):
-        raise ValueError(
-            f"{qualified}: an output and a parameter have one name; outputs are called out, out0, out1 ..."
-        )
+    numbered = ("out",) if visible == 1 else tuple(f"out{i}" for i in range(visible))
+    outputs = tuple(p.name for p in params if p.mutated) if in_place else numbered
+    new = hidden if in_place else outputs + hidden
+    if both := {p.name for p in params}.intersection(new) or set(hidden).intersection(outputs):
+        raise ValueError(f"{qualified}: two things are called {both.pop()}; outputs are called out, or out0, out1 ...")
+    known = {p.name for p in params if p.is_tensor} | set(new)
     saved = tuple(p.name for p in params if p.is_tensor) if save is None else _names(qualified, "save", save)
     for each in saved:
         if each not in known:

@@ -85,7 +85,8 @@ def op(
         Whether each element of an output depends only on the elements of the inputs in the same place, outputs having
         the shape of the inputs or of what they broadcast to. Gives vmap and, from the backward, forward-mode AD.
     strided : bool
-        Whether the backward takes gradients of any strides; else they come contiguous.
+        Whether tensors may have any strides where rawkern could make them contiguous: gradients, and what vmap moves.
+        Else they come contiguous.
     autocast : torch.dtype or str, optional
         What floating-point tensors are cast to in a region of torch.autocast: a dtype, ``"lower"`` for the region's own
         dtype or ``"widest"`` for the widest among them.

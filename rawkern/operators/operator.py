@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
 from rawkern import binder, tensors
+from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
+from rawkern.operators.checks import changed, one_device, refuse_changes, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -47,16 +50,27 @@ class Operator:
         former = _defined.pop(decl.qualified, None)
         if former is not None:
             private.destroy(former.library)
+        check_autocast(decl, autocast)
         self.library = torch.library.Library(decl.namespace, "FRAGMENT")
-        self.library.define(decl.schema, tags=(torch.Tag.pt2_compliant_tag,))
-        for key in ("CPU", "CUDA"):
-            self.library.impl(decl.name, self._run, key)
-        torch.library.register_fake(decl.qualified, self._fake, lib=self.library)
-        self.library.impl(decl.name, self._autograd, "Autograd", with_keyset=True)
-        self.overload = getattr(getattr(torch.ops, decl.namespace), decl.name).default
         self.record = make_function(self)
-        self._register_vmap()
+        self.overload = self._register("")
+        self.in_graphs = [self.overload]  # what torch.compile calls
         _defined[decl.qualified] = self
+
+    def _register(self, overload: str) -> torch._ops.OpOverload:
+        """Put the operator into torch's registry, under a name of an overload."""
+        decl, library = self.declaration, self.library
+        name = f"{decl.name}.{overload}" if overload else decl.name
+        library.define(decl.schema.replace(decl.name, name, 1), tags=(torch.Tag.pt2_compliant_tag,))
+        found = getattr(getattr(getattr(torch.ops, decl.namespace), decl.name), overload or "default")
+        for key in ("CPU", "CUDA"):
+            library.impl(name, self._run, key)
+        torch.library.register_fake(f"{decl.namespace}::{name}", self._fake, lib=library)
+        library.impl(name, functools.partial(self._autograd, found), "Autograd", with_keyset=True)
+        if self.autocast is not None:
+            register_autocast(self, name, found)
+        torch.library.register_vmap(f"{decl.namespace}::{name}", functools.partial(self._batched, found), lib=library)
+        return found
 
     # --- what the dispatcher calls ------------------------------------------------------------------------------------
 
@@ -73,81 +87,30 @@ class Operator:
     def _checked(self, args: Sequence[Any]) -> Any:
         """Call the user's function and see that it returns what the schema says."""
         decl = self.declaration
-        self.one_device(args)
+        one_device(decl, args)
         keyword = {p.name: a for p, a in zip(decl.params, args, strict=True) if p.keyword_only}
         result = self.function(*args[: len(args) - len(keyword)], **keyword)
-        self.verify(result, args)
+        verify(decl, result, args)
         if decl.mutated:
-            private.increment_version(tuple(self.changed(args)))
+            private.increment_version(tuple(changed(decl, args)))
         return result
-
-    def one_device(self, args: Sequence[Any]) -> None:
-        """Raise unless all tensors are on one device."""
-        first: tuple[str, torch.device] | None = None
-        for p, value in zip(self.declaration.params, args, strict=True):
-            if not p.is_tensor or value is None:
-                continue
-            for i, t in enumerate(value if p.kind == "list" else [value]):
-                name = f"{p.name}[{i}]" if p.kind == "list" else p.name
-                if first is None:
-                    first = name, t.device
-                elif t.device != first[1]:
-                    raise ValueError(
-                        f"{self.declaration.qualified}: {first[0]} is on {first[1]}, {name} is on {t.device}; "
-                        "pass tensors on one device"
-                    )
-
-    def verify(self, result: Any, args: Sequence[Any]) -> None:
-        """Raise unless the function's result is what its type hints say, in memory of its own."""
-        decl = self.declaration
-        wanted = len(decl.returned)
-        if wanted == 0:
-            if result is not None:
-                raise TypeError(f"{decl.qualified} returned a {type(result).__name__}; it is declared to return None")
-            return
-        many = result if wanted > 1 else (result,)
-        if not isinstance(many, (tuple, list)) or len(many) != wanted:
-            got = f"{len(many)} values" if isinstance(many, (tuple, list)) else f"a {type(many).__name__}"
-            raise TypeError(f"{decl.qualified} returned {got}; it is declared to return {wanted} tensors")
-        given: list[tuple[str, torch.Tensor]] = []
-        for p, value in zip(decl.params, args, strict=True):
-            if p.is_tensor and value is not None:
-                given += [(p.name, t) for t in (value if p.kind == "list" else [value])]
-        for name, t in zip(decl.returned, many, strict=True):
-            if not isinstance(t, torch.Tensor):
-                raise TypeError(f"{decl.qualified} returned a {type(t).__name__} for {name}; it is declared a tensor")
-            for other, memory in given:
-                if private.same_memory(t, memory):
-                    raise ValueError(
-                        f"{decl.qualified} returned memory of {other} as {name}; return a new tensor, or name what it "
-                        "changes in mutates_args and return None"
-                    )
-            given.append((name, t))
-
-    def changed(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        """The tensors that the operator writes to."""
-        found: list[torch.Tensor] = []
-        for p, value in zip(self.declaration.params, args, strict=True):
-            if p.mutated and value is not None:
-                found += value if p.kind == "list" else [value]
-        return found
 
     # --- autograd -----------------------------------------------------------------------------------------------------
 
-    def _autograd(self, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+    def _autograd(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         full = self.arrange(*args, **kwargs)
-        below = _Below(self, keyset)
+        below = _Call(self, overload, keyset)
         flat = self.flat(full)
         recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat)
         if not recorded and forward_ad._current_level < 0:
             return below(*full)
         if recorded:
-            self.refuse_changes(full)
+            refuse_changes(self.declaration, full)
         try:
             with private.single_level():
                 found = self.apply(below, full, flat)
         finally:
-            below.saved = below.inputs = ()
+            below.saved = ()
         decl = self.declaration
         if not decl.in_place:
             return found
@@ -172,30 +135,16 @@ class Operator:
             return self.record.apply(run, counts, *values, *flat)
         return self.record.apply(run, *values, *flat)
 
-    def refuse_changes(self, args: Sequence[Any]) -> None:
-        """Raise for changes that autograd does not allow; it says so itself only after the data is overwritten."""
-        name = self.declaration.qualified
-        for p, value in zip(self.declaration.params, args, strict=True):
-            if not p.mutated or value is None:
-                continue
-            for t in value if p.kind == "list" else [value]:
-                if not self.declaration.in_place and t.requires_grad:
-                    raise RuntimeError(
-                        f"{name}: {p.name} requires grad and is changed beside the outputs, where autograd cannot follow; "
-                        "use torch.no_grad() or pass a detached tensor"
-                    )
-                base = t if t.is_leaf else t._base
-                if base is not None and base.is_leaf and base.requires_grad:
-                    leaf = "a leaf" if t.is_leaf else "a view of a leaf"
-                    raise RuntimeError(
-                        f"{name}: {p.name} is {leaf} that requires grad and cannot be changed in place; "
-                        "use torch.no_grad() or pass a copy"
-                    )
-
     def forward_mode(self, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         """The tangents of what the autograd function returns."""
+        with run.below.forward_mode():
+            return self._tangents(run, about, tangents)
+
+    def _tangents(self, run: Any, about: Any, tangents: Sequence[torch.Tensor | None]) -> Any:
         decl = self.declaration
         values, shapes, _, counts = about
+        # Of tensors that carry a tangent only the value: the formula is not to be differentiated at its own level.
+        run.saved = tuple(None if t is None else forward_ad.unpack_dual(t).primal for t in run.saved)
         ctx = make_context(decl, run.saved, values, [t is not None for t in tangents], shapes, counts)
         if self.tangent is not None:
             found = composed(
@@ -231,6 +180,9 @@ class Operator:
         if self.declaration.in_place and any(p.kind == "list" for p in self.declaration.mutated):
             raise TypeError(f"{self.declaration.qualified}: an operator that changes a list of tensors has no backward")
         self.reverse = Reverse(self, function)
+        # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So graphs
+        # call a name of the operator that tells backwards of other saved tensors or schemas apart, too.
+        self.in_graphs[0] = self._register(self.reverse.hash)
         return function
 
     def set_jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,27 +197,25 @@ class Operator:
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
-    def _register_vmap(self) -> None:
-        qualified = self.declaration.qualified
-
-        def rule(info: Any, dims: Any, *args: Any) -> Any:
-            if self.batch is not None:
-                return self.batch(info, dims, *args)
-            return (run_batched if self.elementwise else refuse_batches)(self, info, dims, args)
-
-        torch.library.register_vmap(qualified, rule, lib=self.library)
+    def _batched(self, overload: Any, info: Any, dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        args = self.arrange(*args, **kwargs)
+        dims = (*dims, *[None] * (len(args) - len(dims)))  # those of defaults, which the dispatcher leaves out
+        if self.batch is not None:
+            return self.batch(info, dims, *args)
+        return (run_batched if self.elementwise else refuse_batches)(self, overload, info, dims, args)
 
 
-class _Below:
+class _Call:
     """The operator below autograd, for one call; holds what forward mode needs until that call is over."""
 
-    __slots__ = ("inputs", "keyset", "op", "saved")
+    __slots__ = ("below", "keyset", "op", "overload", "saved")
 
-    def __init__(self, op: Operator, keyset: Any) -> None:
+    def __init__(self, op: Operator, overload: Any, keyset: Any) -> None:
         self.op = op
+        self.overload = overload
         self.keyset = keyset
+        self.below = private.Below()
         self.saved: tuple[Any, ...] = ()
-        self.inputs: tuple[Any, ...] = ()
 
     @property
     def watched(self) -> bool:
@@ -274,8 +224,8 @@ class _Below:
     def __call__(self, *args: Any) -> Any:
         params = self.op.declaration.params
         keyword = {p.name: a for p, a in zip(params, args, strict=True) if p.keyword_only}
-        with private.below_autograd():
-            return self.op.overload.redispatch(
+        with self.below:
+            return self.overload.redispatch(
                 self.keyset & private.after_autograd, *args[: len(args) - len(keyword)], **keyword
             )
 

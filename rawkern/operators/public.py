@@ -10,6 +10,7 @@ from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
 from rawkern import binder, tensors
+from rawkern.operators.checks import changed, refuse_changes, verify
 from rawkern.operators.declaration import Declaration, Param
 from rawkern.operators.operator import Operator, parameters
 
@@ -34,21 +35,23 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_apply": op.record.apply,
         "_autocast": private.autocast_enabled,
         "_bump": private.increment_version,
-        "_changed": op.changed,
+        "_changed": lambda args: tuple(changed(decl, args)),
         "_compiling": torch.compiler.is_dynamo_compiling,
+        "_exporting": torch.compiler.is_exporting,
         "_forward_ad": forward_ad,
         "_function_modes": private.function_modes,
         "_grad_enabled": torch.is_grad_enabled,
+        "_in_graphs": op.in_graphs,
         "_launch": op.function,
         "_modes": private.dispatch_modes,
         "_overload": op.overload,
-        "_refuse": op.refuse_changes,
+        "_refuse": lambda args: refuse_changes(decl, args),
         "_record": op.apply,
         "_flat": op.flat,
         "_state": tensors.state,
         "_tracing": private.jit_tracing,
         "_transforms": private.transforms,
-        "_verify": op.verify,
+        "_verify": lambda result, args: verify(decl, result, args),
         "PLAIN": private.PLAIN,
         "Tensor": torch.Tensor,
         "device": torch.device,
@@ -99,7 +102,9 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
         "        return result",
         "    direct.watched = False",
         f"    def {decl.name}({parameters(decl)}):",
-        f"        if (\n            {tests}\n        ):",
+        f"        if {n['_compiling']}() and not {n['_exporting']}():",
+        f"            result = {n['_in_graphs']}[0]({call})",
+        f"        elif (\n            {tests}\n        ):",
         f"            result = {n['_overload']}({call})",
         f"        elif {n['_grad_enabled']}() and ({wants}):",
         *([f"            {n['_refuse']}({everything})"] if decl.mutated else []),

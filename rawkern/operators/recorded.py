@@ -66,14 +66,13 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     lines.append(f"    {f'{returned} = ' if returned else ''}run({call})")
     starred = {p.name: "*" if p.kind == "list" else "" for p in decl.params}
     saved = "".join(f"{starred.get(name, '')}{names[name]}, " for name in decl.save)
-    inputs = "".join(f"{starred[p.name]}{places[p.name]}, " for p in decl.tensors)
     about = f"({values}), {_each(decl, places, 'shape')}, {_each(decl, places, 'dtype')}"
     lines += [
         f"    ctx.save_for_backward({saved})",
         "    ctx.set_materialize_grads(False)",
         f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}",
         "    if run.watched:",
-        f"        ctx.run, run.saved, run.inputs = run, ({saved}), ({inputs})",
+        f"        ctx.run, run.saved = run, ({saved})",
     ]
     results = [f"{starred[p.name]}{places[p.name]}" for p in decl.mutated] if decl.in_place else []
     if results:

@@ -12,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rawkern import _torch_private as private
 from rawkern import tensors
+from rawkern.errors import LaunchError
+from rawkern.operators.batching import batched, one_of, without_batch
 from rawkern.operators.context import make_context, nest
 
 if TYPE_CHECKING:
@@ -54,14 +56,15 @@ class Reverse:
         rest = f"({', '.join(params)}) -> {returns}"
         # A graph that was compiled and kept on disk calls this name. With another save or schema it must not find it.
         seed = f"{decl.schema} {decl.save} {decl.hidden} {rest}"
-        overload = f"r{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
-        op.library.define(f"{name}.{overload}{rest}", tags=(torch.Tag.pt2_compliant_tag,))
-        self.name = f"{name}.{overload}"
+        self.hash = f"r{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
+        op.library.define(f"{name}.{self.hash}{rest}", tags=(torch.Tag.pt2_compliant_tag,))
+        self.name = f"{name}.{self.hash}"
         for key in ("CPU", "CUDA"):
             op.library.impl(self.name, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{self.name}", self._fake, lib=op.library)
         op.library.impl(self.name, self._autograd, "Autograd", with_keyset=True)
-        self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), overload)
+        torch.library.register_vmap(f"{decl.namespace}::{self.name}", self._batched, lib=op.library)
+        self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), self.hash)
 
     # --- the user's function ------------------------------------------------------------------------------------------
 
@@ -157,6 +160,10 @@ class Reverse:
         for rank in ranks:
             shapes.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
             at += max(rank, 0)
+        same = next((g.shape for g in args[:first] if g is not None), None)
+        if self.op.elementwise and same is not None and all(s == shapes[0] for s in shapes if s is not None):
+            # Those of this call: batches of vmap and shards of a DTensor have other sizes than the whole.
+            shapes = [None if s is None else same for s in shapes]
         return args[:first], saved, args[second : second + len(self.values)], needs, shapes, counts
 
     def _packed(self, found: Sequence[Any], like: torch.Tensor) -> Any:
@@ -185,8 +192,10 @@ class Reverse:
         unpacked = self._unpack(args)
         given = [t for t in (*unpacked[0], *unpacked[1]) if t is not None]
 
+        modes = private.Below()
+
         def below() -> Any:
-            with private.below_autograd():
+            with modes:
                 return self.overload.redispatch(keyset & private.after_autograd, *args)
 
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
@@ -194,10 +203,29 @@ class Reverse:
             return below()
         try:
             return self._packed(composed(self.compute, *unpacked), given[0])
-        except tensors.OpaqueLaunch:
+        except LaunchError:
             pass
         with private.single_level():
             return _once(f"{self.op.declaration.qualified}_backward").apply(below, *given)
+
+    def _batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
+        """The rule for vmap: the whole batch at once for elementwise operators, else one call after the other."""
+        unpacked = self._unpack(args)
+        second = len(self.op.declaration.outputs) + len(self.op.declaration.save)
+        shapes = [*unpacked[4], *without_batch(dims[:second], args[:second])]
+        if self.op.elementwise and len({tuple(s) for s in shapes if s is not None}) == 1:
+            found = self.overload(
+                *batched(self.op, [i < second for i in range(len(args))], info.batch_size, dims, args)
+            )
+            many = [found] if isinstance(found, torch.Tensor) else found
+        else:
+            calls = [self.overload(*one_of(dims, args, i)) for i in range(info.batch_size)]
+            each = zip(*([c] if isinstance(c, torch.Tensor) else c for c in calls), strict=True)
+            many = [parts[0] if _is_nothing(parts[0]) else torch.stack(parts) for parts in each]
+        out = [None if _is_nothing(t) else 0 for t in many]
+        if self.op.declaration.has_lists:
+            return list(many), out
+        return (many[0], out[0]) if len(many) == 1 else (tuple(many), tuple(out))
 
 
 def _is_nothing(grad: torch.Tensor) -> bool:
@@ -205,7 +233,7 @@ def _is_nothing(grad: torch.Tensor) -> bool:
 
 
 def composed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function whose steps are themselves to be differentiated; a raw launch in it raises `OpaqueLaunch`."""
+    """Call a function whose steps are themselves to be differentiated; a raw launch in it raises `LaunchError`."""
     with tensors.inside_op(composed=True), _Watch():
         return function(*args)
 

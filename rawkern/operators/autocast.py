@@ -1,0 +1,64 @@
+"""What an operator does in a region of torch.autocast."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern import _torch_private as private
+from rawkern.operators.declaration import Declaration
+
+if TYPE_CHECKING:
+    from rawkern.operators.operator import Operator
+
+__all__ = ["check_autocast", "register_autocast"]
+
+
+def check_autocast(decl: Declaration, rule: Any) -> None:
+    """Raise for what is no rule."""
+    if rule is None:
+        return
+    if not (rule in ("lower", "widest") or (isinstance(rule, torch.dtype) and rule.is_floating_point)):
+        raise ValueError(f"{decl.qualified}: autocast is {rule!r}; it is a floating-point dtype, 'lower' or 'widest'")
+    if decl.mutated:
+        raise ValueError(f"{decl.qualified}: what is changed in place cannot be cast; leave autocast out")
+
+
+def register_autocast(op: Operator, name: str, overload: Any) -> None:
+    """Register the rule for the CPU and CUDA."""
+    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+        op.library.impl(name, functools.partial(_cast_and_call, op, overload, device, key), key)
+
+
+def _cast_and_call(op: Operator, overload: Any, device: str, key: str, *args: Any, **kwargs: Any) -> Any:
+    full = op.arrange(*args, **kwargs)
+    params = op.declaration.params
+    items = [t for t in op.flat(full) if t is not None and _castable(t, device)]
+    if items:
+        dtype = _wanted(op.autocast, device, items)
+        full = tuple(_cast(a, dtype, device) if p.is_tensor else a for p, a in zip(params, full, strict=True))
+    keyword = {p.name: a for p, a in zip(params, full, strict=True) if p.keyword_only}
+    with private.without_key(key):
+        return overload(*full[: len(full) - len(keyword)], **keyword)
+
+
+def _castable(t: torch.Tensor, device: str) -> bool:
+    """As torch's own operators: float64 is left alone."""
+    return t.is_floating_point() and t.dtype is not torch.float64 and t.device.type == device
+
+
+def _wanted(rule: Any, device: str, items: Sequence[torch.Tensor]) -> torch.dtype:
+    if rule == "lower":
+        return torch.get_autocast_dtype(device)
+    if rule == "widest":
+        return functools.reduce(torch.promote_types, (t.dtype for t in items))
+    return rule
+
+
+def _cast(value: Any, dtype: torch.dtype, device: str) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_cast(t, dtype, device) for t in value]
+    return value.to(dtype) if value is not None and _castable(value, device) else value

@@ -1,0 +1,85 @@
+"""What the arguments and results of an operator must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from rawkern import _torch_private as private
+from rawkern.operators.declaration import Declaration
+
+__all__ = ["changed", "named", "one_device", "refuse_changes", "verify"]
+
+
+def named(decl: Declaration, args: Sequence[Any]) -> Iterator[tuple[str, bool, torch.Tensor]]:
+    """Yield the tensors among the arguments: name, whether it is written to, and the tensor."""
+    for p, value in zip(decl.params, args, strict=True):
+        if p.kind == "list":
+            for i, t in enumerate(value):
+                yield f"{p.name}[{i}]", p.mutated, t
+        elif p.is_tensor and value is not None:
+            yield p.name, p.mutated, value
+
+
+def one_device(decl: Declaration, args: Sequence[Any]) -> None:
+    """Raise unless all tensors are on one device; a 0-d CPU tensor is a number and may be there with any."""
+    first: tuple[str, torch.device] | None = None
+    for name, _, t in named(decl, args):
+        if t.dim() == 0 and t.device.type == "cpu":
+            continue
+        if first is None:
+            first = name, t.device
+        elif t.device != first[1]:
+            raise ValueError(
+                f"{decl.qualified}: {first[0]} is on {first[1]}, {name} is on {t.device}; pass tensors on one device"
+            )
+
+
+def verify(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
+    """Raise unless the function's result is what its type hints say, in memory of its own."""
+    wanted = len(decl.returned)
+    if wanted == 0:
+        if result is not None:
+            raise TypeError(f"{decl.qualified} returned a {type(result).__name__}; it is declared to return None")
+        return
+    many = result if wanted > 1 else (result,)
+    if not isinstance(many, tuple) or len(many) != wanted:
+        got = f"a tuple of {len(many)}" if isinstance(many, tuple) else f"a {type(many).__name__}"
+        raise TypeError(f"{decl.qualified} returned {got}; it is declared to return a tuple of {wanted} tensors")
+    given = [(name, t) for name, _, t in named(decl, args)]
+    for name, t in zip(decl.returned, many, strict=True):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{decl.qualified} returned a {type(t).__name__} for {name}, which is declared a tensor")
+        for other, memory in given:
+            if private.same_memory(t, memory):
+                raise ValueError(
+                    f"{decl.qualified} returned memory of {other} as {name}; return a new tensor, or name what it "
+                    "changes in mutates_args and return None"
+                )
+        given.append((name, t))
+
+
+def changed(decl: Declaration, args: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors that the operator writes to."""
+    return [t for _, mutated, t in named(decl, args) if mutated]
+
+
+def refuse_changes(decl: Declaration, args: Sequence[Any]) -> None:
+    """Raise for changes that autograd does not allow; it says so itself only after the data is overwritten."""
+    for name, mutated, t in named(decl, args):
+        if not mutated:
+            continue
+        if not decl.in_place and t.requires_grad:
+            raise RuntimeError(
+                f"{decl.qualified}: {name} requires grad and is changed beside the outputs, unseen by autograd; "
+                "use torch.no_grad() or pass a detached tensor"
+            )
+        base = t if t.is_leaf else t._base
+        if base is not None and base.is_leaf and base.requires_grad:
+            leaf = "a leaf" if t.is_leaf else "a view of a leaf"
+            raise RuntimeError(
+                f"{decl.qualified}: {name} is {leaf} that requires grad and cannot be changed in place; "
+                "use torch.no_grad() or pass a copy"
+            )
