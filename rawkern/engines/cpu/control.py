@@ -132,8 +132,9 @@ def _diverge(f: FunctionLowering, i: int, act: Val, taken: Val) -> None:
             retire(f, ending)
             jump(f, other, going)
             return
-    wait_at(f, yes, taken)
-    wait_at(f, no, rest)
+    for target, going in ((yes, taken), (no, rest)):
+        f.copy(target, going)
+        wait_at(f, target, going)
     _lowest(f, i, (yes, no))
 
 
@@ -174,6 +175,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
         if f.flow.blocks[t].exit_only:
             retire(f, mask)
         else:
+            f.copy(t, mask)
             wait_at(f, t, mask)
             going.append(t)
     others = [w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.flow import Flow
-from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer
+from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.operands import base, callee, destinations, sources
 from rawkern.engines.cpu.ptx import Function, Imm, Instr
 
@@ -31,7 +32,7 @@ class Analysis:
 
 def spin_headers(flow: Flow) -> set[int]:
     """Headers of loops that may wait for another thread: they read memory in a way that sees others' writes."""
-    used = {name for block in flow.blocks for instr in block.instrs for name in sources(instr)}
+    used = {name for instr in flow.instructions() for name in sources(instr)}
     used |= {block.pred.name for block in flow.blocks if block.pred is not None}
 
     def waits(instr: Instr) -> bool:
@@ -69,7 +70,7 @@ def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]
     }
     result = Analysis({}, constants, spin_headers=spin_headers(flow))
     forced: set[str] = set()
-    cyclic = {m for _, members in flow.loops for m in members}
+    known: dict[int, list[tuple[set[int], int]]] = {}
     while True:
         _propagate(function, flow, result, forced, tid_segments)
         result.divergent = {
@@ -77,16 +78,8 @@ def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]
             for i, block in enumerate(flow.blocks)
             if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
         }
-        _regions(flow, result, waiting)
-        result.blends = set()
-        for i, block in enumerate(flow.blocks):
-            if not result.concurrent[i]:
-                continue
-            live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
-            for instr in block.instrs:
-                for name in destinations(instr):
-                    if name in live and (result.free_running or i in cyclic or len(definitions[name]) > 1):
-                        result.blends.add((i, name))
+        _find_concurrent(flow, result, waiting, known)
+        _find_blends(flow, result, {name for name, writes in definitions.items() if len(writes) > 1})
         new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
         if not new:
             _find_waitable(flow, result)
@@ -94,31 +87,59 @@ def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]
         forced |= new
 
 
-def _regions(flow: Flow, result: Analysis, waiting: set[str]) -> None:
-    n = len(flow.blocks)
+def _find_concurrent(
+    flow: Flow, result: Analysis, waiting: set[str], known: dict[int, list[tuple[set[int], int]]]
+) -> None:
+    """Fill `concurrent`, and find out whether lanes run freely; `known` keeps what `Flow.parted` gave, as bits."""
     while True:
-        concurrent: list[set[int]] = [set() for _ in range(n)]
+        places = [0] * len(flow.blocks)
         for i in result.divergent:
-            if len(flow.lane_targets(i)) < 2 and not result.free_running:
-                continue  # the other lanes only return
             if result.free_running:
-                members = places = flow.reachable(i)
-            else:
-                members, meet = flow.region(i)
-                places = members | ({meet} if meet is not None else frozenset())
-            for b in members:
-                concurrent[b] |= {w for w in places if w > b or result.free_running}
+                reached = flow.reachable(i)
+                bits = sum(1 << w for w in reached)
+                for b in reached:
+                    places[b] |= bits
+                continue
+            if i not in known:
+                known[i] = [(runs, sum(1 << w for w in waits)) for runs, waits in flow.parted(i) if runs and waits]
+            for runs, bits in known[i]:
+                for b in runs:
+                    places[b] |= bits >> b + 1 << b + 1
         spinning = bool(result.divergent) and bool(result.spin_headers)
         parted = any(
-            concurrent[i]
-            and (block.kind in ("barrier", "warp") or any(callee(instr) in waiting for instr in block.instrs))
+            places[i] and (block.kind in ("barrier", "warp") or any(callee(instr) in waiting for instr in block.instrs))
             for i, block in enumerate(flow.blocks)
         )
         if (spinning or parted) and not result.free_running:
             result.free_running = True
             continue
-        result.concurrent = [frozenset(c) for c in concurrent]
+        result.concurrent = [frozenset(_members(bits)) for bits in places]
         return
+
+
+def _members(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
+    """Fill `blends`: writes to registers that lanes elsewhere still need the old value of."""
+    cyclic = {m for _, members in flow.loops for m in members}
+    result.blends = set()
+    for i, block in enumerate(flow.blocks):
+        live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
+        if live:
+            for instr in block.instrs:
+                for name in destinations(instr):
+                    if name in live and (result.free_running or i in cyclic or name in rewritten):
+                        result.blends.add((i, name))
+        for t, copies in block.copies.items():
+            others = [flow.live_in[o] for o in block.targets if o != t] if i in result.divergent else []
+            for name, _ in copies:
+                if name in live or any(name in other for other in others):
+                    result.blends.add((i, name))
 
 
 def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:
@@ -130,18 +151,23 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
         for block in flow.blocks:
             for instr in block.instrs:
                 names = destinations(instr)
-                if not names:
-                    continue
-                kind = infer(instr, get, result.constants)
-                if kind is None:
-                    continue
-                for name in names:
-                    old = kinds.get(name)
-                    if old is None:
-                        kinds[name], changed = kind, True
-                    elif old != kind and old != V:
-                        kinds[name], changed = V, True
+                if names:
+                    kind = infer(instr, get, result.constants)
+                    for name in names:
+                        changed |= _learn(kinds, name, kind)
+            for copies in block.copies.values():
+                for name, source in copies:
+                    changed |= _learn(kinds, name, kinds.get(source))
     result.kinds = kinds
+
+
+def _learn(kinds: dict[str, Kind], name: str, kind: Kind | None) -> bool:
+    """Take in the kind of one more value of a register; returns whether anything is new."""
+    old = kinds.get(name)
+    if kind is None or old == kind:
+        return False
+    kinds[name] = merge(old, kind)
+    return kinds[name] != old
 
 
 def _find_waitable(flow: Flow, result: Analysis) -> None:

@@ -7,6 +7,8 @@ point where the paths meet again, and not later.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.operands import base, destinations, ends_block, sources
@@ -21,7 +23,8 @@ class Block:
 
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
     ``switch``: ``targets[pred]``; ``barrier``, ``warp``: the last instruction is a barrier of the
-    block or of the warp, then ``targets[0]``; ``ret``.
+    block or of the warp, then ``targets[0]``; ``ret``. ``copies``: for a target, the registers (to, from) that lanes
+    copy on their way there, all at once (`ssa`).
     """
 
     instrs: list[Instr]
@@ -29,6 +32,7 @@ class Block:
     targets: list[int]
     pred: Reg | None = None
     negated: bool = False
+    copies: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
 
     @property
     def exit_only(self) -> bool:
@@ -42,19 +46,46 @@ class Flow:
     live_in: list[frozenset[str]] = field(default_factory=list)
     predecessors: list[list[int]] = field(default_factory=list)
     ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
+    regs: dict[str, str] = field(default_factory=dict)  # type of each register
 
-    def region(self, index: int) -> tuple[frozenset[int], int | None]:
-        """Blocks that lanes can be in while those that left block `index` have not met again, and where they meet."""
+    def parted(self, index: int) -> Iterator[tuple[set[int], set[int]]]:
+        """Where lanes that left block `index` for different targets can be before they meet again.
+
+        Gives pairs: while some lanes run one of the first blocks, others can wait at the second, where those come
+        later. Lanes wait for each other at a loop's latch, so until they meet none goes round a loop that another,
+        which left together with it, is still in.
+        """
         stop = self.ipdom[index]
+        around = [members for _, members in self.loops if index in members]  # outermost first
+        targets = dict.fromkeys(self.lane_targets(index))
+        for depth in range(len(around) + 1):
+            closed = {min(members) for members in around[:depth]}
+            places = around[depth - 1] if depth else None
+            deeper = around[depth] if depth < len(around) else frozenset()
+            reached = [self._walk(t, stop, index, closed) for t in targets]
+            for k, (runs, _) in enumerate(reached):
+                waits = set().union(*(w for j, (_, w) in enumerate(reached) if j != k)) - deeper
+                yield runs, waits if places is None else waits & places
+
+    def _walk(self, start: int, stop: int | None, index: int, closed: set[int]) -> tuple[set[int], set[int]]:
+        """Blocks a lane comes through from the edge to `start`, and those with `stop`; never round to one in `closed`."""
         seen: set[int] = set()
-        work = [t for t in self.lane_targets(index) if t != stop]
+        ends: set[int] = set()
+        work = [(index, start)]
         while work:
-            b = work.pop()
-            if b in seen:
-                continue
-            seen.add(b)
-            work += [t for t in self.lane_targets(b) if t != stop]
-        return frozenset(seen), stop
+            i, b = work.pop()
+            if b == stop:
+                ends.add(b)
+            elif b not in seen and not (b in closed and b <= i):
+                seen.add(b)
+                work += [(b, t) for t in self.lane_targets(b)]
+        return seen, seen | ends
+
+    def instructions(self) -> list[Instr]:
+        """All instructions, and what edges copy as moves."""
+        found = [instr for block in self.blocks for instr in block.instrs]
+        copies = (pair for block in self.blocks for pairs in block.copies.values() for pair in pairs)
+        return found + [Instr("mov", [Reg(name), Reg(source)]) for name, source in copies]
 
     def reachable(self, index: int) -> frozenset[int]:
         seen: set[int] = set()
@@ -74,15 +105,16 @@ class Flow:
 def build(function: Function) -> Flow:
     """Split a function into ordered blocks and analyse them."""
     blocks = _split(function)
+    _separate_barriers(blocks)
     blocks = _ordered(_single_latches(blocks))[0]
     blocks, loops = _ordered(blocks)
-    flow = Flow(blocks, loops)
+    flow = Flow(blocks, loops, regs=function.regs)
     flow.predecessors = [[] for _ in blocks]
     for i, block in enumerate(blocks):
         for t in dict.fromkeys(block.targets):
             flow.predecessors[t].append(i)
     flow.ipdom = _post_dominators(flow)
-    flow.live_in = _liveness(flow)
+    flow.live_in = liveness(flow)
     return flow
 
 
@@ -142,6 +174,15 @@ def _split(function: Function) -> list[Block]:
     for block, targets in pending:
         block.targets = [_number(t, labels) for t in targets]
     return blocks
+
+
+def _separate_barriers(blocks: list[Block]) -> None:
+    """Let a barrier be the only way to the block after it, so that nothing is copied on the way."""
+    entered = Counter(t for block in blocks for t in block.targets)
+    for block in list(blocks):
+        if block.kind in ("barrier", "warp") and entered[block.targets[0]] > 1:
+            blocks.append(Block([], "jump", list(block.targets)))
+            block.targets = [len(blocks) - 1]
 
 
 def _number(target: str | int, labels: dict[str, int]) -> int:
@@ -225,7 +266,8 @@ def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
     return found
 
 
-def _liveness(flow: Flow) -> list[frozenset[str]]:
+def liveness(flow: Flow) -> list[frozenset[str]]:
+    """Registers that are read after the start of each block, or on an edge out of it, before they are written."""
     number: dict[str, int] = {}
     names: list[str] = []
 
@@ -236,7 +278,8 @@ def _liveness(flow: Flow) -> list[frozenset[str]]:
         return 1 << number[name]
 
     use, define = [], []
-    for block in flow.blocks:
+    read: dict[tuple[int, int], tuple[int, int]] = {}  # by edge: what is copied, and where to
+    for i, block in enumerate(flow.blocks):
         used = defined = 0
         for instr in block.instrs:
             for name in sources(instr):
@@ -247,6 +290,8 @@ def _liveness(flow: Flow) -> list[frozenset[str]]:
             used |= bit(block.pred.name) & ~defined
         use.append(used)
         define.append(defined)
+        for t, copies in block.copies.items():
+            read[i, t] = sum({bit(source) for _, source in copies}), sum({bit(to) for to, _ in copies})
     live = [0] * len(flow.blocks)
     work = list(range(len(flow.blocks)))
     queued = set(work)
@@ -255,7 +300,8 @@ def _liveness(flow: Flow) -> list[frozenset[str]]:
         queued.discard(i)
         out = 0
         for t in flow.blocks[i].targets:
-            out |= live[t]
+            copied, written = read.get((i, t), (0, 0))
+            out |= live[t] & ~written | copied
         new = use[i] | (out & ~define[i])
         if new != live[i]:
             live[i] = new

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawkern.engines.cpu import kinds
+from rawkern.engines.cpu import arith, kinds
+from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.operands import base, destinations
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Imm, Instr, Reg
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Imm, Instr, Reg, Vec
 from rawkern.errors import UnsupportedError
 
 LANES = 32
 
-#: Instructions whose float results may hold any NaN until the bits are looked at.
-LAZY_NAN = frozenset(
-    ["add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"]
-)
 #: Instructions that read floats as numbers, for which the bits of a NaN do not matter.
-READS_NUMBERS = LAZY_NAN | frozenset(["setp", "set", "testp", "min", "max", "abs", "neg", "cvt"])
+READS_NUMBERS = frozenset(
+    (
+        "add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh",
+        "setp", "set", "testp", "min", "max", "abs", "neg", "cvt",
+    )
+)  # fmt: skip
+#: Instructions whose result is one of their first operands, of so many.
+MOVES = {"mov": 1, "selp": 2, "shfl": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +131,46 @@ def spread(e: Emitter, form: Affine | Wide) -> Val:
     return e.bin("add", wide, lanes_of(e, form.offsets))
 
 
-def lazy_registers(blocks: list[list[Instr]]) -> dict[str, str]:
-    """Registers all of whose writes are float arithmetic of one type, with that type."""
-    lazy: dict[str, str] = {}
-    writes: dict[str, list[Instr]] = {}
-    for instrs in blocks:
-        for instr in instrs:
-            for name in destinations(instr):
-                writes.setdefault(name, []).append(instr)
-    for name, instrs in writes.items():
-        types = {i.op.rsplit(".", 1)[1] for i in instrs if base(i.op) in LAZY_NAN}
-        plain = all(
-            base(i.op) in LAZY_NAN or (base(i.op) == "mov" and isinstance(i.args[1], (Imm, Reg))) for i in instrs
-        )
-        if plain and len(types) == 1 and types <= {"f32", "f64"}:
-            lazy[name] = types.pop()
-    changed = True
-    while changed:
-        changed = False
-        for name in list(lazy):
-            for i in writes[name]:
-                if base(i.op) == "mov" and isinstance(i.args[1], Reg) and lazy.get(i.args[1].name) != lazy[name]:
-                    del lazy[name]
-                    changed = True
-                    break
-    return lazy
+def lazy_registers(flow: Flow) -> dict[str, str]:
+    """Registers that hold nothing but results of float arithmetic of one type, with that type."""
+    types: dict[str, set[str | None]] = {}  # what is written to a register; None stands for anything else
+    moves: dict[str, list[str]] = {}  # registers that a register's value is moved to
+    for block in flow.blocks:
+        for instr in block.instrs:
+            moved = _moved(instr)
+            for k, name in enumerate(destinations(instr)):
+                found = types.setdefault(name, set())
+                if moved is None or k:
+                    kind = arith.lazy_nan(instr.op)
+                    found.add(kind if kind in ("f32", "f64") else None)
+                    continue
+                for a in moved:
+                    if isinstance(a, Reg):
+                        moves.setdefault(a.name, []).append(name)
+                    elif a.kind == "i" or _is_nan(a):
+                        found.add(None)
+        for copies in block.copies.values():
+            for name, source in copies:
+                types.setdefault(name, set())
+                moves.setdefault(source, []).append(name)
+    work = list(moves)
+    while work:
+        source = work.pop()
+        for name in moves.get(source, ()):
+            known = types[name] | types.get(source, {None})
+            if known != types[name]:
+                types[name] = known
+                work.append(name)
+    return {name: kind for name, found in types.items() if len(found) == 1 for kind in found if kind is not None}
+
+
+def _moved(instr: Instr) -> list[Reg | Imm] | None:
+    """The operands of which one becomes the instruction's result as it is; None where that is not what it does."""
+    args = instr.args[1 : 1 + MOVES.get(base(instr.op), 0)]
+    plain = args and not isinstance(instr.args[0], Vec) and all(isinstance(a, (Reg, Imm)) for a in args)
+    return args if plain else None
+
+
+def _is_nan(imm: Imm) -> bool:
+    top = 0x7F800000 if imm.kind == "f" else 0x7FF0000000000000
+    return imm.value & (0x7FFFFFFF if imm.kind == "f" else 0x7FFFFFFFFFFFFFFF) > top

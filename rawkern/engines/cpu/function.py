@@ -51,7 +51,7 @@ class FunctionLowering:
         self.carry: Val | None = None
         self.block = 0
         self.instr: Instr | None = None
-        self.lazy = lazy_registers([block.instrs for block in self.flow.blocks])
+        self.lazy = lazy_registers(self.flow)
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
@@ -98,7 +98,7 @@ class FunctionLowering:
 
     # -- registers ---------------------------------------------------------------------------------------------
     def bits_of(self, reg: str) -> int:
-        return register_bits(self.function.regs[reg])
+        return register_bits(self.flow.regs[reg])
 
     def slot(self, reg: str) -> list[str]:
         """Stack slots of a register that lives across blocks: one, or those of affine values' scalar parts."""
@@ -149,28 +149,44 @@ class FunctionLowering:
         self.dirty[reg] = None
 
     def flush(self) -> None:
-        """Store what later blocks read, keeping the values of lanes that wait elsewhere."""
+        """Store what later blocks read, keeping the values of lanes that wait elsewhere; load what edges copy."""
         block = self.flow.blocks[self.block]
         live: set[str] = set()
         for t in block.targets:
             live |= self.flow.live_in[t]
         for reg in self.dirty:
-            if reg in live:
-                self._store_slot(reg)
+            if reg in live and reg not in self.analysis.constants:
+                self._store_slot(reg, self.forms[reg], self.act())
         self.dirty.clear()
+        self.act()
+        for copies in block.copies.values():
+            for _, source in copies:
+                self.operand_form(Reg(source), 0)
 
-    def _store_slot(self, reg: str) -> None:
-        kind, form, names, e = self.analysis.kinds.get(reg, V), self.forms[reg], self.slot(reg), self.e
+    def copy(self, t: int, mask: Val) -> None:
+        """Give registers the values that they have for the lanes `mask` on the edge to block `t`."""
+        known = dict(self.cache)
+        copies = self.flow.blocks[self.block].copies.get(t, ())
+        values = [self.operand_form(Reg(source), 0) for _, source in copies]
+        for (name, _), value in zip(copies, values, strict=True):
+            self._store_slot(name, value, mask)
+        self.cache = known  # what is made on one edge is not there on another
+
+    def _store_slot(self, reg: str, form: Form, lanes: Val) -> None:
+        kind, names, e = self.analysis.kinds.get(reg, V), self.slot(reg), self.e
         if kind[0] == "w":
             if not isinstance(form, Wide):
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
+            form = form.split(e, kind[4])
             for val, name in zip([*form.offsets, *form.inners], names, strict=True):
                 e.line(f"store {val}, ptr {name}")
             return
         if kind[0] == "a":
+            if isinstance(form, Val) and form.n == 1:
+                form = Affine((form,), 0)
             if not isinstance(form, Affine) or form.stride != kind[1]:
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
-            for val, name in zip(form.bases, names, strict=True):
+            for val, name in zip(form.split(e, kind[2]).bases, names, strict=True):
                 e.line(f"store {val}, ptr {name}")
             return
         val = form.val if isinstance(form, Lazy) and self.lazy.get(reg) == form.kind else self.plain(form)
@@ -184,14 +200,14 @@ class FunctionLowering:
             mask = self.mask_of(val)
             if blend:
                 old = e.let("i32", 1, f"load i32, ptr {names[0]}")
-                keep = e.bin("and", old, e.invert(self.act()))
-                mask = e.bin("or", e.bin("and", mask, self.act()), keep)
+                keep = e.bin("and", old, e.invert(lanes))
+                mask = e.bin("or", e.bin("and", mask, lanes), keep)
             e.line(f"store {mask}, ptr {names[0]}")
             return
         val = e.splat(val, LANES)
         if blend:
             old = e.let(val.ty, LANES, f"load {val.t}, ptr {names[0]}")
-            val = e.select(self.actv(), val, old)
+            val = e.select(self.lanes(lanes), val, old)
         e.line(f"store {val}, ptr {names[0]}")
 
     # -- forms -------------------------------------------------------------------------------------------------
@@ -243,13 +259,14 @@ class FunctionLowering:
         return self.cache["act"]
 
     def actv(self) -> Val:
-        if "actv" not in self.cache:
-            self.cache["actv"] = self.lanes(self.act())
-        return self.cache["actv"]
+        return self.lanes(self.act())
 
     def lanes(self, mask: Val) -> Val:
         """A 32-bit lane mask as a vector of conditions."""
-        return self.e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
+        key = ("lanes", mask.ref)
+        if key not in self.cache:
+            self.cache[key] = self.e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
+        return self.cache[key]
 
     def mask_of(self, cond: Val) -> Val:
         """A condition as a 32-bit lane mask."""

@@ -18,6 +18,7 @@ SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before thos
 def jump(f: FunctionLowering, t: int, mask: Val) -> None:
     """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
     e, i = f.e, f.block
+    f.copy(t, mask)
     if f.flow.blocks[t].exit_only:
         retire(f, mask)
         e.line(f"br label %{after(f, i)}")

@@ -74,6 +74,16 @@ def join(kinds) -> Kind | None:
     return result
 
 
+def merge(a: Kind | None, b: Kind) -> Kind:
+    """Kind of a register that holds values of two kinds; only the number of segments and alignment may differ."""
+    if a is None or a == b:
+        return b
+    a, b = (("a", 0, 1) if k == U else k[:3] if k[0] == "a" else k for k in (a, b))
+    if a == V or b == V or a[:-1] != b[:-1]:
+        return V
+    return a if a[-1] > b[-1] else b
+
+
 def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     """Kind of an instruction's results from those of its operands."""
     op, args = instr.op, instr.args
@@ -100,6 +110,8 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     if root in ("mov", "cvta") and isinstance(args[1], (Reg, Sym, Special, Imm)):
         return get(args[1])
     kinds = [get(a) for a in args[1:]]
+    if None in kinds:
+        return None
     affine = affine_result(op, kinds, [constant(a, constants) for a in args[1:]])
     return affine if affine is not None else join(kinds)
 

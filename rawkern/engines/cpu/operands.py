@@ -79,3 +79,20 @@ def registers(args: Iterable) -> Iterator[Reg]:
             yield a.reg
         elif isinstance(a, list):
             yield from registers(a)
+
+
+def replaced(a, names: dict[str, str]):
+    """An operand with registers by other names."""
+    if isinstance(a, Reg):
+        return Reg(names.get(a.name, a.name))
+    if isinstance(a, Mem):
+        return Mem(replaced(a.base, names), a.offset)
+    if isinstance(a, Not):
+        return Not(replaced(a.reg, names))
+    if isinstance(a, Vec):
+        return Vec(tuple(replaced(x, names) for x in a.items))
+    if isinstance(a, Pair):
+        return Pair(replaced(a.first, names), replaced(a.second, names))
+    if isinstance(a, list):
+        return [replaced(x, names) for x in a]
+    return a

@@ -10,6 +10,7 @@ from rawkern.engines.cpu.divergence import Analysis, analyse
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.ptx import Function, Loc, Ptx
+from rawkern.engines.cpu.ssa import split_registers
 from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
 
 
@@ -52,7 +53,7 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: b
     recursive = inline.recursive_functions(every)
     inlined, called = waiting - recursive, waiting & recursive
     functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
-    flows = {f.name: flow.build(f) for f in functions}
+    flows = {f.name: split_registers(flow.build(f)) for f in functions}
     analyses = {f.name: analyse(f, flows[f.name], SEGMENTS.get(tid_shape, 0), called) for f in functions}
     shared, shared_static = lay_out_shared(ptx, functions)
     waits = any(

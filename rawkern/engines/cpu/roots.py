@@ -18,13 +18,14 @@ _SCALED = frozenset(("mul", "shl", "shr", "neg", "div", "rem", "bfe", "popc", "c
 def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
     """The one root of registers that have one, and of the variables themselves."""
     found: dict[str, frozenset[Root]] = {}
-    instrs = [item for block in plan.flows[function.name].blocks for item in block.instrs]
+    flow = plan.flows[function.name]
+    instrs = flow.instructions()
     changed = True
     while changed:
         changed = False
         for instr in instrs:
             for name in destinations(instr):
-                if function.regs.get(name) == "pred":
+                if flow.regs.get(name) == "pred":
                     continue
                 new = _result(plan, function, instr, found)
                 old = found.get(name)

@@ -37,7 +37,7 @@ def _widths(flow: Flow) -> set[str]:
     """Registers that are made of ``%ntid.x`` and not of ``%tid``."""
     found: set[str] = set()
     threads: set[str] = set()
-    instrs = [instr for block in flow.blocks for instr in block.instrs if base(instr.op) in _CARRIES]
+    instrs = [instr for instr in flow.instructions() if base(instr.op) in _CARRIES]
     changed = True
     while changed:
         before = len(found) + len(threads)

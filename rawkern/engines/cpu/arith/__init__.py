@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from ..ir import Emitter, Val
 from .decode import Op, Result, Row, UnsupportedOpcode, parse
 from .formats import canonical
 from .table import BASES, TABLE
 
-__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lower", "supported"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "supported"]
 
 
 @lru_cache(maxsize=4096)
@@ -40,6 +40,16 @@ def supported(opcode: str) -> bool:
     except UnsupportedOpcode:
         return False
     return True
+
+
+@cache
+def lazy_nan(opcode: str) -> str | None:
+    """The format of an instruction's result where its NaNs are left to `canonical`, as in `Result`."""
+    try:
+        op, found = _decode(opcode)
+    except UnsupportedOpcode:
+        return None
+    return op.type.name if found.lazy and not op.has("sat") else None
 
 
 def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -> Result:
@@ -74,5 +84,4 @@ def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -
     if isinstance(out, Result):
         return out
     vals = (out,) if isinstance(out, Val) else out
-    lazy = op.type.name if found.lazy and not op.has("sat") else None
-    return Result(vals, None, lazy, op.type.signed)
+    return Result(vals, None, lazy_nan(opcode), op.type.signed)
