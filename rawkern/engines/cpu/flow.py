@@ -68,7 +68,7 @@ class Flow:
                 yield runs, waits if places is None else waits & places
 
     def _walk(self, start: int, stop: int | None, index: int, closed: set[int]) -> tuple[set[int], set[int]]:
-        """Blocks a lane comes through from the edge to `start`, and those with `stop`; never round to one in `closed`."""
+        """Blocks that lanes pass from the edge to `start`, and those with `stop`; never round to one in `closed`."""
         seen: set[int] = set()
         ends: set[int] = set()
         work = [(index, start)]
