@@ -22,7 +22,7 @@ _HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 def atomic(f: FunctionLowering, instr: Instr) -> None:
     """``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
-    args = list(instr.args)
+    args = instr.args[:-1] if ".L2::cache_hint" in instr.op else list(instr.args)
     root = instr.op.split(".", 1)[0]
     dest = args.pop(0) if root == "atom" else None
     if isinstance(dest, (Pair, Vec)):

@@ -9,11 +9,28 @@ from __future__ import annotations
 import re
 
 from rawkern.engines.cpu.declarations import literal, variable
-from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Special, Sym, Var, Vec
+from rawkern.engines.cpu.ptx import (
+    Function,
+    Imm,
+    Instr,
+    Label,
+    Loc,
+    Mem,
+    Not,
+    Pair,
+    Ptx,
+    Reg,
+    Special,
+    Sym,
+    Var,
+    Vec,
+    describe,
+)
 from rawkern.errors import UnsupportedError
 
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _REG_RANGE = re.compile(r"([\w$%]+)<(\d+)>$")
+_NESTED = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _LOC = re.compile(
     r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
     r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*(\d+))?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
@@ -47,6 +64,7 @@ class Body:
                 self.prefixes.append({})
                 self.cache = {}
                 pos += 1
+                self._labels_ahead(text, pos)
             elif char == "}":
                 self.scopes.pop()
                 self.prefixes.pop()
@@ -64,7 +82,10 @@ class Body:
                 stop = text.find(";", pos)
                 if stop < 0:
                     raise UnsupportedError(f"PTX statement without an end: {text[pos : pos + 60]!r}")
-                self._statement(text[pos:stop])
+                try:
+                    self._statement(text[pos:stop])
+                except UnsupportedError as error:
+                    raise UnsupportedError(f"{error}; it comes from {describe(self.ptx.locs[self.loc])}") from None
                 pos = stop + 1
 
     def _loc(self, text: str) -> None:
@@ -85,6 +106,20 @@ class Body:
             self.loc_ids[key] = len(self.ptx.locs) - 1
         self.loc = self.loc_ids[key]
 
+    def _labels_ahead(self, text: str, pos: int) -> None:
+        """Declare the labels of the scope that begins here, as branches may stand before them."""
+        depth = 1
+        for match in _NESTED.finditer(text, pos):
+            if match.group(1):
+                if depth == 1:
+                    self._declare(match.group(1))
+            elif match.group() == "{":
+                depth += 1
+            else:
+                depth -= 1
+                if depth == 0:
+                    return
+
     def _label(self, label: re.Match, text: str) -> int:
         name, pos = label.group(1), label.end()
         rest = text[pos:].lstrip()[:16]
@@ -92,7 +127,8 @@ class Body:
             stop = text.index(";", pos)
             statement = text[pos:stop].strip()
             if statement.startswith(".branchtargets"):
-                self.function.tables[name] = [t.strip() for t in statement[len(".branchtargets") :].split(",")]
+                targets = [self._operand(t) for t in statement[len(".branchtargets") :].split(",")]
+                self.function.tables[self._declare(name)] = [t.name for t in targets]
             return stop + 1
         self.function.body.append(Label(self._declare(name) if len(self.scopes) > 1 else name))
         return pos
@@ -100,7 +136,7 @@ class Body:
     def _declare(self, name: str) -> str:
         if len(self.scopes) == 1:
             unique = name
-        elif name in self.scopes[-1]:  # a label used before it stands
+        elif name in self.scopes[-1]:  # a label, declared ahead
             return self.scopes[-1][name]
         else:
             self.count += 1

@@ -10,6 +10,7 @@ from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
+from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
@@ -40,10 +41,10 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         _begin(f, i)
         for instr in block.instrs[:-1] if block.kind in ("barrier", "warp") else block.instrs:
             f.instr = instr
-            handler = handlers.get(base(instr.op))
-            if handler is None:
-                raise f.unsupported()
-            handler(f, instr)
+            why = refusal(instr.op)
+            if why is not None:
+                raise f.unsupported(why)
+            handlers[base(instr.op)](f, instr)
         _end(f, i)
     _finish(f)
     name, params = signature(function)

@@ -22,8 +22,6 @@ def copy(f: FunctionLowering, instr: Instr) -> None:
             arrive_at(f, address(f, instr.args[0], "shared" if ".shared" in op else "generic"), const("i32", 1))
     elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
         _copy(f, instr)
-    elif not op.startswith(("cp.async.commit_group", "cp.async.wait_group", "cp.async.wait_all")):
-        raise f.unsupported()
 
 
 def _copy(f: FunctionLowering, instr: Instr) -> None:

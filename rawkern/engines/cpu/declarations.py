@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Imm, Sym, Var
 from rawkern.errors import UnsupportedError
@@ -12,6 +13,8 @@ _VAR = re.compile(
     r"([A-Za-z_$%][\w$.]*)?\s*((?:\[\s*\d*\s*\]\s*)*)(?:=\s*(.*))?$",
     re.S,
 )
+
+_DECIMAL = re.compile(r"[+-]?\d+(\.\d*([eE][+-]?\d+)?|[eE][+-]?\d+)")
 
 
 def variable(text: str, extern: bool = False) -> Var:
@@ -57,6 +60,8 @@ def literal(text: str) -> Imm:
         return Imm(int(text[2:], 16), "f")
     if text[:2] in ("0d", "0D"):
         return Imm(int(text[2:], 16), "d")
+    if _DECIMAL.fullmatch(text):  # rounded where it is used in a smaller type
+        return Imm(struct.unpack("<Q", struct.pack("<d", float(text)))[0], "d")
     body = text.rstrip("U")
     negative = body.startswith("-")
     digits = body.lstrip("+-").strip()

@@ -148,13 +148,15 @@ def _split(function: Function) -> list[Block]:
                 close("cond", [target, here + 1], item.guard, item.negated)
         elif root == "brx":
             table = function.tables.get(item.args[1].name)
-            if table is None or item.guard is not None:
-                raise UnsupportedError(f"PTX branch not supported: {op}")
+            if table is None:
+                raise function.unsupported(item, "its targets are not declared in the function")
+            if item.guard is not None:
+                close("cond", [here + 1, here + 2], item.guard, item.negated)
             close("switch", list(table), item.args[0])
         elif root in ("ret", "exit"):
+            if root == "exit" and not function.entry:  # others became part of their callers
+                raise function.unsupported(item, "in a device function that calls itself")
             if item.guard is None:
-                if root == "exit" and not function.entry:
-                    raise UnsupportedError("exit inside a device function is not supported on the CPU engine")
                 close("ret", [])
             else:
                 close("cond", [here + 1, here + 2], item.guard, item.negated)

@@ -9,7 +9,6 @@ from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Imm, Instr, Reg, Vec
-from rawkern.errors import UnsupportedError
 
 LANES = 32
 
@@ -104,10 +103,7 @@ def lanes_of(e: Emitter, values: tuple[Val, ...]) -> Val:
 def immediate(imm: Imm, bits: int) -> Val:
     if bits == 1:
         return const("i1", imm.value)
-    value = imm.value
-    if imm.kind == "d" and bits == 32:
-        raise UnsupportedError("PTX float64 immediate for a 32-bit operand")
-    return Val(str(value & (1 << bits) - 1), int_type(bits), 1)
+    return Val(str(imm.bits(bits)), int_type(bits), 1)
 
 
 def kind_of(form: Form) -> kinds.Kind:

@@ -12,7 +12,7 @@ from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Mem, Not, Pair,
 
 
 def waiting_functions(functions: list[Function]) -> set[str]:
-    """Names of the functions that wait for other threads, themselves or in one that they call by name."""
+    """Names of the functions that wait for other threads or end them, themselves or in one that they call by name."""
     found = {f.name for f in functions if _waits(f)}
     grown = True
     while grown:
@@ -23,7 +23,7 @@ def waiting_functions(functions: list[Function]) -> set[str]:
 
 
 def _waits(function: Function) -> bool:
-    if any(isinstance(i, Instr) and is_barrier(i.op) for i in function.body):
+    if any(isinstance(i, Instr) and (is_barrier(i.op) or i.op == "exit") for i in function.body):
         return True
     return bool(spin_headers(flow.build(function)))
 
@@ -59,7 +59,7 @@ def expand(ptx: Ptx, function: Function, names: set[str]) -> Function:
         return function
     result = Function(
         function.name, function.entry, function.params, function.returns, [], dict(function.regs),
-        dict(function.local_vars), dict(function.tables),
+        dict(function.local_vars), dict(function.tables), locs=function.locs,
     )  # fmt: skip
     count = 0
     work: list[Instr | Label] = list(reversed(function.body))

@@ -6,7 +6,7 @@ from rawkern.engines.cpu import arith, atomics, calls, copies, jumps, mbarrier, 
 from rawkern.engines.cpu.affine import AFFINE, lower_affine
 from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
 from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Pair, Reg
 
@@ -63,6 +63,11 @@ def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
     return values
 
 
+def policy(f: FunctionLowering, instr: Instr) -> None:
+    """``createpolicy``: how to cache is a hint, so any number does."""
+    f.put(instr.args[0].name, const("i64", 0))
+
+
 def ignore(f: FunctionLowering, instr: Instr) -> None:
     """Hints that change no result."""
 
@@ -73,6 +78,7 @@ HANDLERS = {
     "ld": memory.load, "ldu": memory.load, "st": memory.store, "atom": atomics.atomic, "red": atomics.atomic,
     "membar": memory.fence, "fence": memory.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
+    "createpolicy": policy,
     "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.activemask, "redux": warp.reduce, "match": warp.match,
     "elect": warp.elect, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma": tiles.warp_matrix, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,

@@ -22,7 +22,7 @@ from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 def load(f: FunctionLowering, instr: Instr) -> None:
     """``ld``, ``ldu``."""
     space, ty, order, count, rest = decode(f, instr.op)
-    dest, mem = instr.args
+    dest, mem = instr.args[:2]  # a third one says how to cache
     if rest or not isinstance(mem, Mem):
         raise f.unsupported()
     names = [r.name if r is not None else None for r in (dest.items if isinstance(dest, Vec) else (dest,))]
@@ -171,7 +171,7 @@ def _load_helper(m: Module, size: int) -> str:
 def store(f: FunctionLowering, instr: Instr) -> None:
     """``st``."""
     space, ty, order, _, rest = decode(f, instr.op)
-    mem, source = instr.args
+    mem, source = instr.args[:2]
     if rest or not isinstance(mem, Mem):
         raise f.unsupported()
     size = TYPE_BYTES[ty]

@@ -24,8 +24,6 @@ def product_of(op: str) -> Product:
 
 def multiply(f: FunctionLowering, instr: Instr) -> None:
     """``mma.sync`` and ``wmma.mma``: D = A B + C."""
-    if ".sp." in instr.op or ".sp::" in instr.op:
-        raise f.unsupported("sparse matrices")
     p = product_of(instr.op)
     require_warp(f, instr)
     counts, kinds = p.counts(), (p.a, p.b, p.c)

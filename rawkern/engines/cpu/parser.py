@@ -41,6 +41,7 @@ def parse(text: str) -> Ptx:
             if match is None:
                 raise UnsupportedError(f"PTX function header not understood: {text[pos : pos + 80]!r}")
             function = _function_header(match)
+            function.locs = result.locs
             pos = match.end()
             if match.group(6) == "{":
                 close = _closing_brace(text, pos)

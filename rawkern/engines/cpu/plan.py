@@ -9,9 +9,10 @@ from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.kinds import SEGMENTS
-from rawkern.engines.cpu.ptx import Function, Loc, Ptx
+from rawkern.engines.cpu.ptx import Function, Ptx, describe
 from rawkern.engines.cpu.ssa import split_registers
 from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
+from rawkern.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: b
     recursive = inline.recursive_functions(every)
     inlined, called = waiting - recursive, waiting & recursive
     functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
-    flows = {f.name: split_registers(flow.build(f)) for f in functions}
+    try:
+        flows = {f.name: split_registers(flow.build(f)) for f in functions}
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{kernel}: {error}") from None
     analyses = {f.name: analyse(f, flows[f.name], SEGMENTS.get(tid_shape, 0), called) for f in functions}
     shared, shared_static = lay_out_shared(ptx, functions)
     waits = any(
@@ -64,15 +68,3 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: b
         ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits,
         checked,
     )  # fmt: skip
-
-
-def describe(place: Loc | None) -> str:
-    """``file:line``, and where that was inlined."""
-    if place is None:
-        return "an unknown source line"
-    text = f"{place.file}:{place.line}"
-    outer = place.inlined_at
-    while outer is not None:
-        text += f", inlined at {outer.file}:{outer.line}"
-        outer = outer.inlined_at
-    return text

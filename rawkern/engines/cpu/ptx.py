@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
+import sys
 from dataclasses import dataclass, field
+
+from rawkern.errors import UnsupportedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,14 @@ class Imm:
 
     value: int
     kind: str
+
+    def bits(self, width: int) -> int:
+        """What an operand of `width` bits reads; float64 numbers are rounded to float32 where that is read."""
+        value = self.value
+        if self.kind == "d" and width == 32:
+            number = struct.unpack("<d", struct.pack("<Q", value))[0]
+            value = int.from_bytes(bytes(ctypes.c_float(number)), sys.byteorder)
+        return value & (1 << width) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +124,26 @@ class Function:
     local_vars: dict[str, Var] = field(default_factory=dict)  # .local, .shared, .param, by name
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
     defined: bool = True
+    locs: list[Loc | None] = field(default_factory=list)  # those of the module
+
+    def unsupported(self, instr: Instr, why: str) -> UnsupportedError:
+        """The error for an instruction of this function; raise it."""
+        place = describe(self.locs[instr.loc] if 0 <= instr.loc < len(self.locs) else None)
+        return UnsupportedError(
+            f"the PTX instruction {instr.op} is not supported on the CPU engine ({why}); it comes from {place}"
+        )
+
+
+def describe(place: Loc | None) -> str:
+    """``file:line``, and where that was inlined."""
+    if place is None:
+        return "an unknown source line"
+    text = f"{place.file}:{place.line}"
+    outer = place.inlined_at
+    while outer is not None:
+        text += f", inlined at {outer.file}:{outer.line}"
+        outer = outer.inlined_at
+    return text
 
 
 @dataclass

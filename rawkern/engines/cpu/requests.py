@@ -42,7 +42,7 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
     if reason == "POINTER":
         return (
             f"{place} calls through a pointer that holds no function the kernel can reach, or one that waits "
-            "for other threads (a barrier or a spin loop), which the CPU engine calls only by name"
+            "for other threads (a barrier or a spin loop) or ends them (exit), which the CPU engine calls only by name"
         )
     if reason == "PART_OF_WARP":
         return f"{place} executes a matrix instruction (mma, wmma, ldmatrix) that other lanes of its warp do not"

@@ -51,9 +51,7 @@ def lay_out_globals(ptx: Ptx) -> Globals:
             else:
                 if isinstance(value, Sym):
                     value = Imm(function_address(ptx, value.name.removeprefix("generic:")), "i")
-                image[at + k * width : at + (k + 1) * width] = (value.value & (1 << 8 * width) - 1).to_bytes(
-                    width, "little"
-                )
+                image[at + k * width : at + (k + 1) * width] = value.bits(8 * width).to_bytes(width, "little")
     return Globals(offsets, size, bytes(image), tuple(pointers))
 
 

@@ -537,3 +537,67 @@ def test_device_time_goes_on(device):
     out = torch.full((64,), -1, dtype=torch.int64, device=device)
     rawkern.RawKernel(code)[1, 32](out)
     assert (out[:32] >= 20000).all() and (out[32:] >= 0).all()
+
+
+def test_threads_end_in_a_device_function(device):
+    """exit in a function that is called, also under a barrier of the others."""
+    code = r"""
+    __device__ __noinline__ int checked(int x) {
+        if (x % 3 == 0) asm volatile("exit;");
+        return x * 2;
+    }
+    extern "C" __global__ void k(const int* x, int* out, int* count) {
+        int i = threadIdx.x, v = x[i];
+        out[i] = -1;
+        v = checked(v);
+        __syncthreads();
+        atomicAdd(count, 1);
+        out[i] = v;
+    }"""
+    x = torch.arange(96, dtype=torch.int32) * 7 % 50
+    out, count = (
+        torch.full((96,), 77, dtype=torch.int32, device=device),
+        torch.zeros(1, dtype=torch.int32, device=device),
+    )
+    rawkern.RawKernel(code)[1, 96](x.to(device), out, count)
+    assert torch.equal(out.cpu(), torch.where(x % 3 == 0, -1, x * 2).int())
+    assert count.item() == (x % 3 != 0).sum()
+
+
+def test_a_branch_table_under_a_predicate():
+    code = r"""extern "C" __global__ void k(const int* x, int* out) {
+        int i = threadIdx.x, r = 50;
+        asm volatile("{ .reg .pred p; .reg .u32 t; setp.lt.s32 p, %1, 3; mov.u32 t, %1;\n"
+            "T: .branchtargets A, B, C;\n"
+            "@p brx.idx t, T;\n mov.u32 %0, 99; bra E;\n"
+            "A: mov.u32 %0, 10; bra E;\n B: mov.u32 %0, 11; bra E;\n C: mov.u32 %0, 12;\n E: }" : "+r"(r) : "r"(x[i]));
+        out[i] = r;
+    }"""
+    x = torch.arange(64, dtype=torch.int32) * 5 % 6
+    out = torch.full((64,), 77, dtype=torch.int32)
+    rawkern.RawKernel(code)[1, 64](x, out)
+    assert torch.equal(out, torch.where(x < 3, x + 10, 99).int())
+
+
+def test_labels_of_inline_assembly_are_its_own(device):
+    """Forward and backward, in two copies of the same text."""
+    code = r"""
+    __device__ int steps(int n) {
+        int r;
+        asm volatile("{ .reg .pred p; .reg .s32 t; mov.s32 t, %1; mov.s32 %0, 0;\n"
+            "LOOP: setp.le.s32 p, t, 1;\n @p bra DONE;\n { .reg .pred p; .reg .s32 q; and.b32 q, t, 1; setp.eq.s32 p, q, 0;\n"
+            "@p bra EVEN;\n mad.lo.s32 t, t, 3, 1;\n bra NEXT;\n EVEN: shr.s32 t, t, 1;\n NEXT: }\n"
+            "add.s32 %0, %0, 1;\n bra LOOP;\n DONE: }" : "=r"(r) : "r"(n));
+        return r;
+    }
+    extern "C" __global__ void k(int* out) { int i = threadIdx.x; out[i] = steps(i) * 1000 + steps(i + 1); }"""
+    out = torch.full((32,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code)[1, 32](out)
+
+    def steps(n: int) -> int:
+        count = 0
+        while n > 1:
+            n, count = n // 2 if n % 2 == 0 else 3 * n + 1, count + 1
+        return count
+
+    assert out.tolist() == [steps(i) * 1000 + steps(i + 1) for i in range(32)]

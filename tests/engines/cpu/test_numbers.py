@@ -738,3 +738,19 @@ def test_rounding_mode_of_the_host_is_not_used(device):
     np.testing.assert_array_equal(
         out.cpu().numpy(), np.concatenate([(i / 3).astype(np.float32), (0.1 * i).astype(np.float32)])
     )
+
+
+def test_decimal_numbers_in_assembly(device):
+    """They are float64 and rounded to the type that reads them."""
+    code = r"""extern "C" __global__ void k(const float* x, float* out, double* wide) {
+        int i = threadIdx.x;
+        asm("fma.rn.f32 %0, %1, 0.1, -2.5e-3;" : "=f"(out[i]) : "f"(x[i]));
+        asm("mul.f64 %0, %1, 0.1;" : "=d"(wide[i]) : "d"((double)x[i]));
+        asm("{ .reg .f32 t; mov.f32 t, 1.0e40; min.f32 %0, %0, t; }" : "+f"(out[i]));
+    }"""
+    x = torch.randn(32)
+    out, wide = torch.full((32,), float("nan"), device=device), torch.full((32,), float("nan"), device=device).double()
+    rawkern.RawKernel(code)[1, 32](x.to(device), out, wide)
+    exact = x.double() * float(np.float32(0.1)) + float(np.float32(-2.5e-3))
+    assert torch.equal(out.cpu(), exact.float())
+    assert torch.equal(wide.cpu(), x.double() * 0.1)

@@ -137,6 +137,8 @@ def test_a_masked_address_as_initialiser_is_refused():
         ("mov.u64 %rd1, table+16;", [Reg("%rd1"), Sym("table", 16)]),
         ("add.s32 %r1, %r2, -3;", [Reg("%r1"), Reg("%r2"), Imm(-3, "i")]),
         ("fma.rn.f32 %f1, %f2, 0fBF800000, %f3;", [Reg("%f1"), Reg("%f2"), Imm(0xBF800000, "f"), Reg("%f3")]),
+        ("fma.rn.f32 %f1, %f2, 1.5, -2.5e-1;",
+         [Reg("%f1"), Reg("%f2"), Imm(0x3FF8000000000000, "d"), Imm(0xBFD0000000000000, "d")]),
         ("selp.b32 %r1, 1, 0, !%p1;", [Reg("%r1"), Imm(1, "i"), Imm(0, "i"), Not(Reg("%p1"))]),
         ("setp.lt.and.s32 %p1|%p2, %r1, %r2, %p3;", [Pair(Reg("%p1"), Reg("%p2")), Reg("%r1"), Reg("%r2"), Reg("%p3")]),
         ("shfl.sync.up.b32 %r1|_, %r2, 1, 0, -1;",

@@ -79,3 +79,69 @@ def test_a_form_of_a_known_instruction():
     with pytest.raises((rawkern.UnsupportedError, rawkern.CompileError), match="128"):
         rawkern.RawKernel(code)[1, 1](x)
     assert (x == 7).all()
+
+
+ABSENT = [
+    ("tld4.r.2d.v4.f32.f32 {%f1, %f1, %f1, %f1}, [%rd1, {%f1, %f1}];", "textures"),
+    ("txq.width.b32 %r1, [%rd1];", "textures"),
+    ("suld.b.1d.b32.trap %r1, [%rd1, {%r1}];", "surfaces"),
+    ("sust.b.2d.b32.trap [%rd1, {%r1, %r1}], %r1;", "surfaces"),
+    ("sured.b.add.1d.u32.trap [%rd1, {%r1}], %r1;", "surfaces"),
+    ("mma.sp.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, {%r1,%r1}, %r1, 0x0;", "sparse"),
+    ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f1,%f1,%f1}, %rd1, %rd1, 1, 1, 1, 0, 0;", "capability 9.0"),
+    ("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1, {%r1, %r1}], [%r1];", "TMA"),
+    ("cp.async.bulk.commit_group;", "TMA"),
+    ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd1], [%r1], 16;", "TMA"),
+    ("mbarrier.arrive.expect_tx.shared.b64 %rd1, [%r1], 16;", "TMA"),
+    ("barrier.cluster.arrive;", "clusters"),
+    ("mapa.shared::cluster.u32 %r1, %r1, 0;", "clusters"),
+    ("ld.shared::cluster.u32 %r1, [%r1];", "shared::cluster"),
+    ("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r1], %r1, [%r1];", "clusters"),
+    ("griddepcontrol.wait;", "dependent launches"),
+    ("setmaxnreg.inc.sync.aligned.u32 240;", "registers moved"),
+    ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),
+    ("fence.proxy.async;", "expected 1 of"),
+    ("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%r1,%r1}, {%r1,%r1,%r1,%r1};", "m16n8k8"),
+]  # fmt: skip
+
+
+def test_every_absent_instruction_names_its_line_also_in_device_functions(tmp_path):
+    """One function for each, called by a kernel of its own; nothing of it runs."""
+    lines = []
+    for k, (text, _) in enumerate(ABSENT):
+        asm = "{ .reg .b32 %r<2>; .reg .b64 %rd<2>; .reg .f32 %f<2>; " + text + " }"
+        lines.append(f'__device__ __noinline__ void f{k}(float* x) {{ x[0] = 1; asm volatile("{asm}"); }}')
+    for k in range(len(ABSENT)):
+        lines.append(f'extern "C" __global__ void k{k}(float* x) {{ x[0] = 2; f{k}(x + 1); }}')
+    path = tmp_path / "absent.cu"
+    path.write_text("\n".join(lines))
+    module = rawkern.load(path)
+    x = torch.full((2,), 7.5)
+    for k, (text, why) in enumerate(ABSENT):
+        with pytest.raises(rawkern.UnsupportedError) as caught:
+            module.get_function(f"k{k}")[1, 1](x)
+        message, op = str(caught.value), text.split()[0].rstrip(";")
+        assert message.startswith(f"k{k}: the PTX instruction {op} is not supported on the CPU engine ("), message
+        assert why in message and f"absent.cu:{k + 1}" in message, message
+    assert (x == 7.5).all()
+
+
+def test_exit_in_a_function_that_calls_itself(tmp_path):
+    path = tmp_path / "ends.cu"
+    path.write_text("""__device__ __noinline__ int f(int n) {
+        if (n < 0) asm volatile("exit;");  // line 2
+        return n < 2 ? n : f(n - 1) + f(n - 2);
+    }
+    extern "C" __global__ void k(int* x) { x[threadIdx.x] = f(x[threadIdx.x]); }""")
+    with pytest.raises(rawkern.UnsupportedError, match=r"^k: the PTX instruction exit .*calls itself.*ends\.cu:2"):
+        rawkern.load(path).k[1, 4](torch.zeros(4, dtype=torch.int32))
+
+
+def test_kernels_that_launch_kernels(tmp_path):
+    path = tmp_path / "nested.cu"
+    path.write_text("""extern "C" __global__ void child(int* x) { x[0] = 1; }
+    extern "C" __global__ void k(int* x) {
+        child<<<1, 1>>>(x);
+    }""")
+    with pytest.raises(rawkern.CompileError, match=r"nested\.cu:3"):
+        rawkern.load(path).k[1, 1](torch.zeros(1, dtype=torch.int32))

@@ -10,7 +10,7 @@ from .decode import Op, Result, Row, UnsupportedOpcode, parse
 from .formats import canonical
 from .table import BASES, TABLE
 
-__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "supported"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal", "supported"]
 
 
 @lru_cache(maxsize=4096)
@@ -33,13 +33,18 @@ def _decode(opcode: str) -> tuple[Op, Row]:
     raise refused
 
 
-def supported(opcode: str) -> bool:
-    """Whether `lower` knows this mnemonic, with all its types and modifiers."""
+def refusal(opcode: str) -> str | None:
+    """Why `lower` does not know this mnemonic with its types and modifiers; None where it does."""
     try:
         _decode(opcode)
-    except UnsupportedOpcode:
-        return False
-    return True
+    except UnsupportedOpcode as error:
+        return str(error)
+    return None
+
+
+def supported(opcode: str) -> bool:
+    """Whether `lower` knows this mnemonic, with all its types and modifiers."""
+    return refusal(opcode) is None
 
 
 @cache

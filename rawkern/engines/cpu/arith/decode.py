@@ -58,6 +58,8 @@ DTYPES = {
     d.name: d
     for d in (
         *(DType(f"{kind}{bits}", bits, kind) for kind in "usb" for bits in (8, 16, 32, 64)),
+        *(DType(f"{kind}4", 4, kind) for kind in "us"),
+        DType("b1", 1, "b"),
         DType("pred", 1, "p"),
         DType("f16", 16, "f"),
         DType("bf16", 16, "f"),
@@ -104,40 +106,50 @@ Emit = Callable[..., Any]  # (emitter, op, operands), for carry rows also the fl
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the lowering table.
+class Form:
+    """Mnemonics of one instruction that are taken.
 
-    `types` lists the type suffixes it serves (``"u32.f32"``). `mods` lists the modifiers as slots separated by
-    blanks: at most one of each slot's alternatives (``"rn|rz ftz"``) may stand in the mnemonic, and exactly one
-    of a slot that begins with ``!``. With `lazy` the result's NaNs are left to ``canonical``.
+    `types` lists the type suffixes (``"u32.f32"``). `mods` lists the modifiers as slots: at most one of each slot's
+    names may stand in the mnemonic, exactly one where the number before them is 1, exactly two where it is 2.
     """
 
     base: str
     types: frozenset[str]
-    mods: tuple[tuple[bool, tuple[str, ...]], ...]
-    emit: Emit
-    lazy: bool = False
-    carry: bool = False
+    mods: tuple[tuple[int, tuple[str, ...]], ...]
 
     def check(self, op: Op) -> None:
         left = list(op.mods)
         for needed, names in self.mods:
             found = [m for m in left if m in names]
-            if len(found) > 1 or (needed and not found):
+            if not needed <= len(found) <= max(needed, 1):
                 what = " and ".join(found) if found else "none"
-                raise UnsupportedOpcode(f"{op.text}: expected one of {', '.join(names)}, got {what}")
+                raise UnsupportedOpcode(f"{op.text}: expected {needed or 'one'} of {', '.join(names)}, got {what}")
             for m in found:
                 left.remove(m)
         if left:
             raise UnsupportedOpcode(f"{op.text}: modifier .{left[0]} is not supported by the CPU engine")
 
 
+@dataclass(frozen=True, slots=True)
+class Row(Form):
+    """A line of the lowering table. With `lazy` the result's NaNs are left to ``canonical``."""
+
+    emit: Emit
+    lazy: bool = False
+    carry: bool = False
+
+
+def form(base: str, types: str | Sequence[str], mods: str) -> Form:
+    """A form; `mods` has its slots separated by blanks: ``"rn|rz ftz"``, ``"!lo|hi"``, ``"!!row|col"``."""
+    slots = tuple((s.count("!"), tuple(s.lstrip("!").split("|"))) for s in mods.split())
+    return Form(base, frozenset(types.split() if isinstance(types, str) else types), slots)
+
+
 def row(
     base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False, carry: bool = False
 ) -> Row:
-    slots = tuple((s[0] == "!", tuple(s.lstrip("!").split("|"))) for s in mods.split())
-    names = frozenset(types.split() if isinstance(types, str) else types)
-    return Row(base, names, slots, emit, lazy, carry)
+    taken = form(base, types, mods)
+    return Row(taken.base, taken.types, taken.mods, emit, lazy, carry)
 
 
 def fetch(e: Emitter, v: Val, t: DType) -> Val:

@@ -1,0 +1,180 @@
+"""Which mnemonics the CPU engine takes: those of the arithmetic tables, and here all that touch more than registers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.arith.decode import Form, UnsupportedOpcode, form, parse
+
+_B = "b16 b32 b64"
+_I = "u16 u32 u64 s16 s32 s64"
+_MEMORY = f"b8 u8 s8 {_B} {_I} f32 f64"
+_ALL_B = "b32 b64"
+_SCOPE = "cta|gpu|sys|cluster"
+_SPACE = "global|shared|shared::cta|local|const|param"
+_HINTS = (
+    "L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate "
+    "L2::64B|L2::128B|L2::256B L2::evict_normal|L2::evict_first|L2::evict_last L2::cache_hint"
+)
+_ORDER = f"relaxed|acquire|release|acq_rel {_SCOPE} global|shared|shared::cta L2::cache_hint"
+_EVICT = "!L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged"
+_WARP = "!sync !aligned"
+_SQUARE = "!m16n16k16|m32n8k16|m8n32k16"
+_HALVES = [f"{d}.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
+_WHERE = "global|shared|shared::cta"
+
+
+def _atomics() -> tuple[Form, ...]:
+    """``atom`` and ``red``; the type decides what may be done."""
+    both = {"add": "u32 s32 u64 s64 f32 f64", "min|max": "u32 s32 u64 s64", "inc|dec": "u32", "and|or|xor": _ALL_B}
+    rows = [form(name, types, f"{_ORDER} !{ops}") for name in ("atom", "red") for ops, types in both.items()]
+    rows += [form(name, "f16 f16x2 bf16 bf16x2", f"{_ORDER} !add noftz") for name in ("atom", "red")]
+    return (*rows, form("atom", _ALL_B, f"{_ORDER} !exch"), form("atom", _B, f"{_ORDER} !cas"))
+
+
+def _warp_matrices() -> tuple[Form, ...]:
+    """``wmma``: loads of A, B and C, stores of D, products."""
+    shapes = {
+        "f16 bf16 s8 u8": (_SQUARE, "f16 f32 s32"), "tf32": ("!m16n16k8", "f32"), "f64": ("!m8n8k4", "f64"),
+        "s4 u4": ("!m8n8k32", "s32"), "b1": ("!m8n8k128", "s32"),
+    }  # fmt: skip
+    rows = []
+    for types, (shape, sums) in shapes.items():
+        layouts = {"s4 u4": ("row", "col"), "b1": ("row", "col")}.get(types, ("row|col", "row|col"))
+        for operand, layout in zip("ab", layouts, strict=True):
+            rows.append(form("wmma", types, f"!load !{operand} {_WARP} !{layout} {shape} {_WHERE}"))
+        rows.append(form("wmma", sums, f"!load !c {_WARP} !row|col {shape} {_WHERE}"))
+        rows.append(form("wmma", sums, f"!store !d {_WARP} !row|col {shape} {_WHERE}"))
+    any_layout = f"!mma {_WARP} !!row|col"
+    return (
+        *rows,
+        form("wmma", [*_HALVES, "f32.bf16.bf16.f32"], f"{any_layout} {_SQUARE}"),
+        form("wmma", "f32.tf32.tf32.f32", f"{any_layout} !m16n16k8"),
+        form("wmma", "f64.f64.f64.f64", f"{any_layout} !m8n8k4 rn"),
+        form("wmma", "s32.s8.s8.s32 s32.u8.u8.s32", f"{any_layout} {_SQUARE} satfinite"),
+        form("wmma", "s32.s4.s4.s32 s32.u4.u4.s32", f"!mma {_WARP} !row !col !m8n8k32 satfinite"),
+        form("wmma", "s32.b1.b1.s32", f"!mma !xor|and !popc {_WARP} !row !col !m8n8k128"),
+    )
+
+
+def _products() -> tuple[Form, ...]:
+    """``mma.sync``."""
+    whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
+    halves = [f"{d}.f16.f16.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
+    return (
+        form("mma", [*halves, "f32.bf16.bf16.f32"], f"{_WARP} !m16n8k8|m16n8k16 !row !col"),
+        form("mma", "f32.tf32.tf32.f32", f"{_WARP} !m16n8k4|m16n8k8 !row !col"),
+        form("mma", "f64.f64.f64.f64", f"{_WARP} !m8n8k4 !row !col rn"),
+        form("mma", whole[8], f"{_WARP} !m8n8k16|m16n8k16|m16n8k32 !row !col satfinite"),
+        form("mma", whole[4], f"{_WARP} !m8n8k32|m16n8k32|m16n8k64 !row !col satfinite"),
+        form("mma", "s32.b1.b1.s32", f"{_WARP} !m8n8k128|m16n8k128|m16n8k256 !row !col !xor|and !popc"),
+    )
+
+
+FORMS = (
+    form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
+    form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
+    form("isspacep", [""], "!global|shared|shared::cta|local"),
+    form("ld", _MEMORY, f"weak|volatile|relaxed|acquire|mmio {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
+    form("ldu", _MEMORY, "global v2|v4"),
+    form("st", _MEMORY, f"weak|volatile|relaxed|release|mmio {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
+    *_atomics(),
+    form("membar", [""], "!cta|gl|sys"),
+    form("fence", [""], f"!sc|acq_rel|acquire|release !{_SCOPE}"),
+    form("createpolicy", "b64", f"!fractional|range {_EVICT}"),
+    form("createpolicy", "b64", f"!fractional|range !{_EVICT}"),
+    form("createpolicy", "b64", "!cvt !L2"),
+    form("prefetch", [""], "global|local !L1|L2 L2::evict_normal|L2::evict_last"),
+    form("prefetchu", [""], "!L1"),
+    form("discard", [""], "global !L2"),
+    form("applypriority", [""], "global !L2::evict_normal"),
+    form("pmevent", [""], "mask"),
+    form("shfl", "b32", "sync !up|down|bfly|idx"),
+    form("vote", "pred", "sync !all|any|uni"),
+    form("vote", "b32", "sync !ballot"),
+    form("activemask", "b32", ""),
+    form("match", _ALL_B, "!any|all !sync"),
+    form("redux", "u32 s32", "!sync !add|min|max"),
+    form("redux", "b32", "!sync !and|or|xor"),
+    form("elect", [""], "!sync"),
+    form("nanosleep", "u32", ""),
+    *_products(),
+    *_warp_matrices(),
+    form("ldmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
+    form("stmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
+    form("cp", [""], "!async !ca !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
+    form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
+    form("cp", [""], "!async !commit_group|wait_group|wait_all"),
+    form("cp", "b64", "!async !mbarrier !arrive noinc shared|shared::cta"),
+    form("mbarrier", "b64", "!init|inval shared|shared::cta"),
+    form("mbarrier", "b64", f"!arrive|arrive_drop noComplete release|relaxed {_SCOPE} shared|shared::cta"),
+    form("mbarrier", "b64", f"!test_wait|try_wait parity acquire|relaxed {_SCOPE} shared|shared::cta"),
+    form("mbarrier", "b64", "!pending_count"),
+    form("bar", [""], "cta !sync|arrive"),
+    form("bar", [""], "!warp !sync"),
+    form("bar", "u32", "cta !red !popc"),
+    form("bar", "pred", "cta !red !and|or"),
+    form("barrier", [""], "cta !sync|arrive aligned"),
+    form("barrier", "u32", "cta !red !popc aligned"),
+    form("barrier", "pred", "cta !red !and|or aligned"),
+    form("bra", [""], "uni"),
+    form("brx", [""], "!idx uni"),
+    form("call", [""], "uni"),
+    form("ret", [""], "uni"),
+    form("exit", [""], ""),
+    form("trap", [""], ""),
+    form("brkpt", [""], ""),
+)
+
+#: What is left out, by the beginning of its mnemonic, with the reason.
+REFUSED = {
+    "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
+    "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
+    "mma.sp": "sparse matrices", "wgmma": "matrix instructions of compute capability 9.0",
+    "tcgen05": "matrix instructions of compute capability 10.0",
+    "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
+    "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",
+    "tensormap": "bulk copies (TMA)", "mbarrier.expect_tx": "bulk copies (TMA)",
+    "mbarrier.complete_tx": "bulk copies (TMA)", "mbarrier.arrive.expect_tx": "bulk copies (TMA)",
+    "barrier.cluster": "thread block clusters", "mapa": "thread block clusters",
+    "getctarank": "thread block clusters", "clusterlaunchcontrol": "thread block clusters",
+    "griddepcontrol": "dependent launches of compute capability 9.0",
+    "setmaxnreg": "registers moved between warps, of compute capability 9.0",
+    "multimem": "memory of several GPUs", "ld_reduce": "memory of several GPUs",
+    "alloca": "stack memory of a size known at run time", "stacksave": "stack memory of a size known at run time",
+    "stackrestore": "stack memory of a size known at run time",
+}  # fmt: skip
+
+
+def _index() -> dict[tuple[str, str], list[Form]]:
+    table: dict[tuple[str, str], list[Form]] = {}
+    for f in FORMS:
+        for types in f.types:
+            table.setdefault((f.base, types), []).append(f)
+    return table
+
+
+_TABLE = _index()
+
+
+@lru_cache(maxsize=4096)
+def refusal(op: str) -> str | None:
+    """Why the engine does not take a mnemonic; None where it does."""
+    starts = [s for s in REFUSED if op == s or op.startswith(f"{s}.")]
+    if starts:
+        return f"{REFUSED[max(starts, key=len)]} are out of the CPU engine's reach"
+    parsed = parse(op)
+    found = _TABLE.get((parsed.base, ".".join(t.name for t in parsed.types)), [])
+    why, nearest = None, -1
+    for f in found:
+        try:
+            f.check(parsed)
+        except UnsupportedOpcode as error:
+            known = sum(m in names for m in parsed.mods for _, names in f.mods)
+            if known > nearest:
+                why, nearest = str(error), known
+        else:
+            return None
+    other = arith.refusal(op)
+    return other and (why or other)
