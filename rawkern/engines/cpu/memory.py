@@ -1,8 +1,7 @@
 """Loads and stores: lanes' addresses to as few accesses as can be shown or seen to do.
 
 Addresses known to be equal or consecutive (`kinds`), in all lanes or in each segment, become one access, or one for
-each segment. Others go to out-of-line helpers, which look at the addresses when they run. Inactive lanes never touch
-memory.
+each segment. Others go out of line (`scattered`). Inactive lanes never touch memory.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from collections.abc import Callable, Iterable
 
 from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address, decode, fits, starts, stride_of
-from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type, ramp, spread
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.ir import Emitter, Module, Val
-from rawkern.engines.cpu.lanewise import define, lane_loop, pointer
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.lanewise import lane_loop, pointer
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Sym, Vec
+from rawkern.engines.cpu.scattered import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 
 
@@ -57,8 +57,11 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
         def fast(bases: list[Val]) -> list[Val]:
             return _load_segments(f, bases, form, size, count)
 
-        return _consecutive(f, form, fast, lambda: _gather(f, form, size, count), ty)
-    return _gather(f, form, size, count)
+        def partial(base: Val) -> list[Val]:
+            return [masked_load(e, base, f.actv(), size)]
+
+        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, size, count))
+    return gather(f, form, size, count)
 
 
 def _known(form: Form, size: int, count: int) -> bool:
@@ -66,32 +69,44 @@ def _known(form: Form, size: int, count: int) -> bool:
     return count in (1, 2, 4) and stride_of(form) in (0, size * count)
 
 
-def _consecutive(f: FunctionLowering, form: Form, fast: Callable, slow: Callable, ty: str) -> list[Val]:
+def _consecutive(
+    f: FunctionLowering, form: Form, size: int, count: int, fast: Callable, partial: Callable, slow: Callable
+) -> list[Val]:
     """Emit `fast` on the segments' first addresses for a warp with all lanes active and no wrap-around, else `slow`.
 
-    Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one.
+    Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one. Where
+    instructions take masks, a part of a warp has `partial`, on lane 0's address.
     """
     e = f.e
     assert isinstance(form, (Affine, Wide))
-    f.act()  # both ways use it, so it must not be made in one of them
+    f.actv()  # several ways use it, so it must not be made in one of them
     if "full" not in f.cache:
         f.cache["full"] = e.cmp("icmp eq", f.act(), -1)
     condition = f.cache["full"]
     if isinstance(form, Wide):
         condition = e.bin("and", fits(f, form), condition)
     yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
+    bases = starts(f, form)
     e.line(f"br {condition}, label %{yes}, label %{no}, !prof !2")
     e.label(yes)
-    a = fast(starts(f, form))
-    yes_end = _end_label(e, join)
+    ways = [(fast(bases), _end_label(e, join))]
     e.label(no)
-    b = slow()
-    no_end = _end_label(e, join)
+    if "avx512f" in f.module.features and len(bases) == count == 1 and stride_of(form) == size >= 4:
+        if isinstance(form, Wide):
+            some, far = e.fresh("some")[1:], e.fresh("far")[1:]
+            e.line(f"br {fits(f, form)}, label %{some}, label %{far}")
+            e.label(far)
+            ways.append((slow(), _end_label(e, join)))
+            e.label(some)
+        ways.append((partial(bases[0]), _end_label(e, join)))
+    else:
+        ways.append((slow(), _end_label(e, join)))
     e.label(join)
-    return [
-        e.let(ty, LANES, f"phi {x.t} [ {x.ref}, %{yes_end} ], [ {y.ref}, %{no_end} ]")
-        for x, y in zip(a, b, strict=True)
-    ]
+    result = []
+    for k, value in enumerate(ways[0][0]):
+        sources = ", ".join(f"[ {values[k].ref}, %{end} ]" for values, end in ways)
+        result.append(e.let(value.ty, LANES, f"phi {value.t} {sources}"))
+    return result
 
 
 def _end_label(e: Emitter, join: str) -> str:
@@ -119,7 +134,19 @@ def _load_same(f: FunctionLowering, base: Val, size: int, count: int, n: int) ->
 def _load_block(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
     e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
+    if count == 4 and size == 4 and n >= 16 and "avx512f" in f.module.features:
+        return _quarters(e, whole, n)
     return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+
+
+def _quarters(e: Emitter, whole: Val, n: int) -> list[Val]:
+    """Every fourth element, from each of the first four: two at a time first, so that each step has two registers."""
+    result = []
+    for k in (0, 2):
+        groups = ((lane, part) for lane in range(0, n, 8) for part in (k, k + 1))
+        two = _picked(e, whole, [4 * (lane + j) + part for lane, part in groups for j in range(8)])
+        result += [_picked(e, two, [lane // 8 * 16 + 8 * part + lane % 8 for lane in range(n)]) for part in (0, 1)]
+    return result
 
 
 def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
@@ -134,38 +161,6 @@ def _joined(e: Emitter, parts: list[Val]) -> Val:
     while len(parts) > 1:
         parts = [_picked(e, a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return parts[0]
-
-
-def _gather(f: FunctionLowering, form: Form, size: int, count: int) -> list[Val]:
-    e = f.e
-    addrs = spread(f.e, form) if isinstance(form, (Affine, Wide)) else f.plain(form)
-    ty = int_type(8 * size)
-    name = f.module.helper(f"rk_load_{ty}", lambda m: _load_helper(m, size))
-    return [e.call(name, ty, LANES, e.bin("add", addrs, k * size) if k else addrs, f.act()) for k in range(count)]
-
-
-def _load_helper(m: Module, size: int) -> str:
-    ty, e = int_type(8 * size), Emitter(m)
-    a, mask = Val("%a", "i64", LANES), Val("%m", "i32")
-    maskv, base, consecutive, equal = _look(e, a, mask, size)
-    vec = f"<32 x {ty}>"
-    masked = f"llvm.masked.load.v32{ty}.p0"
-    m.declare(masked, f"declare {vec} @{masked}(ptr, i32, <32 x i1>, {vec})")
-    gather = f"llvm.masked.gather.v32{ty}.v32p0"
-    m.declare(gather, f"declare {vec} @{gather}(<32 x ptr>, i32, <32 x i1>, {vec})")
-    e.line(f"br {consecutive}, label %near, label %far")
-    e.label("near")
-    got = e.let(ty, LANES, f"call {vec} @{masked}({pointer(e, base)}, i32 {size}, {maskv}, {vec} zeroinitializer)")
-    e.line(f"ret {got}")
-    e.label("far")
-    e.line(f"br {equal}, label %one, label %many")
-    e.label("one")
-    first = e.let("i64", 1, f"extractelement {a}, i32 %lane")
-    e.line(f"ret {e.splat(e.let(ty, 1, f'load {ty}, {pointer(e, first)}, align {size}'), LANES)}")
-    e.label("many")
-    ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
-    e.line(f"ret {e.let(ty, LANES, f'call {vec} @{gather}({ptrs}, i32 {size}, {maskv}, {vec} zeroinitializer)')}")
-    return define(f"define internal {vec} @rk_load_{ty}(<32 x i64> %a, i32 %m) noinline", e)
 
 
 def store(f: FunctionLowering, instr: Instr) -> None:
@@ -204,12 +199,16 @@ def store_lanes(f: FunctionLowering, form: Form, values: list[Val], size: int, o
     elif _known(form, size, count):
 
         def slow() -> list[Val]:
-            _scatter(f, form, values, size)
+            scatter(f, form, values, size)
             return []
 
-        _consecutive(f, form, lambda bases: _store_segments(f, bases, form, values, size), slow, ty)
+        def partial(base: Val) -> list[Val]:
+            masked_store(e, values[0], base, f.actv(), size)
+            return []
+
+        _consecutive(f, form, size, count, lambda bases: _store_segments(f, bases, form, values, size), partial, slow)
     else:
-        _scatter(f, form, values, size)
+        scatter(f, form, values, size)
 
 
 def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, values: list[Val], size: int) -> list[Val]:
@@ -228,50 +227,6 @@ def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, values: l
             parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
         e.line(f"store {parts[0]}, {pointer(e, base)}, align {size}")
     return []
-
-
-def _scatter(f: FunctionLowering, form: Form, values: list[Val], size: int) -> None:
-    e, ty = f.e, int_type(8 * size)
-    addrs = spread(f.e, form) if isinstance(form, (Affine, Wide)) else f.plain(form)
-    name = f.module.helper(f"rk_store_{ty}", lambda m: _store_helper(m, size))
-    for k, value in enumerate(values):
-        at = e.bin("add", addrs, k * size) if k else addrs
-        e.line(f"call void @{name}({at}, {value}, {f.act()})")
-
-
-def _store_helper(m: Module, size: int) -> str:
-    ty, e = int_type(8 * size), Emitter(m)
-    a, value, mask = Val("%a", "i64", LANES), Val("%v", int_type(8 * size), LANES), Val("%m", "i32")
-    maskv, base, consecutive, _ = _look(e, a, mask, size)
-    masked, scatter = f"llvm.masked.store.v32{ty}.p0", f"llvm.masked.scatter.v32{ty}.v32p0"
-    m.declare(masked, f"declare void @{masked}(<32 x {ty}>, ptr, i32, <32 x i1>)")
-    m.declare(scatter, f"declare void @{scatter}(<32 x {ty}>, <32 x ptr>, i32, <32 x i1>)")
-    e.line(f"br {consecutive}, label %near, label %far")
-    e.label("near")
-    e.line(f"call void @{masked}({value}, {pointer(e, base)}, i32 {size}, {maskv})")
-    e.line("ret void")
-    e.label("far")
-    ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
-    e.line(f"call void @{scatter}({value}, {ptrs}, i32 {size}, {maskv})")
-    e.line("ret void")
-    return define(f"define internal void @rk_store_{ty}(<32 x i64> %a, <32 x {ty}> %v, i32 %m) noinline", e)
-
-
-def _look(e: Emitter, a: Val, mask: Val, size: int) -> tuple[Val, Val, Val, Val]:
-    """Lanes as conditions, the address lane 0 would have, and whether the active lanes are consecutive or equal."""
-    maskv = e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
-    e.module.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
-    e.line("%lane = call i32 @llvm.cttz.i32(i32 %m, i1 true)")
-    lane = e.resize(Val("%lane", "i32"), "i64")
-    first = e.let("i64", 1, f"extractelement {a}, i32 %lane")
-    base = e.bin("sub", first, e.bin("mul", lane, size))
-    near = e.cmp("icmp eq", a, e.bin("add", e.splat(base, LANES), ramp("i64", size)))
-    same = e.cmp("icmp eq", a, e.splat(first, LANES))
-    tests = []
-    for test in (near, same):
-        bits = e.let("i32", 1, f"bitcast {test} to i32")
-        tests.append(e.cmp("icmp eq", e.bin("and", bits, mask), mask))
-    return maskv, base, tests[0], tests[1]
 
 
 def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val:

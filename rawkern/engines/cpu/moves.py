@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawkern.engines.cpu.addresses import shift, widen
-from rawkern.engines.cpu.forms import LANES, Lazy, int_type
+from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -33,10 +33,7 @@ def move(f: FunctionLowering, instr: Instr) -> None:
         assert whole is not None
         f.put(dest.name, whole)
     else:
-        form = f.operand_form(source, bits)
-        if isinstance(form, Lazy) and f.lazy.get(dest.name) != form.kind:
-            form = f.plain(form)
-        f.put(dest.name, form)
+        f.put(dest.name, f.operand_form(source, bits))
 
 
 def convert_address(f: FunctionLowering, instr: Instr) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu.forms import LANES, ramp
+from rawkern.engines.cpu.forms import LANES, Lazy, ramp
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.kinds import constant
@@ -17,7 +17,9 @@ def shuffle(f: FunctionLowering, instr: Instr) -> None:
     mode = parts[2] if parts[1] == "sync" else parts[1]
     dest, source, b, c = instr.args[:4]
     e = f.e
-    value = f.vector(source, 32)
+    form = f.operand_form(source, 32)
+    lazy = isinstance(form, Lazy) and form.kind == "f32"  # which NaN it is matters as little there as here
+    value = e.splat(form.val if lazy else f.plain(form), LANES)
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
@@ -45,7 +47,7 @@ def shuffle(f: FunctionLowering, instr: Instr) -> None:
         moved = permute(f, value, j)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
-        f.put(first.name, moved)
+        f.put(first.name, Lazy(moved, "f32") if lazy else moved)
     if isinstance(second, Reg):
         f.put(second.name, inside)
 
