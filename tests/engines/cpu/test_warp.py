@@ -471,3 +471,27 @@ def test_warp_barriers_in_two_branches(device):
     first = t - t % 3
     want = np.where(t % 3 == 0, -5, np.where(first > 20, first, 100 + first))
     np.testing.assert_array_equal(out.cpu(), want)
+
+
+def test_shuffled_nan_is_canonical_where_its_bits_are_seen(device):
+    """A computed NaN has PTX's bits behind shuffles; one that was loaded keeps its own."""
+    code = r"""extern "C" __global__ void k(const float* x, const float* own, int* bits, float* sum, int* kept) {
+        int i = threadIdx.x;
+        float v = x[i] * 0.0f, moved = __shfl_down_sync(~0u, v, 3);
+        bits[i] = __float_as_int(__shfl_xor_sync(~0u, moved, 1));
+        for (int d = 16; d; d >>= 1) v += __shfl_xor_sync(~0u, v, d);
+        sum[i] = v;
+        kept[i] = __float_as_int(__shfl_xor_sync(~0u, own[i], 1));
+    }"""
+    x = torch.arange(64.0)
+    x[7], x[40] = float("inf"), -float("inf")
+    payload = torch.full((64,), 0x7FC01234, dtype=torch.int32).view(torch.float32)
+    bits, kept = (torch.full((64,), 5, dtype=torch.int32, device=device) for _ in range(2))
+    total = torch.zeros(64, device=device)
+    rawkern.RawKernel(code)[1, 64](x.to(device), payload.to(device), bits, total, kept)
+    want = torch.zeros(64, dtype=torch.int32)
+    for at in (7, 40):
+        want[(at - 3) ^ 1] = 0x7FFFFFFF
+    assert torch.equal(bits.cpu(), want)
+    assert (total.cpu().view(torch.int32) == 0x7FFFFFFF).all()
+    assert (kept.cpu() == 0x7FC01234).all()
