@@ -489,7 +489,7 @@ def test_code_grows_no_faster_than_the_number_of_barriers():
         code = f'extern "C" __global__ void k(int* x) {{ __shared__ int s[64]; int i = threadIdx.x; s[i] = 0; {body} x[i] = s[i]; }}'
         translation = jit.Translation(compile_program(from_text(code), CPU_ARCH).ptx)
         lowered = translation.lower("k", translation.globals(), "line", jit.host())
-        assert lowered.waiting and "label %open" in lowered.text
+        assert lowered.waiting and "%park" in lowered.text
         return lowered.text.count("\n")
 
     few, many = lines(10), lines(40)
