@@ -11,10 +11,12 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, spread
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.ptx import Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
+from rawkern.engines.cpu.symbols import store_parameter
 from rawkern.engines.cpu.variables import local_frame
 
 if TYPE_CHECKING:
@@ -80,9 +82,10 @@ def access(
     scalar = isinstance(form, Val) and form.n == 1
     addrs = spread(e, form) if isinstance(form, (Affine, Wide)) else e.splat(f.plain(form), LANES)
     root = _root(f, mem)
+    strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    number = add_site(f, Site(what, space, root, size * count, size, bool(order), place(f)))
+    number = add_site(f, Site(what, space, root, size * count, size, strong, place(f)))
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
@@ -137,12 +140,52 @@ def note(f: FunctionLowering, what: str, *args: Val) -> None:
         f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
 
 
+def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> None:
+    """``malloc`` and ``free`` of the device heap that the checker keeps."""
+    e = f.e
+    ck, blk, warp = identity(f)
+    argument = e.splat(argument, LANES)
+    number = add_site(f, Site(name, "heap", None, 0, 1, False, place(f)))
+
+    def one(e: Emitter, at: str, args: list[Val]) -> Val:
+        if name == "malloc":
+            return e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+        thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
+        return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
+
+    helper = f"rk_checked_{name}"
+    f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
+    extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
+    got = e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
+    if name == "malloc":
+        store_parameter(f, results[0].name, 0, got)
+
+
 def _root(f: FunctionLowering, mem: Mem) -> Root | None:
     if f.roots is None:
         f.roots = find_roots(f.plan, f.function)
     if isinstance(mem.base, Reg):
         return f.roots.get(mem.base.name)
     return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
+
+
+#: Atomics that find out whether what was read before still holds, or do not care.
+_VALIDATING = (".cas", ".exch", ".min", ".max", ".and", ".or")
+
+
+def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
+    """Whether a plain read goes before an atomic that allows for others in between.
+
+    ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an
+    atomic operation; ``if (v < *p) atomicMin(p, v)`` saves some.
+    """
+    if f.validated is None:
+        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.startswith(("atom.", "red."))]
+        roots = (
+            _root(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
+        )
+        f.validated = frozenset(roots)
+    return root in f.validated
 
 
 def _store(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +18,37 @@ from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
 
 MAX_REPORTS = 1024
+HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
+lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "updates": layout.UPDATE}
+
+
+class Heap:
+    """The device heap of all checked launches: a launch may free what an earlier one has taken."""
+
+    def __init__(self) -> None:
+        self.memory, self.table = Mapping(HEAP_BYTES), Mapping(ENTRY.size * HEAP_PIECES)
+        self.next, self.count = self.memory.address, 0
+
+    def piece(self, address: int) -> Piece | None:
+        """The piece that an address lies in or behind."""
+        best = None
+        first, after = 0, self.count
+        while first < after:
+            middle = (first + after) // 2
+            low, high = struct.unpack("=2Q", ctypes.string_at(self.table.address + middle * ENTRY.size, 16))
+            if low <= address:
+                first, best = middle + 1, (low, high)
+            else:
+                after = middle
+        return Piece("memory from malloc", best[0], best[1] - best[0], 1, False) if best is not None else None
+
+
+@cache
+def heap() -> Heap:
+    return Heap()
 
 
 class Checker:
@@ -46,7 +76,18 @@ class Checker:
         self._set("grid_x", grid[0])
         self._set("grid_y", grid[1])
         self._set("serial", 1)
+        pile = heap()
+        self._set("heap_low", pile.memory.address)
+        self._set("heap_high", pile.memory.address + HEAP_BYTES)
+        self._set("heap_next", pile.next)
+        self._set("heap_table", pile.table.address)
+        self._set("heap_count", pile.count)
+        self._set("heap_room", HEAP_PIECES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
+
+    def end(self) -> None:
+        """Keep what is left on the device heap."""
+        heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
 
     def block_state(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""
@@ -170,6 +211,8 @@ class Checker:
         return found
 
     def _near(self, address: int) -> Piece | None:
+        if self._get("heap_low") <= address < self._get("heap_next"):
+            return heap().piece(address)
         return next((p for p in self.pieces if p.address <= address < p.end), None)
 
     def _place(self, site: int, number: int, thread: int, grid: Dim3, block: Dim3) -> Place:
@@ -200,4 +243,6 @@ def run(
         launcher.settled(grid)(values)
     except LaunchError as failed:
         error = failed
+    finally:
+        checker.end()
     return checker.findings(grid, block), error

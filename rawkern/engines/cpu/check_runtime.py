@@ -438,3 +438,40 @@ def rk_check_depart(ck, blk, warp, number):
         STATE.fence_time[st, warp] = fence
         rk_check_join(st + STATE_FENCED + warp * CLOCKS, opened)
     return 0
+
+
+# -- the device heap --------------------------------------------------------------------------------------------------
+
+
+def rk_check_malloc(ck, size):
+    """Memory for a thread; never used a second time, so that what is freed can be told. 0 when there is no more."""
+    low = CHECK.heap_next[ck]
+    room = (size + 31) & (0 - 16)  # a gap behind each piece
+    if (
+        size > CHECK.heap_high[ck] - low
+        or room > CHECK.heap_high[ck] - low
+        or CHECK.heap_count[ck] == CHECK.heap_room[ck]
+    ):
+        return 0
+    e = CHECK.heap_table[ck] + CHECK.heap_count[ck] * ENTRY_SIZE
+    ENTRY.low[e] = low
+    ENTRY.high[e] = low + size
+    ENTRY.flags[e] = 0
+    ENTRY.bias[e] = 0
+    CHECK.heap_next[ck] = low + room
+    CHECK.heap_count[ck] += 1
+    return low
+
+
+def rk_check_free(ck, blk, thread, address, site):
+    """Take memory back; what is no live piece is reported."""
+    if address == 0:
+        return 0
+    e = 0
+    if CHECK.heap_low[ck] <= address and address < CHECK.heap_next[ck]:
+        e = rk_check_find(ck, address, 0)
+    if e == 0 or ENTRY.low[e] != address or ENTRY.flags[e] & IS_FREED:
+        rk_check_report(ck, BLOCK.check[blk], BAD_FREE, site, thread, address, e)
+        return 0
+    ENTRY.flags[e] = IS_FREED
+    return 0
