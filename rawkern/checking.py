@@ -96,7 +96,8 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
     pieces = _placed(signature, bound.values, call.pieces)
     from rawkern.engines.cpu import check_launch
 
-    with check_launch.lock, _variables(state, kernel.module):
+    with check_launch.lock, _variables(state, kernel.module) as theirs:
+        pieces += theirs
         found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
     if found:
         source = state.build.source
@@ -126,11 +127,14 @@ def _kernel(state: State) -> Any:
 
 
 @contextlib.contextmanager
-def _variables(state: State, module: Any) -> Iterator[None]:
-    """Give the checked build's ``__device__`` variables the values of the usual build's, and take them back."""
+def _variables(state: State, module: Any) -> Iterator[list[Piece]]:
+    """Give the checked build's ``__device__`` variables the values of the usual build's, and take them back.
+
+    Yields the usual build's memory: pointers may lead there, as those to its strings do.
+    """
     names = [name for name in module.layout.offsets if not name.startswith(("$", "__unnamed"))]
     if not names:
-        yield
+        yield []
         return
     usual = state.build.engine_module(CPU, state.asked)
     pairs = []
@@ -143,7 +147,7 @@ def _variables(state: State, module: Any) -> Iterator[None]:
         ctypes.memmove(ours, theirs, size)
         _relocate(ours, size, [(t, o, n) for t, o, n in pairs])
     try:
-        yield
+        yield [Piece("a variable", usual.globals_address, usual.layout.size, 1, False, followed=False)]
     finally:
         for theirs, ours, size in pairs:
             ctypes.memmove(theirs, ours, size)

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, spread
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.ptx import Loc, Mem, Reg, Sym
@@ -42,6 +42,7 @@ class Site:
     size: int
     element: int
     strong: bool
+    align: int
     lines: tuple[tuple[str, int], ...]
 
 
@@ -70,11 +71,12 @@ def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
 
 def access(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
-    values: list[Val] | None = None, looks: bool = True,
+    values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
-    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result.
+    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
+    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access.
     """
     if not f.plan.checked:
         return form
@@ -85,7 +87,7 @@ def access(
     strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    number = add_site(f, Site(what, space, root, size * count, size, strong, place(f)))
+    number = add_site(f, Site(what, space, root, size * count, size, strong, align or size * count, place(f)))
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
@@ -94,14 +96,34 @@ def access(
         note(f, "fence")
     if order and what != WRITE and looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
-    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {f.act()}, {number}, {addrs})")
+    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask or f.act()}, {number}, {addrs})")
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     null = field(f, "null", SINK if what != READ else 0)
+    if mask is not None:
+        ok = e.bin("or", ok, e.invert(mask))
     if scalar:
         assert isinstance(form, Val)
         return e.select(e.cmp("icmp eq", ok, 0), null, form)
     return e.select(f.lanes(ok), addrs, e.splat(null, LANES))
+
+
+def lines(
+    f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int]
+) -> tuple[Val, Val]:
+    """Address and pitch of a matrix in memory that the warp accesses as one: of a matrix of zeros where that fails.
+
+    `shape`: how many lines, bytes of a line, bytes of an element.
+    """
+    if not f.plan.checked:
+        return at, pitch
+    e, (count, size, element) = f.e, shape
+    starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
+    mask = const("i32", (1 << count) - 1)
+    got = access(f, starts, mem, space, what, element, size // element, "", mask=mask, align=element)
+    bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
+    ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
+    return e.select(ok, at, field(f, "null", SINK if what == WRITE else 0)), e.select(ok, pitch, 0)
 
 
 def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
@@ -145,7 +167,7 @@ def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> N
     e = f.e
     ck, blk, warp = identity(f)
     argument = e.splat(argument, LANES)
-    number = add_site(f, Site(name, "heap", None, 0, 1, False, place(f)))
+    number = add_site(f, Site(name, "heap", None, 0, 1, False, 1, place(f)))
 
     def one(e: Emitter, at: str, args: list[Val]) -> Val:
         if name == "malloc":

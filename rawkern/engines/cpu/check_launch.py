@@ -111,7 +111,7 @@ class Checker:
         """Memory that may be written, pieces that overlap as one, as (start, end, bias of the shadow)."""
         found: list[list] = []  # start, end, whether it may be written
         for piece in sorted(self.pieces, key=lambda p: p.address):
-            if not piece.size:
+            if not piece.size or not piece.followed:
                 continue
             if found and piece.address < found[-1][1]:
                 found[-1][1] = max(found[-1][1], piece.end)
@@ -179,7 +179,8 @@ class Checker:
         for k, (low, high, flags, piece) in enumerate(rows):
             while region is not None and region[1] <= low:
                 region = next(biases)
-            self._entry(table + k * ENTRY.size, piece, low, high, flags, region[2] if region else 0)
+            bias = region[2] if region is not None and region[0] <= low else 0
+            self._entry(table + k * ENTRY.size, piece, low, high, flags, bias)
         self._set("segments", table)
         self._set("nsegments", len(rows))
 
@@ -187,8 +188,10 @@ class Checker:
         rows = []
         for site in self.sites:
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
+            root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            rows.append(struct.pack("=7Q", root, site["size"], site["element"], what, space, site["strong"], 0))
+            numbers = (root, site["size"], site["element"], site["align"], what, space, site["strong"], 0)
+            rows.append(struct.pack("=8Q", *numbers))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)
@@ -235,9 +238,12 @@ def run(
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code = kernel.loaded(shape_of(block))[0]
+    launcher = Launcher(kernel, block, shared_mem)
+    grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
+    pieces = [*pieces, grid_sync]
     checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checker.start(grid)
-    launcher = Launcher(kernel, block, shared_mem, checker)
+    launcher.watch(checker)
     error = None
     try:
         launcher.settled(grid)(values)
