@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.operands import base, destinations, is_barrier, is_meeting, sources
+from rawkern.engines.cpu.operands import base, destinations, is_barrier, is_meeting, needs_warp, sources
 from rawkern.engines.cpu.order import running_order
-from rawkern.engines.cpu.ptx import Function, Instr, Label, Reg
+from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
+
+_BRANCHES = ("bra", "brx", "call")
 
 
 @dataclass
@@ -138,7 +140,7 @@ def _split(function: Function, meetings: bool) -> list[Block]:
         pending.append((block, targets))
         current = []
 
-    for item in function.body:
+    for item in _gathered(function.body) if meetings else function.body:
         if isinstance(item, Label):
             if current or not blocks:  # the first block is nobody's target, so a loop never starts there
                 close("jump", [len(blocks) + 1])
@@ -184,6 +186,18 @@ def _split(function: Function, meetings: bool) -> list[Block]:
     for block, targets in pending:
         block.targets = [_number(t, labels) for t in targets]
     return blocks
+
+
+def _gathered(body: list[Instr | Label]) -> Iterator[Instr | Label]:
+    """The same with a barrier of the warp before instructions for which all lanes must be there."""
+    together = False
+    for item in body:
+        if isinstance(item, Label) or item.guard is not None or is_barrier(item.op) or base(item.op) in _BRANCHES:
+            together = False
+        if isinstance(item, Instr) and needs_warp(item.op) and not together:
+            yield Instr("bar.warp.sync", [Imm(0xFFFFFFFF, "i")], item.guard, item.negated, item.loc)
+            together = item.guard is None
+        yield item
 
 
 def _separate_barriers(blocks: list[Block]) -> None:

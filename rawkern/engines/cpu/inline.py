@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rawkern.engines.cpu import flow
 from rawkern.engines.cpu.divergence import spin_headers
-from rawkern.engines.cpu.operands import base, callee, is_barrier, is_meeting
+from rawkern.engines.cpu.operands import base, callee, is_barrier, is_meeting, needs_warp
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
 from rawkern.engines.cpu.variables import symbols
 
@@ -60,7 +60,9 @@ def waiting_functions(graph: Calls) -> set[str]:
 
 def meeting_functions(graph: Calls) -> set[str]:
     """Names of the device functions in which lanes of a warp wait for each other, or that call such."""
-    return _with_callers(graph, lambda f: any(isinstance(i, Instr) and is_meeting(i.op) for i in f.body))
+    return _with_callers(
+        graph, lambda f: any(isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in f.body)
+    )
 
 
 def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:

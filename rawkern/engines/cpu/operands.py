@@ -20,6 +20,7 @@ _BARRIERS = (
 )  # fmt: skip
 
 
+_WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.")
 _MEETINGS = ("bar.warp", "shfl.", "vote.", "match.", "redux.", "elect.")
 
 
@@ -34,6 +35,11 @@ def is_barrier(op: str) -> bool:
 def is_meeting(op: str) -> bool:
     """Whether lanes wait at an instruction for those that its last operand, a mask, names."""
     return op.startswith(_MEETINGS) and ".sync" in op
+
+
+def needs_warp(op: str) -> bool:
+    """Whether all lanes of the warp execute an instruction together."""
+    return op.startswith(_WHOLE_WARP)
 
 
 def callee(instr: Instr) -> str | None:

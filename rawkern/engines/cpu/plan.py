@@ -9,7 +9,7 @@ from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.kinds import SEGMENTS
-from rawkern.engines.cpu.operands import is_meeting
+from rawkern.engines.cpu.operands import is_meeting, needs_warp
 from rawkern.engines.cpu.ptx import Function, Instr, Ptx, describe
 from rawkern.engines.cpu.ssa import split_registers
 from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
@@ -52,7 +52,9 @@ def _analysed(function: Function, segments: int, called: set[str]) -> tuple[Flow
     """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
     result = split_registers(flow.build(function))
     analysis = analyse(function, result, segments, called)
-    if analysis.free_running and any(isinstance(i, Instr) and is_meeting(i.op) for i in function.body):
+    if analysis.free_running and any(
+        isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in function.body
+    ):
         result = split_registers(flow.build(function, meetings=True))
         analysis = analyse(function, result, segments, called, free_running=True)
     return result, analysis
