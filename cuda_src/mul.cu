@@ -35,15 +35,6 @@ struct Layout {
     long long dims, size[MAX_DIMS], a[MAX_DIMS], b[MAX_DIMS];
 };
 
-// V elements that are `step` apart.
-template <int V, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
-    if (step == 1 && aligned<V>(from)) return load<T, V>(from);
-    Pack<T, V> pack;
-#pragma unroll
-    for (int i = 0; i < V; ++i) pack.at[i] = from[i * step];
-    return pack;
-}
-
 // out = a * b, a and b broadcast or with any strides, out contiguous and aligned, its rows a multiple of V elements.
 // Grid: 1-D, at least n / V = packs threads, V elements of a row each. Index is the type that all indices fit: 32 bits
 // wherever they suffice, since dividing 64 bits is slow.

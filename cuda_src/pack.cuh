@@ -5,9 +5,16 @@
 #include <cuda_fp16.h>
 
 // The type that T is computed in: float for the half types, so that a result is rounded once.
-template <typename T> struct Compute { using type = float; };
-template <> struct Compute<double> { using type = double; };
+template <typename T> struct Compute { using type = T; };
+template <> struct Compute<__half> { using type = float; };
+template <> struct Compute<__nv_bfloat16> { using type = float; };
 template <typename T> using compute_t = typename Compute<T>::type;
+
+// An array that the statements of an elementwise operator index themselves; elements arrive as they are computed in.
+template <typename T> struct RawArray {
+    const T* data;
+    __device__ compute_t<T> operator[](long long i) const { return compute_t<T>(data[i]); }
+};
 
 // V elements that one instruction loads or stores.
 template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T at[V]; };
@@ -31,6 +38,21 @@ template <typename T, int V> __device__ Pack<T, V> load(const T* from) {
 
 template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack) {
     *reinterpret_cast<Pack<T, V>*>(to) = pack;
+}
+
+// V elements that are `step` apart.
+template <int V, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
+    if (step == 1 && aligned<V>(from)) return load<T, V>(from);
+    Pack<T, V> pack;
+#pragma unroll
+    for (int i = 0; i < V; ++i) pack.at[i] = from[i * step];
+    return pack;
+}
+
+template <int V, typename T> __device__ void scatter(T* to, long long step, const Pack<T, V>& pack) {
+    if (step == 1 && aligned<V>(to)) return store(to, pack);
+#pragma unroll
+    for (int i = 0; i < V; ++i) to[i * step] = pack.at[i];
 }
 
 // out[i] = f(in[i]...) for i < n. Grid: 1-D, at least ceil(n / V) threads. `in` and `out` may be the same memory.

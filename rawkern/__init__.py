@@ -17,6 +17,8 @@ _HOME = {
     "op": "operators",
     "check": "checking",
     "Report": "reports",
+    "elementwise": "formulas.elementwise",
+    "reduction": "formulas.reduction",
     "CompileError": "errors",
     "CheckError": "errors",
     "OutOfBoundsError": "errors",
@@ -29,6 +31,7 @@ _HOME = {
     "WarpSyncError": "errors",
     "LaunchError": "errors",
     "MissingDependencyError": "errors",
+    "NotDifferentiable": "errors",
     "RawkernError": "errors",
     "UnsupportedError": "errors",
     "square": "ops",
@@ -47,6 +50,8 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "op",
     "check",
     "Report",
+    "elementwise",
+    "reduction",
     "square",
     "mul",
     "scale",
@@ -64,6 +69,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "WarpSyncError",
     "LaunchError",
     "MissingDependencyError",
+    "NotDifferentiable",
     "RawkernError",
     "UnsupportedError",
 ]
@@ -78,6 +84,7 @@ if TYPE_CHECKING:
         LaunchError,
         MisalignedError,
         MissingDependencyError,
+        NotDifferentiable,
         OutOfBoundsError,
         RaceError,
         RawkernError,
@@ -86,6 +93,8 @@ if TYPE_CHECKING:
         UnsupportedError,
         WarpSyncError,
     )
+    from rawkern.formulas.elementwise import elementwise
+    from rawkern.formulas.reduction import reduction
     from rawkern.kernel import RawKernel
     from rawkern.module import RawModule, load
     from rawkern.operators import op

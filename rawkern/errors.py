@@ -12,6 +12,7 @@ __all__ = [
     "LaunchError",
     "MisalignedError",
     "MissingDependencyError",
+    "NotDifferentiable",
     "OutOfBoundsError",
     "RaceError",
     "RawkernError",
@@ -128,3 +129,7 @@ class UnsupportedError(RawkernError, NotImplementedError):
 
 class MissingDependencyError(RawkernError, ImportError):
     """An optional dependency that is not installed; the message gives the pip line."""
+
+
+class NotDifferentiable(RawkernError):
+    """A formula from which no derivative can be derived; the message says why and what to do."""

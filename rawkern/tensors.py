@@ -16,6 +16,7 @@ from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
 
 __all__ = [
+    "composing",
     "current_stream",
     "from_torch",
     "in_fake_op",
@@ -67,6 +68,11 @@ class inside_op:
 def in_fake_op() -> bool:
     """Whether this thread is inside `inside_op(fake=True)`."""
     return state.level == FAKE
+
+
+def composing() -> bool:
+    """Whether this thread is inside `inside_op(composed=True)`, where operators are called and not kernels."""
+    return state.level == COMPOSED
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

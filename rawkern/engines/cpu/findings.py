@@ -13,8 +13,7 @@ class Piece:
     """Memory that a launch may touch: an argument's or a variable's.
 
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
-    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `followed`: races are
-    looked for.
+    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last.
     """
 
     name: str
@@ -23,7 +22,6 @@ class Piece:
     itemsize: int
     read_only: bool
     parameter: int | None = None
-    followed: bool = True
 
     @property
     def end(self) -> int:

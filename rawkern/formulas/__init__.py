@@ -1,0 +1,1 @@
+"""What `rawkern.elementwise` and `rawkern.reduction` are made of: parameters, derivatives, sources, launches."""

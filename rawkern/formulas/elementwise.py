@@ -1,0 +1,426 @@
+"""`rawkern.elementwise`: a differentiable operator from a formula for one element."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rawkern._torch_private import PLAIN
+from rawkern.errors import NotDifferentiable
+from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
+from rawkern.formulas.promotion import as_outs, check_out, device_of, prepare
+from rawkern.operators import op
+from rawkern.operators.recorded import quiet
+from rawkern.tensors import composing, in_fake_op, inside_op
+
+__all__ = ["Elementwise", "elementwise", "make_elementwise", "without_grads"]
+
+
+def elementwise(
+    in_params: str, out_params: str, operation: str, name: str, *, backward: str | None = None, preamble: str = ""
+) -> Elementwise:
+    """Make a differentiable torch operator from statements for one element, in CUDA C.
+
+    The conventions are those of `cupy.ElementwiseKernel`, plus a backward. Inputs are broadcast and their dtypes
+    promoted as torch does; half types are computed in float and rounded once; any strides are taken, and layouts such
+    as channels_last are kept. On a GPU a thread moves 16 bytes at a time.
+
+    Parameters
+    ----------
+    in_params, out_params : str
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
+        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
+        and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
+        parameter is not differentiated.
+    operation : str
+        Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
+        in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements.
+    name : str
+        Of the kernel, and in error messages; may have a namespace: ``"mylib::silu"``.
+    backward : str, optional
+        Statements that assign ``grad_X`` for each floating input X, from the inputs, the outputs and ``grad_Y`` for
+        each floating output Y: ``"T s = 1 / (1 + exp(-x)); grad_x = grad_y * s * (1 + x * (1 - s))"``. By default
+        they are derived from `operation` (see ``backward_source``).
+    preamble : str
+        CUDA C put before the kernel: device functions, constants, includes.
+
+    Returns
+    -------
+    Elementwise
+        Call it on tensors and numbers.
+
+    Raises
+    ------
+    ValueError
+        For parameters or statements that don't make an operator.
+
+    Examples
+    --------
+    >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
+    >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
+    """
+    namespace, _, short = name.rpartition("::")
+    if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
+        raise ValueError(f"elementwise: the name {name!r} is no identifier; write 'silu' or 'mylib::silu'")
+    inputs = parse_parameters(in_params, f"{name}: in_params")
+    outputs = parse_parameters(out_params, f"{name}: out_params")
+    _check_parameters(name, inputs, outputs, operation, backward)
+    key = (namespace or "rawkern_elementwise", short, inputs, outputs, operation, backward, preamble)
+    return make_elementwise(*key)
+
+
+def _check_parameters(
+    name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str, backward: str | None
+) -> None:
+    if not inputs or not outputs:
+        raise ValueError(f"{name}: an elementwise operator has at least one input and one output")
+    if all(p.raw for p in inputs):
+        raise ValueError(f"{name}: every input is raw, so nothing says how many elements there are")
+    for p in outputs:
+        if any(q.name == p.name for q in inputs):
+            raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
+        if p.raw:
+            raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
+        if p.generic and not any(q.type == p.type for q in inputs):
+            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
+        if p.name not in names_in(operation):
+            raise ValueError(f"{name}: the operation does not assign the output {p.name}")
+    if backward is None:
+        return
+    grads = {f"grad_{p.name}" for p in inputs if differentiable(p)}
+    known = names_in(backward)
+    for missing in sorted(grads - known):
+        raise ValueError(f"{name}: backward does not assign {missing}; where it is zero, write {missing} = 0")
+    allowed = grads | {f"grad_{p.name}" for p in outputs if floating(p)}
+    for each in sorted(n for n in known if n.startswith("grad_") and n not in allowed):
+        raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
+
+
+class Elementwise:
+    """An elementwise operator, made by `rawkern.elementwise`: call it as a function.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        inputs: tuple[Parameter, ...],
+        outputs: tuple[Parameter, ...],
+        operation: str,
+        backward: str | None,
+        preamble: str,
+    ) -> None:
+        self.name = name
+        self._namespace = namespace
+        self._loop = Loop(name, inputs, outputs, operation, preamble)
+        self._backward = backward
+        self._plain = len(self._loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
+        text = repr((inputs, outputs, operation, backward, preamble))
+        self._op = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+
+    def __repr__(self) -> str:
+        return f"<rawkern.elementwise {spelled(self.name, self._loop.inputs, self._loop.outputs)}>"
+
+    @property
+    def source(self) -> str:
+        """The CUDA C of the kernels, as it is compiled for arrays."""
+        return self._loop.source()
+
+    @functools.cached_property
+    def backward_source(self) -> str:
+        """The statements of the backward: as given, or as derived from the operation.
+
+        Raises
+        ------
+        NotDifferentiable
+            The operation holds something that can't be differentiated; the message names it.
+        """
+        if self._backward is not None:
+            return self._backward
+        loop = self._loop
+        inputs = {p.name: p.compute for p in loop.inputs if not p.raw}
+        outputs = {p.name: p.compute for p in loop.outputs}
+        known = {p.name for p in loop.outputs if floating(p)}
+        wanted = [p.name for p in loop.inputs if differentiable(p)]
+        return derive(loop.operation, inputs, outputs, known, wanted, self.name)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, out: Any = None) -> Any:
+        """Compute the outputs.
+
+        Parameters
+        ----------
+        *args : torch.Tensor or number
+            One for each input, of shapes that broadcast, on one device (a CPU tensor of no dimensions goes with any);
+            tensors for the outputs may follow, as with CuPy.
+        out : torch.Tensor or tuple of them, optional
+            Where the outputs go: of the broadcast shape and the outputs' dtypes; any strides without overlap. Not for
+            tensors that require grad.
+
+        Returns
+        -------
+        torch.Tensor or tuple of torch.Tensor
+            One for each output.
+
+        Raises
+        ------
+        TypeError
+            For a wrong number of arguments, one that is neither tensor nor number, or a dtype other than declared.
+        ValueError
+            For tensors on several devices, or an `out` that doesn't fit.
+        RuntimeError
+            For shapes that don't broadcast.
+        """
+        loop = self._loop
+        many = len(loop.inputs)
+        if out is None and len(args) == many + len(loop.outputs):
+            args, out = args[:many], args[many:]
+        if len(args) != many:
+            names = ", ".join(p.name for p in loop.inputs)
+            raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
+        if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
+            return self._op(*args)
+        tensors, dtypes = self._prepared(args)
+        if out is not None:
+            return self._into(tensors, dtypes, out)
+        return self._op(*tensors)
+
+    def in_place(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """Write the result over the first argument, and return it; differentiable, as torch's `add_` is.
+
+        Raises
+        ------
+        TypeError
+            The operator has several outputs, or the result is not of x's dtype.
+        ValueError
+            The result is not of x's shape.
+        """
+        if len(self._loop.outputs) != 1:
+            raise TypeError(f"{self.name} has {len(self._loop.outputs)} outputs; only one can go into {self._first}")
+        tensors, dtypes = self._prepared((x, *rest))
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            x.copy_(self._op(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
+            return x
+        return self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
+
+    @property
+    def _first(self) -> str:
+        return self._loop.inputs[0].name
+
+    def _into(
+        self, tensors: list[torch.Tensor], dtypes: dict[str, torch.dtype], out: Any, what: str = "out"
+    ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Compute into given tensors."""
+        loop = self._loop
+        outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
+        shape = torch.broadcast_shapes(*(t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw))
+        device = device_of(tensors)
+        for t, p in zip(outs, loop.outputs, strict=True):
+            check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
+        if not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs)):
+            found = self._op(*tensors)
+            for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
+                t.copy_(value)
+        else:
+            apart = [t.clone() if any(_overlap(t, o) for o in outs) else t for t in tensors]
+            with inside_op():
+                loop.run(apart, dtypes, out=outs)
+        return outs[0] if len(outs) == 1 else outs
+
+    def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
+        return prepare(self.name, self._loop.inputs, self._loop.letters, args)
+
+    def _dtypes(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.dtype]:
+        """What the letters are, given prepared tensors."""
+        return {p.type: t.dtype for p, t in zip(self._loop.inputs, tensors, strict=True) if p.generic}
+
+    # --- the operator -------------------------------------------------------------------------------------------------
+
+    def _define(self, qualified: str) -> Any:
+        """Define the torch operator: all inputs are tensors of the parameters' dtypes."""
+        loop = self._loop
+        single = len(loop.outputs) == 1
+
+        def forward(*tensors: torch.Tensor) -> Any:
+            out = loop.run_plain(tensors)
+            if out is not None:
+                return out
+            outs = loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())
+            return outs[0] if single else outs
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(p.name, kind, annotation=torch.Tensor) for p in loop.inputs]
+        returned: Any = torch.Tensor if single else tuple[(torch.Tensor,) * len(loop.outputs)]
+        forward.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
+        forward.__name__ = forward.__qualname__ = self.name
+        forward.__annotations__ = {**{p.name: torch.Tensor for p in loop.inputs}, "return": returned}
+        save = self._saved if self._grad_outputs and any(map(floating, loop.outputs)) else ()
+        operator = op(qualified, save=save, elementwise=not any(p.raw for p in loop.inputs))(forward)
+        operator.backward(self._run_backward)
+        operator.jvp(self._run_jvp)
+        return operator
+
+    @functools.cached_property
+    def _saved(self) -> tuple[str, ...]:
+        """The inputs that the backward reads; all where it can't be derived, which is an error once it is needed."""
+        try:
+            names = names_in(self._grad_text)
+        except NotDifferentiable:
+            return ()
+        return tuple(p.name for p in self._loop.inputs if p.name in names)
+
+    @functools.cached_property
+    def _grad_text(self) -> str:
+        """The statements of the backward; where they read an output, it is computed again before them."""
+        loop, text = self._loop, self.backward_source
+        if not any(p.name in names_in(text) for p in loop.outputs):
+            return text
+        outputs = "".join(f"{p.compute} {p.name} = 0; " for p in loop.outputs)
+        return f"{outputs}{{ {loop.operation.rstrip().rstrip(';')}; }} {text}"
+
+    @functools.cached_property
+    def _grad_inputs(self) -> tuple[Parameter, ...]:
+        grads = [Parameter(f"grad_{p.name}", p.type) for p in self._loop.outputs if floating(p)]
+        return (*grads, *(p for p in self._loop.inputs if p.name in self._saved))
+
+    @functools.cached_property
+    def _grad_outputs(self) -> tuple[Parameter, ...]:
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.inputs if differentiable(p))
+
+    @functools.cached_property
+    def _grad_loop(self) -> Loop:
+        loop = self._loop
+        return Loop(f"{self.name}_backward", self._grad_inputs, self._grad_outputs, self._grad_text, loop.preamble)
+
+    def _grad_operator(self, wanted: tuple[bool, ...]) -> Elementwise:
+        """The backward as a differentiable operator, for some of the gradients."""
+        inputs, outputs, text = without_grads(self._grad_inputs, self._grad_outputs, wanted, self._grad_text)
+        return make_elementwise(
+            self._namespace, f"{self.name}_backward", inputs, outputs, text, None, self._loop.preamble
+        )
+
+    def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
+        if composing():
+            found = self._op(*tensors)
+            return (found,) if isinstance(found, torch.Tensor) else found
+        return self._loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
+
+    def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        loop = self._loop
+        can = [differentiable(p) for p in loop.inputs]
+        needs = ctx.needs_input_grad
+        wanted = tuple(n for n, d in zip(needs, can, strict=True) if d)
+        for p, n in zip(loop.inputs, needs, strict=True):
+            if n and p.raw:
+                raise RuntimeError(f"{self.name}: the raw parameter {p.name} has no gradient; pass {p.name}.detach()")
+        given = [g for g, p in zip(grads, loop.outputs, strict=True) if floating(p)]
+        some = next(g for g in given if g is not None)
+        given = [
+            some.new_zeros((), dtype=p.dtype or some.dtype) if g is None else g
+            for g, p in zip(given, self._grad_inputs, strict=False)
+        ]
+        tensors = [*given, *ctx.saved_tensors]
+        if composing():
+            found = self._grad_operator(wanted)(*tensors)
+            found = iter([found] if isinstance(found, torch.Tensor) else found)
+            results = iter([next(found) if w else None for w in wanted])
+        else:
+            results = iter(self._run_grads(tensors, wanted))
+        every = [next(results) if d else None for d in can]
+        return tuple(
+            g if g is None or g.shape == shape else g.sum_to_size(shape)
+            for g, shape in zip(every, ctx.shapes, strict=True)
+        )
+
+    def _run_grads(self, tensors: Sequence[torch.Tensor], wanted: tuple[bool, ...]) -> tuple[torch.Tensor | None, ...]:
+        loop = self._grad_loop
+        if wanted == (True,):
+            grad = loop.run_plain(tensors)
+            if grad is not None:
+                return (grad,)
+        dtypes = {p.type: t.dtype for p, t in zip(self._grad_inputs, tensors, strict=True) if p.generic}
+        return loop.run(tensors, dtypes, wanted, launch=not in_fake_op())
+
+    def _run_jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
+        loop = self._loop
+        known = [(p, t) for p, t in zip(loop.inputs, tangents, strict=True) if t is not None and differentiable(p)]
+        for p, t in zip(loop.inputs, tangents, strict=True):
+            if p.raw and t is not None:
+                raise RuntimeError(f"{self.name}: the raw parameter {p.name} has no derivative")
+        inputs = (
+            *(Parameter(f"tan_{p.name}", p.type) for p, _ in known),
+            *(q for q in self._grad_inputs if q in loop.inputs),
+        )
+        outputs = tuple(p for p in loop.outputs if floating(p))
+        text = ""
+        for y in outputs:
+            text += "{ " + "".join(f"const {q.compute} grad_{q.name} = {int(q is y)}; " for q in outputs)
+            text += "".join(f"{q.compute} {q.name} = 0; " for q in self._grad_outputs)
+            total = " + ".join(f"grad_{p.name} * tan_{p.name}" for p, _ in known)
+            text += f"{self._grad_text.rstrip().rstrip(';')}; tan_{y.name} = {total}; }} "
+        made = tuple(Parameter(f"tan_{p.name}", p.type) for p in outputs)
+        forward = make_elementwise(self._namespace, f"{self.name}_jvp", inputs, made, text, None, loop.preamble)
+        found = forward(*(t for _, t in known), *ctx.saved_tensors)
+        found = iter([found] if isinstance(found, torch.Tensor) else found)
+        return tuple(next(found) if floating(p) else None for p in loop.outputs)
+
+
+def without_grads(
+    inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], wanted: tuple[bool, ...], text: str
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...], str]:
+    """Turn a backward into an operation that has a backward of its own, in which ``grad_X`` means another thing.
+
+    Outputs that are not wanted become variables.
+    """
+    names = {p.name for p in (*inputs, *outputs)}
+    level = next(k for k in range(1, 100) if not any(name.startswith(f"g{k}_") for name in names))
+
+    def renamed(p: Parameter) -> Parameter:
+        return Parameter(re.sub("^grad_", f"g{level}_", p.name), p.type, p.raw)
+
+    text = re.sub(r"\bgrad_(?=\w)", f"g{level}_", text)
+    outputs = tuple(map(renamed, outputs))
+    unwanted = [p for p, w in zip(outputs, wanted, strict=True) if not w]
+    text = "".join(f"{p.compute} {p.name} = 0; " for p in unwanted) + text
+    return tuple(map(renamed, inputs)), tuple(p for p, w in zip(outputs, wanted, strict=True) if w), text
+
+
+@functools.cache
+def make_elementwise(*key: Any) -> Elementwise:
+    """One operator for one declaration: making it again gives the same one."""
+    return Elementwise(*key)
+
+
+# --- tensors --------------------------------------------------------------------------------------------------------
+
+
+def _one_dtype(args: Sequence[Any]) -> bool:
+    first = args[0]
+    if not isinstance(first, torch.Tensor):
+        return False
+    dtype = first.dtype
+    for a in args[1:]:  # noqa: SIM110 - all() with a generator takes three times as long
+        if not isinstance(a, torch.Tensor) or a.dtype is not dtype:
+            return False
+    return True
+
+
+def _overlap(t: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether writing `out` could change elements of `t` before they are read."""
+    if t.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():
+        return False
+    return (t.data_ptr(), t.shape, t.stride()) != (out.data_ptr(), out.shape, out.stride())

@@ -1,0 +1,82 @@
+"""C's mathematical functions as SymPy knows them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from types import SimpleNamespace
+from typing import Any
+
+__all__ = ["functions", "symbolic"]
+
+
+@functools.cache
+def symbolic() -> Any:
+    """Return SymPy (slow to import), and functions whose derivatives are written so that they don't overflow."""
+    sympy: Any = importlib.import_module("sympy")  # its types say less than Any
+
+    class Sigmoid(sympy.Function):  # 1 / (1 + exp(-x)): by the quotient rule its derivative is inf / inf far from 0
+        def fdiff(self, argindex: int = 1) -> Any:
+            return self * (1 - self)
+
+    class Power(sympy.Function):  # SymPy's own derivative of x**y is y * x**y / x, which is 0 / 0 at 0
+        def fdiff(self, argindex: int = 1) -> Any:
+            x, y = self.args
+            if argindex == 1:
+                return y * Power(x, y - 1)
+            return sympy.Piecewise((sympy.Integer(0), sympy.And(sympy.Eq(x, 0), y >= 0)), (self * sympy.log(x), True))
+
+    class Step(sympy.Function):  # floor, ceil, trunc, rint, round: constant between its jumps
+        def fdiff(self, argindex: int = 1) -> Any:
+            return sympy.Integer(0)
+
+    return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step)
+
+
+@functools.cache
+def functions() -> dict[str, Any]:
+    """Return what each C function is in SymPy; the variants for float (`expf`, `__expf`) are found by their names."""
+    s = symbolic()
+    sp = s.sympy
+    same = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
+    table: dict[str, Any] = {n: getattr(sp, n) for n in (*same, "exp", "log", "erf", "erfc")}
+    table |= {
+        "sqrt": sp.sqrt,
+        "rsqrt": lambda x: 1 / sp.sqrt(x),
+        "cbrt": lambda x: s.Power(x, sp.Rational(1, 3)),
+        "exp2": lambda x: sp.exp(x * sp.log(2)),
+        "exp10": lambda x: sp.exp(x * sp.log(10)),
+        "expm1": lambda x: sp.exp(x) - 1,
+        "log1p": lambda x: sp.log(1 + x),
+        "log2": lambda x: sp.log(x) / sp.log(2),
+        "log10": lambda x: sp.log(x) / sp.log(10),
+        "sinpi": lambda x: sp.sin(sp.pi * x),
+        "cospi": lambda x: sp.cos(sp.pi * x),
+        "atan2": sp.atan2,
+        "hypot": lambda x, y: sp.sqrt(x * x + y * y),
+        "fma": lambda x, y, z: x * y + z,
+        "pow": lambda x, y: _power(x, y),
+        "fabs": sp.Abs,
+        "abs": sp.Abs,
+        "fmax": lambda x, y: _larger(x, y),
+        "max": lambda x, y: _larger(x, y),
+        "fmin": lambda x, y: -_larger(-x, -y),
+        "min": lambda x, y: -_larger(-x, -y),
+        "normcdf": lambda x: (1 + sp.erf(x / sp.sqrt(2))) / 2,
+        "saturate": lambda x: _larger(sp.Integer(0), -_larger(-x, sp.Integer(-1))),
+        "fdivide": lambda x, y: x / y,
+    }
+    return table | {n: (lambda x, n=n: s.Step(sp.Symbol(n), x)) for n in ("floor", "ceil", "trunc", "rint", "round")}
+
+
+def _power(x: Any, y: Any) -> Any:
+    s = symbolic()
+    return x**y if y.is_Rational else s.Power(x, y)
+
+
+def _larger(x: Any, y: Any) -> Any:
+    sp = symbolic().sympy
+    if x.is_number or y.is_number:  # a bound has no gradient to share: at it, the gradient is 0, as relu's is
+        bound, value = (x, y) if x.is_number else (y, x)
+        return sp.Piecewise((value, value > bound), (bound, True))
+    return sp.Piecewise((x, x > y), (y, y > x), ((x + y) / 2, True))

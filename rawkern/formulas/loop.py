@@ -1,0 +1,239 @@
+"""Elementwise loops over tensors of any layouts."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rawkern._torch_private import PLAIN
+from rawkern.formulas.derivative import names_in
+from rawkern.formulas.loop_source import ARRAY, MAX_DIMS, ONE, RAW, VALUE, loop_source
+from rawkern.formulas.parameters import Parameter, c_name
+from rawkern.kernel import RawKernel
+from rawkern.module import own_sources
+
+__all__ = ["PACK_BYTES", "Loop"]
+
+PACK_BYTES = 16  # what one thread loads at a time on a GPU
+
+
+@dataclass(eq=False)
+class Loop:
+    """What a thread does with one element of each array.
+
+    The statements see the inputs as constants and the outputs as variables, in the type they are computed in (float
+    for the half types), the index ``i`` and the number of elements ``n``. Statements after them may set outputs as
+    well; an output that nobody wants is a variable that is not stored.
+    """
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    operation: str
+    preamble: str = ""
+    kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+    plain: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @functools.cached_property
+    def letters(self) -> tuple[str, ...]:
+        """The letters that stand for a dtype, in the order of their first use."""
+        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
+
+    @functools.cached_property
+    def indexed(self) -> bool:
+        """Whether it matters which element is which, so that the order of memory won't do."""
+        return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)
+
+    def source(self, kinds: tuple[str, ...] | None = None, wanted: tuple[bool, ...] | None = None) -> str:
+        """Return the CUDA C of the two kernels NAME and NAME_strided.
+
+        Parameters
+        ----------
+        kinds : tuple of str
+            How each input comes: ARRAY, ONE (an array of one element), VALUE or RAW.
+        wanted : tuple of bool
+            Which outputs are stored.
+        """
+        kinds = kinds or tuple(RAW if p.raw else ARRAY for p in self.inputs)
+        return loop_source(self, kinds, wanted or (True,) * len(self.outputs))
+
+    def run_plain(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Run a loop of one output over contiguous tensors of one shape and dtype; None if they are not.
+
+        That is the common case, and this the short way; `run` goes the whole one, also the first time.
+        """
+        first = tensors[0]
+        found = self.plain.get((first.dtype, first.is_cuda))
+        if found is None or not first.is_contiguous() or first.is_neg() or type(first) not in PLAIN:
+            return None
+        if len(tensors) > 1:
+            shape, dtype = first.shape, first.dtype
+            for t in tensors:
+                if t.dtype is not dtype or t.shape != shape or not t.is_contiguous() or t.is_neg():
+                    return None
+        forall, width = found
+        out = torch.empty_like(first)
+        n = first.numel()
+        forall(n if width == 1 else -(-n // width))(*tensors, out, n)
+        return out
+
+    def run(
+        self,
+        tensors: Sequence[torch.Tensor],
+        dtypes: dict[str, torch.dtype],
+        wanted: tuple[bool, ...] | None = None,
+        out: Sequence[torch.Tensor] | None = None,
+        launch: bool = True,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Run the loop over tensors that broadcast to one shape; return the outputs (None for one not wanted).
+
+        Parameters
+        ----------
+        tensors : sequence of torch.Tensor
+            One for each input, on one device; a CPU tensor with one element may stand among CUDA tensors. Arrays with
+            more than one element have the dtype of their parameter.
+        dtypes : dict
+            What each letter stands for.
+        wanted : tuple of bool, optional
+            Which outputs are computed; all by default.
+        out : sequence of torch.Tensor, optional
+            Where the outputs go: of the shape, dtype and device that a new one would have.
+        launch : bool
+            False to make the outputs only.
+        """
+        return _run(self, tensors, dtypes, wanted or (True,) * len(self.outputs), out, launch)
+
+    def instance(self, kinds: tuple[str, ...], wanted: tuple[bool, ...], arguments: str, strided: bool) -> RawKernel:
+        key = (kinds, wanted, arguments, strided)
+        if key not in self.kernels:
+            name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
+            source = self.source(kinds, wanted)
+            self.kernels[key] = RawKernel(source, name=name, include_dirs=(own_sources(),), strided=True)
+        return self.kernels[key]
+
+
+def _run(
+    loop: Loop,
+    tensors: Sequence[torch.Tensor],
+    dtypes: dict[str, torch.dtype],
+    wanted: tuple[bool, ...],
+    out: Sequence[torch.Tensor] | None,
+    launch: bool,
+) -> tuple[torch.Tensor | None, ...]:
+    looped = [t for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw]
+    made = [d for p, w in zip(loop.outputs, wanted, strict=True) if w for d in [p.dtype or dtypes[p.type]]]
+    outs = list(out) if out is not None else _outputs(looped, made, loop.indexed)
+    every = iter(outs)
+    result = tuple(next(every) if w else None for w in wanted)
+    n = outs[0].numel()
+    if not launch or n == 0:
+        return result
+    shape = outs[0].shape
+    kinds: list[str] = []
+    arguments: list[Any] = []
+    arrays: list[torch.Tensor] = []
+    for t, p in zip(tensors, loop.inputs, strict=True):
+        dtype = p.dtype or dtypes[p.type]
+        t = t.detach()
+        if p.raw:
+            kinds.append(RAW)
+            arguments.append(t.to(dtype).contiguous())
+        elif t.numel() == 1 and t.device.type == "cpu":
+            kinds.append(VALUE)
+            arguments.append(t.item())
+        elif t.numel() == 1:
+            kinds.append(ONE)
+            arguments.append(t.to(dtype).resolve_neg())
+        else:
+            kinds.append(ARRAY)
+            t = t.resolve_neg().expand(shape)
+            arguments.append(t)
+            arrays.append(t)
+    columns = [*arrays, *outs]
+    size = max([t.element_size() for t in columns])
+    on_gpu = outs[0].is_cuda
+    letters = [c_name(loop.name, dtypes[x]) for x in loop.letters]
+    strides = outs[0].stride()
+    one_order = all(t.stride() == strides for t in columns) and _dense(outs[0], loop.indexed)
+    if one_order:
+        width = max(1, PACK_BYTES // size) if on_gpu else 1
+        kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(width)]), False)
+        kernel.forall(-(-n // width))(*arguments, *outs, n)
+        if len(outs) == len(wanted) == 1 and all(k == ARRAY for k in kinds) and len({t.dtype for t in columns}) == 1:
+            loop.plain[outs[0].dtype, on_gpu] = (kernel.forall, width)
+        return result
+    order = None if loop.indexed else strides
+    pack = max(1, PACK_BYTES // size) if on_gpu else 1
+    layout, width, index = _layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
+    if layout is None:
+        copies = [t.contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
+        copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(copies, kinds, strict=True)]
+        made_outs = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
+        _run(loop, copies, dtypes, wanted, made_outs, True)
+        for t, value in zip(outs, made_outs, strict=True):
+            t.copy_(value)
+        return result
+    kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(width), index]), True)
+    packs = n // width
+    kernel.forall(packs)(*arguments, *outs, layout, packs, n)
+    return result
+
+
+def _dense(t: torch.Tensor, indexed: bool) -> bool:
+    """Whether the elements of `t` are one run of memory, in an order that will do."""
+    if t.is_contiguous():
+        return True
+    return not indexed and torch.empty_like(t).stride() == t.stride()
+
+
+def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bool) -> list[torch.Tensor]:
+    """Make the outputs: of the broadcast shape, in the layout that torch's own elementwise operators would choose."""
+    device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
+    first = tensors[0]
+    if all(t.shape == first.shape and t.device == device for t in tensors) and all(t.is_contiguous() for t in tensors):
+        return [torch.empty_like(first, dtype=d) for d in dtypes]
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    if indexed:
+        return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
+    like = functools.reduce(torch.add, [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors])
+    return [torch.empty_strided(shape, like.stride(), dtype=d, device=device) for d in dtypes]
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(
+    shape: tuple[int, ...], arrays: tuple[tuple[int, ...], ...], order: tuple[int, ...] | None, pack: int
+) -> tuple[bytes | None, int, str]:
+    """Return the ``Layout`` of the kernel (None with too many dimensions), its V and its Index.
+
+    The dimensions stand as `order`, the strides of an output, has them in memory, or else as they are.
+    """
+    dims = [d for d in range(len(shape)) if shape[d] != 1]
+    dims.sort(key=(lambda d: (order[d], -d)) if order else (lambda d: -d))
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for d in dims:
+        size, step = shape[d], tuple(a[d] for a in arrays)
+        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
+            sizes[-1] *= size  # goes on where the dimension inside it ends, so the two are one
+        else:
+            sizes.append(size)
+            steps.append(step)
+    if not sizes:
+        sizes, steps = [1], [(0,) * len(arrays)]
+    count = functools.reduce(int.__mul__, sizes)
+    spans = [sum((size - 1) * step[a] for size, step in zip(sizes, steps, strict=True)) for a in range(len(arrays))]
+    index = "unsigned int" if max(count, *spans) < 2**31 else "long long"
+    if len(sizes) > MAX_DIMS:
+        return None, 1, index
+    width = pack if sizes[0] % pack == 0 else 1
+    sizes[0] //= width
+    rest = [0] * (MAX_DIMS - len(sizes))
+    columns = [*sizes, *rest]
+    for a in range(len(arrays)):
+        columns += [*(step[a] for step in steps), *rest]
+    return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns), width, index

@@ -1,0 +1,112 @@
+"""CUDA C of an elementwise loop, from the statements for one element."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rawkern.formulas.loop import Loop
+
+__all__ = ["ARRAY", "MAX_DIMS", "ONE", "RAW", "VALUE", "loop_source"]
+
+MAX_DIMS = 8  # of a Layout, after neighbouring dimensions have been joined
+
+# How an input comes to the kernel.
+ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"
+
+
+def loop_source(loop: Loop, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
+    letters = "".join(f"typename {letter}, " for letter in loop.letters)
+    raws = [(k, p.storage) for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)) if kind == RAW]
+    generic = ", ".join([*(f"typename {x}" for x in loop.letters), *(f"typename Raw{k}" for k, _ in raws)])
+    template = f"template <{generic}>\n" if generic else ""
+    instance = ", ".join([*(f"compute_t<{x}>" for x in loop.letters), *(storage for _, storage in raws)])
+    name = loop.name
+    call = f"{name}_element<{instance}>" if instance else f"{name}_element"
+    seen = [  # what the statements see
+        f"const RawArray<Raw{k}> {p.name}" if kind == RAW else f"const {p.compute} {p.name}"
+        for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True))
+    ] + [f"{p.compute}& {p.name}" for p in loop.outputs]
+    parameters, before, loads, from_pack, from_one = [], [], [], [], []
+    for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)):
+        storage, computed = p.storage, f"compute_t<{p.storage}>"
+        parameters.append(f"const {computed} in{k}" if kind == VALUE else f"const {storage}* in{k}")
+        if kind == ARRAY:
+            loads.append((k, storage))
+            from_pack.append(f"{computed}(p{k}.at[k])")
+            from_one.append(f"{computed}(in{k}[i])")
+            continue
+        if kind == ONE:
+            before.append(f"const {computed} one{k} = {computed}(*in{k});")
+        taken = {VALUE: f"in{k}", ONE: f"one{k}", RAW: f"RawArray<{storage}>{{in{k}}}"}[kind]
+        from_pack.append(taken)
+        from_one.append(taken)
+    stores = [(k, p.storage) for k, p in enumerate(loop.outputs) if wanted[k]]
+    parameters += [f"{storage}* out{k}" for k, storage in stores]
+    results = [f"r{k}" for k in range(len(loop.outputs))]
+    fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs))
+    pointers = ", ".join([*(f"in{k}" for k, _ in loads), *(f"out{k}" for k, _ in stores)])
+    pack_out = " ".join(f"Pack<{storage}, V> q{k};" for k, storage in stores)
+    set_pack = " ".join(f"q{k}.at[k] = static_cast<{storage}>(r{k});" for k, storage in stores)
+    set_one = " ".join(f"out{k}[i] = static_cast<{storage}>(r{k});" for k, storage in stores)
+    columns, inputs = len(loads) + len(stores), len(loads)
+
+    def element(taken: list[str], index: str) -> str:
+        return f"{fresh} {call}({', '.join([*taken, *results, index, 'n'])});"
+
+    return f"""#include "pack.cuh"
+{loop.preamble}
+
+// What is done with one element.
+{template}__device__ __forceinline__ void {name}_element({", ".join(seen)}, const long long i, const long long n) {{
+{loop.operation.rstrip().rstrip(";")};
+}}
+
+// All arrays lie in memory in one order. Grid: 1-D, at least ceil(n / V) threads, V elements each.
+template <{letters}int V> __global__ void {name}({", ".join([*parameters, "long long n"])}) {{
+    const long long block = (long long)blockIdx.x * blockDim.x * V;
+    {" ".join(before)}
+    if (V > 1 && block + (long long)blockDim.x * V <= n && aligned<V>({pointers})) {{
+        const long long first = block + (long long)threadIdx.x * V;
+        {" ".join(f"const auto p{k} = load<{storage}, V>(in{k} + first);" for k, storage in loads)}
+        {pack_out}
+#pragma unroll
+        for (int k = 0; k < V; ++k) {{ {element(from_pack, "first + k")} {set_pack} }}
+        {" ".join(f"store(out{k} + first, q{k});" for k, _ in stores)}
+        return;
+    }}
+#pragma unroll
+    for (int k = 0; k < V; ++k) {{
+        const long long i = block + (long long)k * blockDim.x + threadIdx.x;
+        if (i < n) {{ {element(from_one, "i")} {set_one} }}
+    }}
+}}
+
+// The sizes of the result, innermost dimension first (size[0] counts packs), and each array's steps along them.
+struct Layout {{ long long dims, size[{MAX_DIMS}], step[{columns}][{MAX_DIMS}]; }};
+
+// Arrays of any strides. Grid: 1-D, at least n / V = packs threads, V neighbours of the innermost dimension each. Index
+// is the type that all indices fit.
+template <{letters}int V, typename Index>
+__global__ void {name}_strided({", ".join([*parameters, "const Layout layout", "long long packs", "long long n"])}) {{
+    const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (pack >= packs) return;
+    {" ".join(before)}
+    Index rest = pack, at[{columns}] = {{}};
+#pragma unroll
+    for (int d = 0; d < {MAX_DIMS}; ++d) {{
+        const Index size = layout.size[d], scale = d == 0 ? V : 1;
+        const bool last = d + 1 >= layout.dims;
+        const Index outer = last ? 0 : rest / size, index = rest - outer * size;
+#pragma unroll
+        for (int a = 0; a < {columns}; ++a) at[a] += index * scale * Index(layout.step[a][d]);
+        if (last) break;
+        rest = outer;
+    }}
+    {" ".join(f"const auto p{k} = gather<V>(in{k} + at[{a}], layout.step[{a}][0]);" for a, (k, _) in enumerate(loads))}
+    {pack_out}
+#pragma unroll
+    for (int k = 0; k < V; ++k) {{ {element(from_pack, "pack * V + k")} {set_pack} }}
+    {" ".join(f"scatter<V>(out{k} + at[{a}], layout.step[{a}][0], q{k});" for a, (k, _) in enumerate(stores, inputs))}
+}}
+"""

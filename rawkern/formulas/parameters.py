@@ -1,0 +1,109 @@
+"""Parameters of elementwise operators and reductions, and the dtypes there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["DTYPES", "INTEGERS", "Parameter", "c_name", "differentiable", "floating", "parse_parameters", "spelled"]
+
+# NumPy's names of the dtypes there are: what each is in CUDA C, and the type it is computed in.
+DTYPES = {
+    "float16": ("__half", "float"),
+    "bfloat16": ("__nv_bfloat16", "float"),
+    "float32": ("float", "float"),
+    "float64": ("double", "double"),
+    "int8": ("signed char", "signed char"),
+    "int16": ("short", "short"),
+    "int32": ("int", "int"),
+    "int64": ("long long", "long long"),
+    "uint8": ("unsigned char", "unsigned char"),
+    "uint16": ("unsigned short", "unsigned short"),
+    "uint32": ("unsigned int", "unsigned int"),
+    "uint64": ("unsigned long long", "unsigned long long"),
+    "bool": ("bool", "bool"),
+}
+INTEGERS = {"bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int"}
+INTEGERS |= {"long long", "unsigned long long"}
+_ALIASES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a loop. `type` is a letter, which stands for any dtype, or a key of DTYPES; a `raw` parameter is
+    indexed by the statements themselves."""
+
+    name: str
+    type: str
+    raw: bool = False
+
+    @property
+    def generic(self) -> bool:
+        return self.type not in DTYPES
+
+    @property
+    def storage(self) -> str:
+        """The type of an element in memory, as the source spells it."""
+        return self.type if self.generic else DTYPES[self.type][0]
+
+    @property
+    def compute(self) -> str:
+        """The type of an element in the statements, as the source spells it inside their function."""
+        return self.type if self.generic else DTYPES[self.type][1]
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        return None if self.generic else getattr(torch, self.type)
+
+
+def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
+    """Read ``"T x, raw float32 y"``, as `cupy.ElementwiseKernel` takes it.
+
+    Raises
+    ------
+    ValueError
+        For a parameter without a name, a type that is neither one letter nor a dtype, or a name given twice.
+    """
+    found: list[Parameter] = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        words = part.split()
+        raw = words[0] == "raw"
+        words = [w for w in words[raw:] if w != "const"]
+        if len(words) != 2 or not re.fullmatch(r"[A-Za-z_]\w*", words[1]):
+            raise ValueError(f"{what}: '{part}' is no parameter; write a type and a name, as in 'T x' or 'float32 a'")
+        kind, name = _ALIASES.get(words[0], words[0]), words[1]
+        if kind not in DTYPES and not re.fullmatch(r"[A-Za-z]", kind):
+            raise ValueError(f"{what}: '{part}' has no known type; a type is a letter or one of {', '.join(DTYPES)}")
+        if name in ("i", "n"):
+            raise ValueError(f"{what}: '{part}' takes a name that the loop has: i or n")
+        if any(p.name == name for p in found):
+            raise ValueError(f"{what}: the name {name} stands twice")
+        found.append(Parameter(name, kind, raw))
+    return tuple(found)
+
+
+def spelled(name: str, inputs: Sequence[Parameter], outputs: Sequence[Parameter]) -> str:
+    """Return ``name(T x) -> T y``."""
+    taken, made = (", ".join(f"{p.type} {p.name}" for p in ps) for ps in (inputs, outputs))
+    return f"{name}({taken}) -> {made}"
+
+
+def floating(p: Parameter) -> bool:
+    """Whether a parameter can be a floating-point number; a letter can."""
+    return p.compute not in INTEGERS
+
+
+def differentiable(p: Parameter) -> bool:
+    """Whether an input has a gradient."""
+    return floating(p) and not p.raw
+
+
+def c_name(what: str, dtype: torch.dtype) -> str:
+    """Return what a dtype is in CUDA C; `what` is the operator, for the message."""
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise TypeError(f"{what}: there is no kernel for {name}; there is one for {', '.join(DTYPES)}")
+    return DTYPES[name][0]

@@ -1,0 +1,137 @@
+"""Arguments of elementwise operators and reductions: torch's rules of promotion, numbers, devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rawkern.formulas.parameters import DTYPES, Parameter
+from rawkern.memory import dtype_name
+
+__all__ = ["as_outs", "check_out", "device_of", "prepare"]
+
+
+def prepare(
+    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any]
+) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
+    """Make tensors of all arguments, of the dtypes that a loop takes, on one device; find out what its letters are.
+
+    Raises
+    ------
+    TypeError
+        For an argument that is neither tensor nor number, or whose dtype is not the parameter's.
+    ValueError
+        For tensors on several devices.
+    """
+    for p, a in zip(inputs, args, strict=True):
+        if isinstance(a, torch.Tensor):
+            continue
+        if isinstance(a, np.generic) and a.dtype.kind in "biuf":
+            continue
+        if not isinstance(a, (bool, int, float)) or p.raw:
+            raise TypeError(f"{name}: {p.name} is {shown(a)}; pass a tensor{'' if p.raw else ' or a number'}")
+    args = [a.item() if isinstance(a, np.generic) else a for a in args]
+    given = [a for a in args if isinstance(a, torch.Tensor)]
+    device = device_of(given) if given else torch.device("cpu")
+    dtypes: dict[str, torch.dtype] = {}
+    for letter in letters:
+        dtypes[letter] = _promote([a for p, a in zip(inputs, args, strict=True) if p.type == letter])
+        if dtype_name(dtypes[letter]) not in DTYPES:
+            raise TypeError(
+                f"{name}: {letter} is {dtype_name(dtypes[letter])}; there is {name} for {', '.join(DTYPES)}"
+            )
+    found = []
+    for p, a in zip(inputs, args, strict=True):
+        dtype = p.dtype or dtypes[p.type]
+        if not isinstance(a, torch.Tensor):
+            found.append(_number(name, p, a, dtype, device))
+            continue
+        if a.device != device and a.dim():
+            named = next(q.name for q, t in zip(inputs, args, strict=True) if t is not a and _on(t, device))
+            raise ValueError(f"{name}: {p.name} is on {a.device}, {named} is on {device}; pass tensors on one device")
+        if p.dtype is not None and a.dtype is not dtype and a.dim():
+            raise TypeError(f"{name}: {p.name} is {dtype_name(a.dtype)}, the operator takes {dtype_name(dtype)} there; "
+                            f"pass {p.name}.to(torch.{dtype_name(dtype)})")  # fmt: skip
+        found.append(a.to(device=device, dtype=dtype))
+    return found, dtypes
+
+
+def _number(name: str, p: Parameter, value: float, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if not dtype.is_floating_point and dtype is not torch.bool:
+        info = torch.iinfo(dtype)
+        if isinstance(value, float) or not info.min <= value <= info.max:
+            raise TypeError(f"{name}: {p.name} is {value!r}, which is no {dtype_name(dtype)}")
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+def _promote(values: Sequence[Any]) -> torch.dtype:
+    """The dtype that torch promotes tensors and numbers to: tensors with dimensions first, numbers last."""
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    if len(tensors) == len(values) and all(t.dtype is tensors[0].dtype for t in tensors):
+        return tensors[0].dtype
+    numbers = [_number_dtype(v) for v in values if not isinstance(v, torch.Tensor)]
+    found: torch.dtype | None = None
+    for dtypes in (numbers, [t.dtype for t in tensors if not t.dim()], [t.dtype for t in tensors if t.dim()]):
+        if dtypes:
+            higher = functools.reduce(torch.promote_types, dtypes)
+            found = higher if found is None else _combined(higher, found)
+    assert found is not None
+    return found
+
+
+def _number_dtype(value: float) -> torch.dtype:
+    if isinstance(value, float):
+        return torch.get_default_dtype()
+    return torch.bool if isinstance(value, bool) else torch.int64
+
+
+def _combined(higher: torch.dtype, lower: torch.dtype) -> torch.dtype:
+    """A dtype and one of lower rank, which counts only if it is of a higher category (c10's combine_categories)."""
+    if higher.is_complex or (higher.is_floating_point and not lower.is_complex):
+        return higher
+    if higher is torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """The device of the result: a CPU tensor of no dimensions goes with any."""
+    return next((t.device for t in tensors if t.dim() or t.device.type != "cpu"), tensors[0].device)
+
+
+def as_outs(name: str, what: str, out: Any, tensors: Sequence[torch.Tensor], count: int) -> tuple[torch.Tensor, ...]:
+    """Return the tensors given for outputs as a tuple; they are for computing without autograd only."""
+    outs = (out,) if isinstance(out, torch.Tensor) else tuple(out)
+    if len(outs) != count or not all(isinstance(t, torch.Tensor) for t in outs):
+        raise TypeError(f"{name}: {what} is {shown(out)}; pass {count} tensors")
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *outs)):
+        raise RuntimeError(f"{name}: {what} can't be used with tensors that require grad; use torch.no_grad()")
+    return outs
+
+
+def check_out(
+    name: str, what: str, t: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> None:
+    """Raise unless `t` can take an output of this shape, dtype and device."""
+    if t.shape != torch.Size(shape):
+        raise ValueError(f"{name}: {what} has shape {tuple(t.shape)}; the result has {tuple(shape)}")
+    if t.dtype is not dtype:
+        raise TypeError(f"{name}: {what} is {dtype_name(t.dtype)}; the result is {dtype_name(dtype)}")
+    if t.device != device:
+        raise ValueError(f"{name}: {what} is on {t.device}; the arguments are on {device}")
+    if any(step == 0 and size > 1 for step, size in zip(t.stride(), t.shape, strict=True)):
+        raise ValueError(f"{name}: {what} has elements that share memory; pass {what}.clone()")
+
+
+def _on(value: Any, device: torch.device) -> bool:
+    return isinstance(value, torch.Tensor) and value.device == device
+
+
+def shown(value: Any) -> str:
+    """What an argument is, for a message."""
+    kind = type(value).__name__
+    return f"the {kind} {value!r}" if isinstance(value, (int, float, str, complex)) else f"a {kind}"

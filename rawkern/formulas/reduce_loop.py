@@ -1,0 +1,141 @@
+"""Reductions of tensors of any layouts along any axes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rawkern.formulas.derivative import names_in
+from rawkern.formulas.loop import PACK_BYTES
+from rawkern.formulas.parameters import DTYPES, Parameter, c_name
+from rawkern.formulas.reduce_plan import MAX_DIMS, THREADS, make_plan
+from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
+from rawkern.kernel import RawKernel
+from rawkern.module import own_sources
+
+__all__ = ["ReduceLoop"]
+
+
+@dataclass(eq=False)
+class ReduceLoop:
+    """What is done with the elements that become one: `map` each, `reduce` two at a time, `post` the last."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    map: str
+    reduce: str
+    post: str
+    identity: str
+    reduce_type: str | None = None
+    preamble: str = ""
+    kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+
+    @functools.cached_property
+    def letters(self) -> tuple[str, ...]:
+        """The letters that stand for a dtype, in the order of their first use."""
+        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
+
+    @property
+    def accumulator(self) -> str:
+        """The type that is reduced in, as the source spells it; of a letter, what that is computed in."""
+        kind = self.reduce_type or self.outputs[0].type
+        return DTYPES[kind][1] if kind in DTYPES else kind
+
+    def accumulator_dtype(self, dtypes: dict[str, torch.dtype]) -> torch.dtype | None:
+        """The dtype that is reduced in; None for a struct of the user's."""
+        kind = self.reduce_type or self.outputs[0].type
+        name = str(dtypes[kind]).removeprefix("torch.") if kind in dtypes else kind
+        if name not in DTYPES:
+            return None
+        return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The CUDA C of the kernels NAME and NAME_finish."""
+        return reduce_source(self)
+
+    def kernel(self, arguments: str, suffix: str = "") -> RawKernel:
+        """Return an instance of a kernel."""
+        if (arguments, suffix) not in self.kernels:
+            name = f"{self.name}{suffix}<{arguments}>" if arguments else f"{self.name}{suffix}"
+            self.kernels[arguments, suffix] = RawKernel(
+                self.source, name=name, include_dirs=(own_sources(),), strided=True
+            )
+        return self.kernels[arguments, suffix]
+
+    def run(
+        self,
+        tensors: Sequence[torch.Tensor],
+        dtypes: dict[str, torch.dtype],
+        axis: tuple[int, ...],
+        keepdims: bool,
+        *,
+        accumulated: bool = False,
+        launch: bool = True,
+    ) -> tuple[torch.Tensor, ...]:
+        """Reduce tensors, which broadcast to one shape, along `axis`; return contiguous outputs.
+
+        With `accumulated` a last output holds what was reduced, before `post`. With `launch` False the outputs are
+        made and nothing is run.
+        """
+        full = torch.broadcast_shapes(*(t.shape for t in tensors))
+        kept = tuple(d for d in range(len(full)) if d not in axis)
+        shape = [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
+        device = tensors[0].device
+        outs = [torch.empty(shape, dtype=p.dtype or dtypes[p.type], device=device) for p in self.outputs]
+        total = None
+        if accumulated:
+            total = torch.empty(shape, dtype=self.accumulator_dtype(dtypes), device=device)
+        result = (*outs, total) if total is not None else tuple(outs)
+        if launch and outs[0].numel():
+            arrays = [t.detach().resolve_neg().expand(full) for t in tensors]
+            self._launch(arrays, outs, total, dtypes, kept, axis)
+        return result
+
+    def _launch(
+        self,
+        arrays: list[torch.Tensor],
+        outs: list[torch.Tensor],
+        total: torch.Tensor | None,
+        dtypes: dict[str, torch.dtype],
+        kept: tuple[int, ...],
+        axis: tuple[int, ...],
+    ) -> None:
+        on_gpu = outs[0].is_cuda
+        pack = max(1, PACK_BYTES // max([t.element_size() for t in arrays])) if on_gpu else 1
+        processors = torch.cuda.get_device_properties(outs[0].device).multi_processor_count if on_gpu else 0
+        strides = tuple(t.stride() for t in arrays)
+        ordered = "_J" in names_in(self.map)
+        plan = make_plan(tuple(arrays[0].shape), strides, kept, axis, pack, processors, ordered)
+        if plan is None:
+            arrays = [t.contiguous() for t in arrays]
+            plan = make_plan(
+                tuple(arrays[0].shape), tuple(t.stride() for t in arrays), kept, axis, pack, processors, ordered
+            )
+        if plan is None:
+            raise ValueError(
+                f"{self.name}: more than {MAX_DIMS} groups of kept or reduced dimensions; reshape the input"
+            )
+        letters = [c_name(self.name, dtypes[x]) for x in self.letters]
+        kernel = self.kernel(", ".join([*letters, *plan.arguments]))
+        partial = total
+        if plan.parts > 1:
+            dtype = self.accumulator_dtype(dtypes)
+            count = plan.parts * plan.kept
+            if dtype is None:
+                partial = torch.empty(count * STRUCT_BYTES, dtype=torch.uint8, device=outs[0].device)
+            else:
+                partial = torch.empty(count, dtype=dtype, device=outs[0].device)
+        given = outs if plan.parts == 1 else [None] * len(outs)
+        kernel[(plan.blocks, plan.parts), plan.block](
+            *arrays, partial, *given, plan.kept_axes, plan.reduced_axes, plan.kept_packs, plan.reduced_packs,
+            plan.chunk, plan.kept, plan.count, plan.parts == 1,
+        )  # fmt: skip
+        if plan.parts > 1:
+            finish = self.kernel(", ".join(letters), "_finish")
+            finish[plan.kept, THREADS](partial, total, *outs, plan.kept, plan.parts, plan.count)

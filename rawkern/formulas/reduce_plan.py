@@ -1,0 +1,105 @@
+"""How the work of a reduction is laid out over blocks and threads."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from dataclasses import dataclass
+
+__all__ = ["MAX_DIMS", "THREADS", "Plan", "make_plan"]
+
+THREADS, MAX_DIMS = 256, 8  # REDUCE_THREADS and REDUCE_DIMS of reduce.cuh
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the work is laid out; see the kernel's comment in `_source`."""
+
+    arguments: tuple[str, ...]
+    kept_axes: bytes
+    reduced_axes: bytes
+    kept: int
+    kept_packs: int
+    reduced_packs: int
+    count: int
+    block: tuple[int, int]
+    blocks: int
+    parts: int
+    chunk: int
+
+
+@functools.lru_cache(maxsize=1024)
+def make_plan(
+    shape: tuple[int, ...],
+    strides: tuple[tuple[int, ...], ...],
+    kept: tuple[int, ...],
+    axis: tuple[int, ...],
+    pack: int,
+    processors: int,
+    ordered: bool,
+) -> Plan | None:
+    """Return how to reduce arrays of a shape along `axis`; None with too many dimensions.
+
+    `processors` is the number of multiprocessors, 0 on the CPU.
+    """
+    lead = max(strides, key=lambda s: sum(x != 0 for x in s))
+    if not ordered:
+        axis = tuple(sorted(axis, key=lambda d: (-lead[d], d)))
+    kept_sizes, kept_steps = _joined(shape, strides, kept)
+    reduced_sizes, reduced_steps = _joined(shape, strides, axis)
+    if max(len(kept_sizes), len(reduced_sizes)) > MAX_DIMS:
+        return None
+    n_kept, count = math.prod(kept_sizes), math.prod(reduced_sizes)
+    which = strides.index(lead)
+    rows = n_kept == 1 or (count > 1 and reduced_steps[0][which] <= kept_steps[0][which])
+    vector = reduced_sizes if rows else kept_sizes
+    width = pack if vector[0] % pack == 0 and vector[0] else 1
+    vector[0] //= width
+    kept_packs, reduced_packs = math.prod(kept_sizes), math.prod(reduced_sizes)
+    along = reduced_packs if rows else kept_packs
+    x = min(THREADS if rows else 32, 1 << max(0, along - 1).bit_length())
+    y = THREADS // x
+    per_block, per_step = (y, x) if rows else (x, y)
+    blocks = -(-kept_packs // per_block)
+    steps = -(-reduced_packs // per_step)  # that the threads of one block would make
+    goal = 8 * processors if processors else 16
+    parts = max(1, min(goal // blocks, steps // (4 if processors else 64), 1024))
+    chunk = max(1, -(-reduced_packs // parts))
+    parts = max(1, -(-reduced_packs // chunk))
+    spans = [
+        sum((n - 1) * s[a] for n, s in zip(shape, zip(*strides, strict=True), strict=True)) for a in range(len(strides))
+    ]
+    index = "unsigned int" if max(n_kept, count, *spans) < 2**31 else "long long"
+    arguments = ("1" if rows else str(width), str(width) if rows else "1", "true" if rows else "false", index)
+    return Plan(
+        arguments, _packed(kept_sizes, kept_steps), _packed(reduced_sizes, reduced_steps), n_kept, kept_packs,
+        reduced_packs, count, (x, y), blocks, parts, chunk,
+    )  # fmt: skip
+
+
+def _joined(
+    shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], dims: tuple[int, ...]
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Sizes and steps of some dimensions, innermost (last) first, neighbours joined where they are one run."""
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for d in reversed(dims):
+        size, step = shape[d], tuple(s[d] for s in strides)
+        if size == 1:
+            continue
+        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return (sizes, steps) if sizes else ([1], [(0,) * len(strides)])
+
+
+def _packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
+    """An ``Axes`` of reduce.cuh."""
+    rest = [0] * (MAX_DIMS - len(sizes))
+    columns = [*sizes, *rest]
+    for array in zip(*steps, strict=True):
+        columns += [*array, *rest]
+    return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns)

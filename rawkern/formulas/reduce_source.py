@@ -1,0 +1,118 @@
+"""CUDA C of a reduction, from its expressions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rawkern.formulas.reduce_loop import ReduceLoop
+
+__all__ = ["STRUCT_BYTES", "reduce_source"]
+
+STRUCT_BYTES = 64  # the largest accumulator that is a struct
+
+
+def reduce_source(loop: ReduceLoop) -> str:
+    name, acc, many = loop.name, loop.accumulator, len(loop.inputs)
+    letters = "".join(f"typename {x}, " for x in loop.letters)
+    template = f"template <{letters.rstrip(', ')}>\n" if letters else ""
+    compute = ", ".join(f"compute_t<{x}>" for x in loop.letters)
+    of = f"<{compute}>" if compute else ""
+    outer = f"compute_t<{acc}>" if acc in loop.letters else acc
+    seen = ", ".join(f"const {p.compute} {p.name}" for p in loop.inputs)
+    made = ", ".join(f"{p.compute}& {p.name}" for p in loop.outputs)
+    arrays = ", ".join(f"const {p.storage}* in{k}" for k, p in enumerate(loop.inputs))
+    outs = ", ".join(f"{p.storage}* out{k}" for k, p in enumerate(loop.outputs))
+    packs = " ".join(f"const auto p{k} = gather<VK * VR>(in{k} + at[{k}], step[{k}][0]);" for k in range(many))
+    values = ", ".join(f"compute_t<{p.storage}>(p{k}.at[v])" for k, p in enumerate(loop.inputs))
+    fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs))
+    results = ", ".join(f"r{k}" for k in range(len(loop.outputs)))
+    stores = " ".join(f"out{k}[index] = static_cast<{p.storage}>(r{k});" for k, p in enumerate(loop.outputs))
+    post = f"{{ {fresh} {name}_post{of}(value, {results}, count); {stores} }}"
+    return f"""#include "reduce.cuh"
+{loop.preamble}
+
+{template}__device__ __forceinline__ {acc} {name}_map({seen}, const long long _J) {{
+return {loop.map};
+}}
+
+{template}__device__ __forceinline__ {acc} {name}_reduce(const {acc} a, const {acc} b) {{
+return {loop.reduce};
+}}
+
+{template}__device__ __forceinline__ void {name}_post(const {acc} a, {made}, const long long count) {{
+{loop.post.rstrip().rstrip(";")};
+}}
+
+// Reduces {many} array(s). A thread has VK neighbouring results and takes VR neighbouring elements at a time, one of
+// the two is 1. ROWS: threadIdx.x goes along the reduced elements and threadIdx.y along the results, else the other way
+// round. Grid: x over the results, y over `chunk` packs of reduced elements each; with several of these the results are
+// in `partial` only. Block: REDUCE_THREADS threads, powers of two.
+template <{letters}int VK, int VR, bool ROWS, typename Index>
+__global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_axes, const Axes<{many}> reduced_axes,
+    long long kept_packs, long long reduced_packs, long long chunk, long long kept, long long count, bool last) {{
+    using Accumulator = {outer};
+    static_assert(sizeof(Accumulator) <= {STRUCT_BYTES}, "an accumulator has at most {STRUCT_BYTES} bytes");
+    __shared__ alignas(16) unsigned char bytes[VK * REDUCE_THREADS * sizeof(Accumulator)];
+    Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes);
+    const auto combine = [](const Accumulator& a, const Accumulator& b) {{ return {name}_reduce{of}(a, b); }};
+    const int tk = ROWS ? threadIdx.y : threadIdx.x, nk = ROWS ? blockDim.y : blockDim.x;
+    const int tr = ROWS ? threadIdx.x : threadIdx.y, nr = ROWS ? blockDim.x : blockDim.y;
+    const long long pack = (long long)blockIdx.x * nk + tk;
+    Accumulator sum[VK];
+#pragma unroll
+    for (int v = 0; v < VK; ++v) sum[v] = {loop.identity};
+    if (pack < kept_packs) {{
+        Index base[{many}] = {{}};
+        locate<VK>(base, Index(pack), kept_axes);
+        const long long first = blockIdx.y * chunk, end = first + chunk < reduced_packs ? first + chunk : reduced_packs;
+        const auto& step = VK > 1 ? kept_axes.step : reduced_axes.step;
+        for (long long r = first + tr; r < end; r += nr) {{
+            Index at[{many}];
+#pragma unroll
+            for (int a = 0; a < {many}; ++a) at[a] = base[a];
+            locate<VR>(at, Index(r), reduced_axes);
+            {packs}
+#pragma unroll
+            for (int v = 0; v < VK * VR; ++v) {{
+                Accumulator& mine = sum[VK > 1 ? v : 0];
+                mine = combine(mine, {name}_map{of}({values}, r * VR + (VR > 1 ? v : 0)));
+            }}
+        }}
+    }}
+    const int stride = ROWS ? 1 : nk, place = ROWS ? tk * nr + tr : tr * nk + tk;
+#pragma unroll
+    for (int v = 0; v < VK; ++v) {{
+        memory[v * REDUCE_THREADS + place] = sum[v];
+        reduce_shared(combine, memory + v * REDUCE_THREADS + place, tr, nr, stride);
+    }}
+    if (tr != 0 || pack >= kept_packs) return;
+#pragma unroll
+    for (int v = 0; v < VK; ++v) {{
+        const long long index = pack * VK + v;
+        const Accumulator value = memory[v * REDUCE_THREADS + place];
+        if (partial) static_cast<Accumulator*>(partial)[blockIdx.y * kept + index] = value;
+        if (last) {post}
+    }}
+}}
+
+// Reduces the partial results of each block. Grid: one block of REDUCE_THREADS threads for each result.
+{template}__global__ void {name}_finish(const void* partial, void* total, {outs},
+    long long kept, long long parts, long long count) {{
+    using Accumulator = {outer};
+    __shared__ alignas(16) unsigned char bytes[REDUCE_THREADS * sizeof(Accumulator)];
+    Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes);
+    const auto combine = [](const Accumulator& a, const Accumulator& b) {{ return {name}_reduce{of}(a, b); }};
+    const long long index = blockIdx.x;
+    Accumulator sum = {loop.identity};
+    for (long long p = threadIdx.x; p < parts; p += REDUCE_THREADS) {{
+        sum = combine(sum, static_cast<const Accumulator*>(partial)[p * kept + index]);
+    }}
+    memory[threadIdx.x] = sum;
+    reduce_shared(combine, memory + threadIdx.x, threadIdx.x, REDUCE_THREADS, 1);
+    if (threadIdx.x != 0) return;
+    const Accumulator value = memory[0];
+    if (total) static_cast<Accumulator*>(total)[index] = value;
+    {post}
+}}
+"""

@@ -1,0 +1,335 @@
+"""`rawkern.reduction`: a differentiable reduction from expressions for mapping, joining and finishing."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rawkern.errors import NotDifferentiable
+from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.elementwise import Elementwise, make_elementwise, without_grads
+from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
+from rawkern.formulas.promotion import as_outs, check_out, prepare
+from rawkern.formulas.reduce_loop import ReduceLoop
+from rawkern.operators import op
+from rawkern.tensors import composing, in_fake_op
+
+__all__ = ["Reduction", "reduction"]
+
+
+def reduction(
+    in_params: str,
+    out_params: str,
+    map_expr: str,
+    reduce_expr: str,
+    post_map_expr: str,
+    identity: str,
+    name: str,
+    *,
+    reduce_type: str | None = None,
+    backward: str | None = None,
+    preamble: str = "",
+) -> Reduction:
+    """Make a differentiable torch operator that reduces along axes, in CUDA C.
+
+    The conventions are those of `cupy.ReductionKernel`, plus a backward. The result does not differ from run to run:
+    there are no atomics. Half types are accumulated in float.
+
+    Parameters
+    ----------
+    in_params, out_params : str
+        As for `rawkern.elementwise`, without ``raw``.
+    map_expr : str
+        Expression for one element: ``"x * x"``; ``_J`` is its index among the reduced ones, in row-major order.
+    reduce_expr : str
+        Expression that joins ``a`` and ``b``: ``"a + b"``. It has to be associative and commutative.
+    post_map_expr : str
+        Statements that assign every output from ``a``: ``"y = sqrt(a)"``; ``count`` is the number of elements that
+        became one (long long).
+    identity : str
+        Expression to start from, which changes nothing when joined: ``"0"``.
+    name : str
+        Of the kernel, and in error messages; may have a namespace: ``"mylib::norm"``.
+    reduce_type : str, optional
+        Type of ``a`` and ``b``: a letter, a dtype, or a struct of the preamble; by default the first output's.
+    backward : str, optional
+        Statements for one element that assign ``grad_X`` for each floating input X, from the inputs, the outputs,
+        ``grad_Y`` for each floating output Y, ``count`` and ``_J``: ``"grad_x = grad_y * x / y"``. By default they are
+        derived, for sums (see ``backward_source``).
+    preamble : str
+        CUDA C put before the kernel.
+
+    Returns
+    -------
+    Reduction
+        Call it with tensors and ``axis=``, ``keepdims=``.
+
+    Raises
+    ------
+    ValueError
+        For parameters or expressions that don't make an operator.
+
+    Examples
+    --------
+    >>> norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
+    >>> norm(torch.randn(100, 1000, requires_grad=True), axis=1).sum().backward()
+    """
+    namespace, _, short = name.rpartition("::")
+    if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
+        raise ValueError(f"reduction: the name {name!r} is no identifier; write 'norm' or 'mylib::norm'")
+    inputs = parse_parameters(in_params, f"{name}: in_params")
+    outputs = parse_parameters(out_params, f"{name}: out_params")
+    if not inputs or not outputs:
+        raise ValueError(f"{name}: a reduction has at least one input and one output")
+    for p in (*inputs, *outputs):
+        if p.raw:
+            raise ValueError(f"{name}: {p.name} is raw; a reduction takes whole arrays, write a RawKernel instead")
+        if p.name in ("a", "b", "count", "_J"):
+            raise ValueError(f"{name}: {p.name} means something else in a reduction; give the parameter another name")
+    for p in outputs:
+        if any(q.name == p.name for q in inputs):
+            raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
+        if p.generic and not any(q.type == p.type for q in inputs):
+            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
+        if p.name not in names_in(post_map_expr):
+            raise ValueError(f"{name}: post_map_expr does not assign the output {p.name}")
+    if backward is not None:
+        for p in inputs:
+            if differentiable(p) and f"grad_{p.name}" not in names_in(backward):
+                raise ValueError(f"{name}: backward does not assign grad_{p.name}; where it is zero, say so")
+    loop = (short, inputs, outputs, map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
+    return _reduction(namespace or "rawkern_reduction", backward, *loop)
+
+
+# What the statements of a backward know besides: how many elements became one, and the index among them.
+_COUNTS = (Parameter("count", "int64"), Parameter("_J", "int64"))
+
+
+class Reduction:
+    """A reduction, made by `rawkern.reduction`: call it as a function.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    def __init__(self, namespace: str, backward: str | None, *loop: Any) -> None:
+        self._loop = ReduceLoop(*loop)
+        self.name = self._loop.name
+        self._namespace = namespace
+        self._backward = backward
+        text = repr((backward, loop))
+        self._op = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+
+    def __repr__(self) -> str:
+        return f"<rawkern.reduction {spelled(self.name, self._loop.inputs, self._loop.outputs)}>"
+
+    @property
+    def source(self) -> str:
+        """The CUDA C of the kernels."""
+        return self._loop.source
+
+    @functools.cached_property
+    def backward_source(self) -> str:
+        """The statements of the backward for one element: as given, or as derived from the expressions of a sum.
+
+        Raises
+        ------
+        NotDifferentiable
+            This is no sum, or an expression can't be differentiated; the message says what it is.
+        """
+        if self._backward is not None:
+            return self._backward
+        loop = self._loop
+        if re.sub(r"[\s()]", "", loop.reduce) not in ("a+b", "b+a"):
+            raise NotDifferentiable(
+                f"{self.name}: can derive the backward of a sum (a + b) only, not of '{loop.reduce}'; pass backward="
+            )
+        real = loop.accumulator
+        outputs = {p.name: p.compute for p in loop.outputs}
+        known = {p.name for p in loop.outputs if floating(p)}
+        post = derive(loop.post, {"a": real, "count": "long long"}, outputs, known, ["a"], self.name)
+        inputs = {p.name: p.compute for p in loop.inputs}
+        wanted = [p.name for p in loop.inputs if differentiable(p)]
+        mapped = derive(f"value = {loop.map}", inputs, {"value": real}, {"value"}, wanted, self.name)
+        return f"{real} grad_a = 0;\n{{ {post} }}\nconst {real} grad_value = grad_a;\n{{ {mapped} }}"
+
+    def __call__(
+        self, *args: torch.Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Any = None
+    ) -> Any:
+        """Reduce.
+
+        Parameters
+        ----------
+        *args : torch.Tensor or number
+            One for each input, of shapes that broadcast, on one device.
+        axis : int or tuple of int, optional
+            What to reduce along; everything by default. No axis is named twice.
+        keepdims : bool
+            Whether the reduced axes stay, with size 1.
+        out : torch.Tensor or tuple of them, optional
+            Where the outputs go, of their shapes and dtypes; not for tensors that require grad.
+
+        Returns
+        -------
+        torch.Tensor or tuple of torch.Tensor
+            One for each output. A reduction of no elements gives what the identity gives.
+
+        Raises
+        ------
+        TypeError
+            For a wrong number of arguments, one that is no tensor, or a dtype other than declared.
+        ValueError
+            For tensors on several devices, or an `out` that doesn't fit.
+        IndexError
+            For an axis that is not there.
+        """
+        loop = self._loop
+        if len(args) != len(loop.inputs):
+            names = ", ".join(p.name for p in loop.inputs)
+            raise TypeError(f"{self.name}() takes {len(loop.inputs)} arguments ({names}), got {len(args)}")
+        tensors, _ = prepare(self.name, loop.inputs, loop.letters, args)
+        result = self._op(*tensors, _axes(self.name, axis, max(t.dim() for t in tensors)), bool(keepdims))
+        if out is None:
+            return result
+        found = (result,) if isinstance(result, torch.Tensor) else result
+        outs = as_outs(self.name, "out", out, tensors, len(loop.outputs))
+        for t, value in zip(outs, found, strict=True):
+            check_out(self.name, "out", t, value.shape, value.dtype, value.device)
+            t.copy_(value)
+        return outs[0] if len(outs) == 1 else outs
+
+    # --- the operator -------------------------------------------------------------------------------------------------
+
+    def _define(self, qualified: str) -> Any:
+        """Define the torch operator: all inputs are tensors of the parameters' dtypes, axes are sorted and >= 0."""
+        loop, keep = self._loop, "a" in self._reads
+
+        def forward(*args: Any) -> Any:
+            *tensors, axis, keepdims = args
+            dtypes = {p.type: t.dtype for p, t in zip(loop.inputs, tensors, strict=True) if p.generic}
+            launch = not in_fake_op()
+            outs = loop.run(tensors, dtypes, tuple(axis), keepdims, accumulated=keep, launch=launch)
+            return outs[0] if len(outs) == 1 else outs
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters = [inspect.Parameter(p.name, kind, annotation=torch.Tensor) for p in loop.inputs]
+        parameters.append(inspect.Parameter("axis", kind, annotation=Sequence[int]))
+        parameters.append(inspect.Parameter("keepdims", kind, annotation=bool))
+        many = len(loop.outputs) + keep
+        returned: Any = torch.Tensor if many == 1 else tuple[(torch.Tensor,) * many]
+        forward.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
+        forward.__name__ = forward.__qualname__ = self.name
+        outputs = ["out"] if len(loop.outputs) == 1 else [f"out{k}" for k in range(len(loop.outputs))]
+        names = dict(zip((p.name for p in loop.outputs), outputs, strict=True))
+        save = [names.get(name, "accumulated" if name == "a" else name) for name in self._saved]
+        operator = op(qualified, save=tuple(save), hidden=("accumulated",) if keep else ())(forward)
+        operator.backward(self._run_backward)
+        return operator
+
+    @functools.cached_property
+    def _reads(self) -> tuple[str, ...]:
+        """What the backward reads of inputs, outputs and ``a``; nothing where it can't be derived."""
+        try:
+            names = names_in(self.backward_source)
+        except NotDifferentiable:
+            return ()
+        known = [*(p.name for p in self._loop.inputs), *(p.name for p in self._loop.outputs), "a"]
+        return tuple(name for name in known if name in names)
+
+    @functools.cached_property
+    def _saved(self) -> tuple[str, ...]:
+        """What is saved: what the backward reads, and the inputs if the accumulator may be computed again."""
+        inputs = [p.name for p in self._loop.inputs] if "a" in self._reads else []
+        return tuple(dict.fromkeys([*inputs, *self._reads]))
+
+    @functools.cached_property
+    def _total(self) -> Reduction:
+        """The accumulator as an operator of its own."""
+        loop = self._loop
+        output = Parameter("total_", loop.reduce_type or loop.outputs[0].type)
+        parts = (loop.inputs, (output,), loop.map, loop.reduce, "total_ = a", loop.identity, loop.reduce_type)
+        return _reduction(self._namespace, None, f"{self.name}_total", *parts, loop.preamble)
+
+    @functools.cached_property
+    def _grad_outputs(self) -> tuple[Parameter, ...]:
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.inputs if differentiable(p))
+
+    def _grad_operator(self, wanted: tuple[bool, ...]) -> Elementwise:
+        """The backward: an elementwise operator on the inputs and what was reduced, expanded to their shape."""
+        loop = self._loop
+        types = {p.name: p.type for p in (*loop.inputs, *loop.outputs)}
+        # The accumulator has a dtype of its own, float where the outputs are of a half type.
+        types["a"] = next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in loop.letters)
+        grads = tuple(Parameter(f"grad_{p.name}", p.type) for p in loop.outputs if floating(p))
+        inputs = (*grads, *(Parameter(name, types[name]) for name in self._reads), *_COUNTS)
+        inputs, outputs, text = without_grads(inputs, self._grad_outputs, wanted, self.backward_source)
+        return make_elementwise(self._namespace, f"{self.name}_backward", inputs, outputs, text, None, loop.preamble)
+
+    def _counts(self, full: torch.Size, axis: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+        """What _COUNTS names."""
+        count = math.prod(full[d] for d in axis)
+        number = torch.full((), 0 if in_fake_op() else count, dtype=torch.int64, device=device)
+        if "_J" not in names_in(self.backward_source):
+            return [number, number]
+        index = torch.arange(count, device=device)
+        return [number, index.reshape([size if d in axis else 1 for d, size in enumerate(full)])]
+
+    def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        loop = self._loop
+        shapes = ctx.shapes[: len(loop.inputs)]
+        full = torch.broadcast_shapes(*shapes)
+
+        def expanded(t: torch.Tensor) -> torch.Tensor:
+            for d in () if ctx.keepdims else ctx.axis:
+                t = t.unsqueeze(d)
+            return t.expand(full)
+
+        some = next(g for g, p in zip(grads, loop.outputs, strict=True) if g is not None and floating(p))
+        tensors = []
+        for g, p in zip(grads, loop.outputs, strict=True):
+            if floating(p):
+                tensors.append(some.new_zeros(()) if g is None else expanded(g))
+        inputs = {p.name for p in loop.inputs}
+        saved = dict(zip(self._saved, ctx.saved_tensors, strict=True))
+        if composing() and "a" in self._reads:  # the accumulator is a function of the inputs: differentiate that
+            saved["a"] = self._total._op(*(saved[p.name] for p in loop.inputs), ctx.axis, ctx.keepdims)
+        for name in self._reads:
+            tensors.append(saved[name] if name in inputs else expanded(saved[name]))
+        tensors += self._counts(full, ctx.axis, some.device)
+        can = [differentiable(p) for p in loop.inputs]
+        wanted = tuple(n for n, d in zip(ctx.needs_input_grad[: len(can)], can, strict=True) if d)
+        found = self._grad_operator(wanted).composed(tensors)
+        results = iter(found)
+        needs = iter(wanted)
+        every = [(next(results) if next(needs) else None) if d else None for d in can]
+        every = [g if g is None else g.sum_to_size(shape) for g, shape in zip(every, shapes, strict=True)]
+        return (*every, None, None)
+
+
+@functools.cache
+def _reduction(*key: Any) -> Reduction:
+    """One operator for one declaration: making it again gives the same one."""
+    return Reduction(*key)
+
+
+def _axes(name: str, axis: int | Sequence[int] | None, dims: int) -> list[int]:
+    """Return the axes in order, none negative."""
+    if axis is None:
+        return list(range(dims))
+    found = []
+    for d in (axis,) if isinstance(axis, int) else axis:
+        if not -max(dims, 1) <= d < max(dims, 1):
+            raise IndexError(f"{name}: there is no axis {d}; the arguments have {dims} dimensions")
+        d %= max(dims, 1)
+        if d in found:
+            raise ValueError(f"{name}: axis {d} is named twice")
+        found.append(d)
+    return sorted(found) if dims else []

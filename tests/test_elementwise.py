@@ -1,0 +1,429 @@
+"""rawkern.elementwise: layouts, dtypes, promotion, out=, gradients, transforms, compile, and what it refuses."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import rawkern
+
+silu = rawkern.elementwise(
+    "T x",
+    "T y",
+    "y = x / (1 + exp(-x))",
+    "silu",
+    backward="T s = 1 / (1 + exp(-x)); grad_x = grad_y * s * (1 + x * (1 - s))",
+)
+fused = rawkern.elementwise("T a, T b", "T y", "y = (a + b) + sin(a) * cos(b)", "fused")
+axpy = rawkern.elementwise("T x, T y, float64 a", "T z", "z = T(a * x + y)", "axpy")
+parts = rawkern.elementwise(
+    "T x", "T whole, T rest, bool negative", "whole = trunc(x); rest = x - whole; negative = x < 0", "parts"
+)
+add = rawkern.elementwise("T a, T b", "T y", "y = a + b", "add")
+
+
+def fused_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a + b) + a.sin() * b.cos()
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 3).to(device=device, dtype=dtype)
+
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_dtypes_against_float64(device, dtype):
+    a, b = values(1003, dtype=dtype, device=device), values(1003, dtype=dtype, device=device, seed=1)
+    y = fused(a, b)
+    assert y.dtype is dtype and y.device == a.device
+    # half types are computed in float and rounded once
+    torch.testing.assert_close(y, fused_reference(a.double(), b.double()).to(dtype))
+
+
+SHAPES = [
+    ((), ()),
+    ((1,), (1,)),
+    ((7, 1), (1, 5)),
+    ((3, 4, 5), (5,)),
+    ((3, 4, 5), (4, 1)),
+    ((0, 3), (3,)),
+    ((8, 16), ()),
+    ((1, 1), (4, 4)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_broadcasting_and_its_gradients(device, shapes):
+    a, b = (values(*s, dtype=torch.float64, device=device, seed=k).requires_grad_() for k, s in enumerate(shapes))
+    wanted = [t.detach().clone().requires_grad_() for t in (a, b)]
+    y, want = fused(a, b), fused_reference(*wanted)
+    torch.testing.assert_close(y, want)
+    weight = values(*want.shape, dtype=torch.float64, device=device, seed=5)
+    torch.testing.assert_close(
+        torch.autograd.grad((y * weight).sum(), (a, b)), torch.autograd.grad((want * weight).sum(), wanted)
+    )
+
+
+LAYOUTS = {
+    "transposed": lambda t: t.transpose(-1, -2),
+    "channels_last": lambda t: t.reshape(2, 6, 10, 7).contiguous(memory_format=torch.channels_last),
+    "sliced": lambda t: t[:, ::2],
+    "offset": lambda t: t.flatten()[3:],
+    "expanded": lambda t: t[:1].expand(20, 42),
+    "permuted": lambda t: t.reshape(4, 5, 6, 7).permute(2, 0, 3, 1),
+    "many dimensions": lambda t: t.flatten()[:512].reshape((2,) * 9).permute(8, 0, 2, 1, 3, 5, 4, 7, 6),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layouts(device, layout, dtype):
+    a = LAYOUTS[layout](values(20, 42, dtype=dtype, device=device))
+    b = LAYOUTS[layout](values(20, 42, dtype=dtype, device=device, seed=1))
+    want = fused_reference(a.double(), b.double()).to(dtype)
+    y = fused(a, b)
+    torch.testing.assert_close(y, want)
+    assert y.stride() == torch.add(a, b).stride()
+    other = b.contiguous()
+    torch.testing.assert_close(fused(a, other), want)
+    assert fused(a, other).stride() == torch.add(a, other).stride()
+
+
+def test_lazy_negation(device):
+    x = values(6, dtype=torch.float32, device=device)
+    negative = torch.complex(torch.zeros_like(x), x).conj().imag
+    assert negative.is_neg()
+    torch.testing.assert_close(silu(negative), torch.nn.functional.silu(-x))
+    torch.testing.assert_close(fused(negative, x), fused_reference(-x, x))
+
+
+PROMOTIONS = [
+    (torch.ones(2, dtype=torch.float32), 2.5),
+    (torch.ones(2, dtype=torch.int32), 2),
+    (torch.ones(2, dtype=torch.int32), 2.5),
+    (torch.ones(2, dtype=torch.bool), 3),
+    (torch.ones(2, dtype=torch.bfloat16), torch.tensor(2.0, dtype=torch.float64)),
+    (torch.ones(2, dtype=torch.float16), torch.ones(2, dtype=torch.bfloat16)),
+    (torch.ones(2, dtype=torch.int8), torch.ones(1, dtype=torch.uint8)),
+    (torch.tensor(1, dtype=torch.int64), torch.ones(2, dtype=torch.float32)),
+    (torch.tensor(1.5, dtype=torch.float64), torch.ones(2, dtype=torch.int32)),
+    (2, torch.ones(2, dtype=torch.float64)),
+    (torch.tensor(1), torch.tensor(2.0)),
+    (True, 2),
+]
+
+
+@pytest.mark.parametrize("k", range(len(PROMOTIONS)))
+def test_promotion_is_torchs(device, k):
+    a, b = (v.to(device) if isinstance(v, torch.Tensor) else v for v in PROMOTIONS[k])
+    want = torch.add(a, b) if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor) else torch.tensor(a + b)
+    y = add(a, b)
+    assert y.dtype is want.dtype
+    torch.testing.assert_close(y, want.to(y.device))
+
+
+@pytest.mark.gpu
+def test_cpu_number_tensor_goes_with_a_gpu():
+    x = values(5, device="cuda").requires_grad_()
+    s = torch.tensor(2.0, requires_grad=True)
+    y = add(x, s)
+    y.sum().backward()
+    assert y.is_cuda and s.grad is not None and not s.grad.is_cuda
+    assert s.grad.item() == 5.0
+
+
+def test_integers_wrap_and_compare(device):
+    op = rawkern.elementwise("T x, T y", "T z, bool less", "z = x * y + i; less = x < y", "wrap")
+    x = torch.tensor([2**31 - 1, -5, 7], dtype=torch.int32, device=device)
+    y = torch.tensor([2, 3, 7], dtype=torch.int32, device=device)
+    z, less = op(x, y)
+    assert z.tolist() == [-2, -14, 51]
+    assert less.tolist() == [False, True, False]
+
+
+def test_index_and_raw(device):
+    op = rawkern.elementwise("raw T x, T y", "T z", "z = x[n - 1 - i] - y", "mirrored")
+    for dtype in (torch.float32, torch.float16):
+        x = values(3, 5, dtype=dtype, device=device)
+        y = values(5, 3, dtype=dtype, device=device, seed=2).t()
+        want = (x.flatten().flip(0).reshape(3, 5).double() - y.double()).to(dtype)
+        torch.testing.assert_close(op(x, y), want)
+
+
+def test_several_outputs_and_their_gradients(device):
+    x = values(40, dtype=torch.float64, device=device).requires_grad_()
+    whole, rest, negative = parts(x)
+    torch.testing.assert_close(whole, x.trunc())
+    torch.testing.assert_close(rest, x - x.trunc())
+    assert torch.equal(negative, x < 0) and not negative.requires_grad
+    (grad,) = torch.autograd.grad((rest * 2).sum(), x)
+    assert torch.equal(grad, torch.full_like(x, 2))
+
+
+def test_fixed_types(device):
+    x, y = values(9, dtype=torch.bfloat16, device=device), values(9, dtype=torch.bfloat16, device=device, seed=1)
+    torch.testing.assert_close(
+        axpy(x, y, 0.1), (x.double() * 0.1 + y.double()).to(torch.bfloat16), rtol=1e-2, atol=1e-2
+    )
+    with pytest.raises(
+        TypeError, match=r"axpy: a is float32, the operator takes float64 there; pass a.to\(torch.float64\)"
+    ):
+        axpy(x, y, torch.ones(9, device=device))
+
+
+def test_out(device):
+    a, b = values(6, 5, device=device), values(6, 5, device=device, seed=1)
+    want = fused(a, b)
+    out = torch.full_like(a, float("nan"))
+    assert fused(a, b, out=out) is out
+    assert torch.equal(out, want)
+    strided = torch.full((5, 12), float("nan"), device=device).t()[::2]
+    fused(a, b, strided)  # as with CuPy, outputs may follow
+    assert torch.equal(strided, want)
+    assert strided._base is not None and strided._base[:, 1::2].isnan().all()
+    over = a.clone()
+    fused(over, b, out=over)
+    assert torch.equal(over, want)
+    square = values(5, 5, device=device)
+    want = fused(square, square.t().clone())
+    fused(square.clone().copy_(square), square.t(), out=square)  # read and written through different views
+    assert torch.equal(square, want)
+
+
+def test_out_refusals(device):
+    a = values(4, device=device)
+    with pytest.raises(ValueError, match=r"fused: out has shape \(3,\); the result has \(4,\)"):
+        fused(a, a, out=torch.empty(3, device=device))
+    with pytest.raises(TypeError, match="fused: out is float64; the result is float32"):
+        fused(a, a, out=torch.empty(4, device=device, dtype=torch.float64))
+    with pytest.raises(ValueError, match="fused: out has elements that share memory"):
+        fused(a, a, out=torch.empty(1, device=device).expand(4))
+    with pytest.raises(
+        RuntimeError, match=r"fused: out can't be used with tensors that require grad; use torch.no_grad"
+    ):
+        fused(a.requires_grad_(), a, out=torch.empty(4, device=device))
+
+
+def test_in_place(device):
+    x = values(20, device=device)
+    want = torch.nn.functional.silu(x)
+    y = x.clone()
+    assert silu.in_place(y) is y
+    torch.testing.assert_close(y, want)
+    leaf = values(20, dtype=torch.float64, device=device).requires_grad_()
+    with pytest.raises(RuntimeError, match="leaf"):
+        silu.in_place(leaf)
+    twice = leaf * 2
+    silu.in_place(twice)
+    (grad,) = torch.autograd.grad(twice.sum(), leaf)
+    (want_grad,) = torch.autograd.grad(torch.nn.functional.silu(leaf * 2).sum(), leaf)
+    torch.testing.assert_close(grad, want_grad)
+    with pytest.raises(ValueError, match=r"add: a has shape \(3,\); the result has \(4, 3\)"):
+        add.in_place(torch.ones(3, device=device), torch.ones(4, 3, device=device))
+
+
+def test_gradcheck_first_second_and_forward(device):
+    a, b = (values(3, 4, dtype=torch.float64, device=device, seed=k).requires_grad_() for k in (0, 1))
+    row = values(4, dtype=torch.float64, device=device, seed=2).requires_grad_()
+    assert gradcheck(fused, (a, b), check_forward_ad=True)
+    assert gradcheck(fused, (a, row), check_forward_ad=True)
+    assert gradgradcheck(fused, (a, row))
+    assert gradcheck(silu, (a,), check_forward_ad=True)
+    assert gradgradcheck(silu, (a,))  # a given backward is differentiated in turn
+
+
+def test_backward_that_reads_the_output(device):
+    tanh = rawkern.elementwise(
+        "T x", "T y", "T e = exp(2 * x); y = (e - 1) / (e + 1)", "tanh_", backward="grad_x = grad_y * (1 - y * y)"
+    )
+    x = values(10, dtype=torch.float64, device=device).requires_grad_()
+    assert gradcheck(tanh, (x,), check_forward_ad=True)
+    assert gradgradcheck(tanh, (x,))
+
+
+def test_only_wanted_gradients(device):
+    a, b = values(8, device=device).requires_grad_(), values(8, device=device, seed=1)
+    fused(a, b).sum().backward()
+    want = 1 + a.detach().cos() * b.cos()
+    torch.testing.assert_close(a.grad, want)
+    assert b.grad is None
+
+
+def test_half_gradients(device):
+    for dtype in (torch.float16, torch.bfloat16):
+        a, b = (values(100, dtype=dtype, device=device, seed=k).requires_grad_() for k in (0, 1))
+        fused(a, b).sum().backward()
+        wide = [t.detach().double().requires_grad_() for t in (a, b)]
+        fused_reference(*wide).sum().backward()
+        for t, w in zip((a, b), wide, strict=True):
+            assert t.grad is not None and w.grad is not None and t.grad.dtype is dtype
+            torch.testing.assert_close(t.grad, w.grad.to(dtype))
+
+
+def test_what_is_saved(device):
+    x = values(4, device=device).requires_grad_()
+    assert len(add(x, x).grad_fn.saved_tensors) == 0
+    assert len(silu(x).grad_fn.saved_tensors) == 1
+
+
+def test_transforms(device):
+    a, b = values(5, 3, dtype=torch.float64, device=device), values(5, 3, dtype=torch.float64, device=device, seed=1)
+    torch.testing.assert_close(torch.func.vmap(fused)(a, b), fused_reference(a, b))
+    torch.testing.assert_close(torch.func.vmap(fused, in_dims=(1, None))(a, b[:, 0]), fused_reference(a.t(), b[:, 0]))
+    loss = lambda x: fused(x, x * 2).sum()  # noqa: E731
+    want = lambda x: fused_reference(x, x * 2).sum()  # noqa: E731
+    x = a[0]
+    torch.testing.assert_close(torch.func.grad(loss)(x), torch.func.grad(want)(x))
+    torch.testing.assert_close(torch.func.hessian(loss)(x), torch.func.hessian(want)(x))
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(a), torch.func.vmap(torch.func.grad(want))(a))
+    _, tangent = torch.func.jvp(fused, (a, b), (b, a))
+    _, want_tangent = torch.func.jvp(fused_reference, (a, b), (b, a))
+    torch.testing.assert_close(tangent, want_tangent)
+
+
+@pytest.mark.parametrize("op", [silu, fused, parts], ids=lambda op: op.name)
+def test_opcheck(device, op):
+    inputs = [values(4, 3, device=device, seed=k).requires_grad_() for k in range(len(op._loop.inputs))]
+    torch.library.opcheck(op._op.overload, tuple(inputs))
+
+
+def test_compile_without_a_graph_break(device):
+    def step(a, b):
+        y = fused(silu(a) * 2, b)
+        z = add(y, 1.5)
+        silu.in_place(z)
+        return z.sum()
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (8, 9):
+        a, b = (values(n, 3, device=device, seed=k).requires_grad_() for k in (0, 1))
+        wanted = [t.detach().clone().requires_grad_() for t in (a, b)]
+        compiled(a, b).backward()
+        step(*wanted).backward()
+        torch.testing.assert_close([a.grad, b.grad], [t.grad for t in wanted])
+
+
+def test_checkpoint(device):
+    from torch.utils.checkpoint import checkpoint
+
+    a = values(10, device=device).requires_grad_()
+    checkpoint(lambda x: fused(silu(x), x), a, use_reentrant=False).sum().backward()
+    want = a.detach().clone().requires_grad_()
+    fused_reference(torch.nn.functional.silu(want), want).sum().backward()
+    torch.testing.assert_close(a.grad, want.grad)
+
+
+@pytest.mark.gpu
+def test_cuda_graph():
+    x = values(1000, device="cuda")
+    silu(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = silu(x)
+    x.copy_(values(1000, device="cuda", seed=3))
+    graph.replay()
+    torch.testing.assert_close(y, torch.nn.functional.silu(x))
+
+
+@pytest.mark.gpu
+def test_more_than_2_to_the_31_elements():
+    x = torch.arange(2**31 + 77, device="cuda", dtype=torch.int64).to(torch.uint8)
+    op = rawkern.elementwise("T x", "T y", "y = x + (i > 2147483647)", "above")
+    y = op(x)
+    assert torch.equal(y[: 2**31], x[: 2**31])
+    assert torch.equal(y[2**31 :], x[2**31 :] + 1)
+    twice = op(x[:-1].reshape(-1, 2)[:, 0])
+    assert torch.equal(twice, x[:-1:2])
+
+
+def test_same_declaration_is_the_same_operator():
+    assert rawkern.elementwise("T x", "T y", "y = x + 1", "same") is rawkern.elementwise(
+        "T x", "T y", "y = x + 1", "same"
+    )
+    one, two = (rawkern.elementwise("T x", "T y", f"y = x + {k}", "one_name") for k in (1, 2))
+    x = torch.zeros(3)
+    assert one(x)[0] == 1 and two(x)[0] == 2
+
+
+def test_sources():
+    assert "silu_element" in silu.source
+    assert silu.backward_source.startswith("T s = ")
+    assert "cos(a)*cos(b)" in fused.backward_source
+    assert repr(fused) == "<rawkern.elementwise fused(T a, T b) -> T y>"
+
+
+DECLARATIONS = [
+    (("T x", "T y", "y = x", "1x"), "is no identifier"),
+    (("T", "T y", "y = x", "f"), "'T' is no parameter"),
+    (("what x", "T y", "y = x", "f"), "has no known type"),
+    (("T x", "S y", "y = x", "f"), "no input says what S is"),
+    (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
+    (("T x", "T x", "x = x", "f"), "x is an input and an output"),
+    (("T x", "raw T y", "y = x", "f"), "the output y is raw"),
+    (("T x", "T y", "z = x", "f"), "does not assign the output y"),
+    (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
+    (("", "T y", "y = 1", "f"), "at least one input and one output"),
+    (("raw T x", "T y", "y = x[i]", "f"), "every input is raw"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), DECLARATIONS, ids=[str(k) for k in range(len(DECLARATIONS))])
+def test_declarations_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        rawkern.elementwise(*arguments)
+
+
+def test_backward_refused():
+    make = functools.partial(rawkern.elementwise, "T a, T b", "T y", "y = a * b", "times")
+    with pytest.raises(ValueError, match="times: backward does not assign grad_b; where it is zero, write grad_b = 0"):
+        make(backward="grad_a = grad_y * b")
+    with pytest.raises(ValueError, match="times: backward names grad_c; there are grad_a, grad_b, grad_y"):
+        make(backward="grad_a = grad_y * b; grad_b = grad_y * a; grad_c = 0")
+
+
+def test_calls_refused(device):
+    x = values(4, device=device)
+    with pytest.raises(TypeError, match=r"fused\(\) takes 2 arguments \(a, b\), got 1"):
+        fused(x)
+    with pytest.raises(TypeError, match="fused: b is the str 'x'; pass a tensor or a number"):
+        fused(x, "x")
+    with pytest.raises(TypeError, match="fused: T is complex64; there is fused for"):
+        fused(x.to(torch.complex64), x)
+    with pytest.raises(RuntimeError, match=r"shape|size"):
+        fused(x, values(3, device=device))
+    whole = rawkern.elementwise("T x, int8 k", "T y", "y = x * k", "times_k")
+    with pytest.raises(TypeError, match="times_k: k is 200, which is no int8"):
+        whole(x, 200)
+    with pytest.raises(TypeError, match=r"times_k: k is 1\.5, which is no int8"):
+        whole(x, 1.5)
+    picked = rawkern.elementwise("raw T table, T x", "T y", "y = table[i] * x", "picked")
+    with pytest.raises(RuntimeError, match="picked: the raw parameter table has no gradient"):
+        picked(x.clone().requires_grad_(), x).sum().backward()
+
+
+def test_what_cannot_be_differentiated_runs_without_grad(device):
+    op = rawkern.elementwise(
+        "T x",
+        "T y",
+        "y = twice(x)",
+        "opaque",
+        preamble="template <typename T> __device__ T twice(T x) { return 2 * x; }",
+    )
+    x = values(4, device=device)
+    torch.testing.assert_close(op(x), 2 * x)
+    with pytest.raises(
+        rawkern.NotDifferentiable, match=r"opaque: can't differentiate the function twice\(\); pass backward="
+    ):
+        op(x.requires_grad_()).sum().backward()
+
+
+@pytest.mark.gpu
+def test_two_devices_refused():
+    with pytest.raises(ValueError, match=r"fused: a is on cpu, b is on cuda:0; pass tensors on one device"):
+        fused(values(4), values(4, device="cuda"))

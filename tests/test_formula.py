@@ -1,0 +1,135 @@
+"""Derivatives of C statements: checked by running them as operators against torch's autograd."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import rawkern
+from rawkern import NotDifferentiable
+from rawkern.formulas.derivative import derive, names_in
+
+# Statements for y from x, and the same in torch. What is differentiated is evaluated in float64.
+ONE = [
+    ("y = x / (1 + exp(-x))", torch.nn.functional.silu),
+    ("y = T(1) / (T(1) + exp(-x))", torch.sigmoid),
+    ("y = T(0.5) * x * (T(1) + erf(x * T(0.70710678118654752)))", torch.nn.functional.gelu),
+    (
+        "y = 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)))",
+        lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    ),
+    ("y = fmax(x, T(0))", torch.relu),
+    ("y = x > 0 ? x : T(0.01) * x", torch.nn.functional.leaky_relu),
+    ("if (x > 0) { y = x; } else { T e = exp(x); y = e - 1; }", torch.nn.functional.elu),
+    ("y = x * x; if (x < -1) y = -2 * x - 1;", lambda x: torch.where(x < -1, -2 * x - 1, x * x)),
+    ("T t = sin(x); t *= cos(x); t += x; y = t", lambda x: x.sin() * x.cos() + x),
+    ("y = log1p(exp(-fabs(x))) + max(x, T(0))", torch.nn.functional.softplus),
+    ("y = pow(fabs(x), T(1.5)) + sqrt(x * x + 1) - rsqrt(x * x + 2)", lambda x: x.abs() ** 1.5 + (x * x + 1).sqrt() - (x * x + 2).rsqrt()),
+    ("y = atan2(x, T(2)) + hypot(x, T(1)) + cbrt(x * x + 1)", lambda x: torch.atan2(x, torch.full_like(x, 2)) + torch.hypot(x, torch.ones_like(x)) + (x * x + 1) ** (1 / 3)),
+    ("y = x * floor(x) + x * (x > 0)", lambda x: x * x.floor() + x * (x > 0)),
+    ("y = min(max(x, T(-1)), T(1)) * x", lambda x: x.clamp(-1, 1) * x),
+    ("bool far = x > 1 || x < -1; y = far && x > 0 ? x * x : expm1(x)", lambda x: torch.where(x > 1, x * x, x.expm1())),
+    ("y = exp2(x) + log2(x * x + 1) + log10(x * x + 3) + exp10(x)", lambda x: x.exp2() + (x * x + 1).log2() + (x * x + 3).log10() + 10**x),
+    ("double t = (double)x; y = static_cast<T>(t * t) /* square */ + T(3); // and 3", lambda x: x * x + 3),
+    ("int k = x; y = x * k + (int)x * x + int(x * 2) + static_cast<int>(x)", lambda x: 2 * x * x.trunc() + (x * 2).trunc() + x.trunc()),
+    ("const T s = normcdf(x); y = s * x", lambda x: torch.special.ndtr(x) * x),
+    ("y = tanh(x) * asinh(x) + acosh(x * x + 2) + atanh(x / 100) + sinh(x) / cosh(x)", lambda x: x.tanh() * x.asinh() + (x * x + 2).acosh() + (x / 100).atanh() + x.sinh() / x.cosh()),
+]  # fmt: skip
+TWO = [
+    ("y = (a + b) + sin(a) * cos(b)", lambda a, b: (a + b) + a.sin() * b.cos()),
+    ("y = a / b - b / a", lambda a, b: a / b - b / a),
+    ("y = max(a, b) + min(a, b) * a", lambda a, b: torch.maximum(a, b) + torch.minimum(a, b) * a),
+    ("y = pow(fabs(a), b)", lambda a, b: a.abs() ** b),
+    ("y = fma(a, b, a * a)", lambda a, b: a * b + a * a),
+]
+
+
+def points() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(40, dtype=torch.float64, generator=generator) * 2
+    return torch.cat([x, torch.tensor([0.5, -0.5, 30.0, -30.0], dtype=torch.float64)])
+
+
+@pytest.mark.parametrize(("operation", "reference"), ONE, ids=[f"one{k}" for k in range(len(ONE))])
+def test_one_input(operation, reference):
+    op = rawkern.elementwise("T x", "T y", operation, "one")
+    x = points().requires_grad_()
+    want_x = points().requires_grad_()
+    y, want = op(x), reference(want_x)
+    torch.testing.assert_close(y, want)
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (want_grad,) = torch.autograd.grad(want.sum(), want_x, create_graph=True)
+    torch.testing.assert_close(grad, want_grad)
+    if want_grad.requires_grad and grad.requires_grad:
+        (second,) = torch.autograd.grad(grad.sum(), x)
+        (want_second,) = torch.autograd.grad(want_grad.sum(), want_x)
+        torch.testing.assert_close(second, want_second)
+
+
+@pytest.mark.parametrize(("operation", "reference"), TWO, ids=[f"two{k}" for k in range(len(TWO))])
+def test_two_inputs(operation, reference):
+    op = rawkern.elementwise("T a, T b", "T y", operation, "two")
+    inputs = [points()[:20].requires_grad_(), points()[20:40].requires_grad_()]
+    wanted = [t.detach().clone().requires_grad_() for t in inputs]
+    weight = points()[5:25]
+    grads = torch.autograd.grad((op(*inputs) * weight).sum(), inputs)
+    torch.testing.assert_close(grads, torch.autograd.grad((reference(*wanted) * weight).sum(), wanted))
+
+
+def test_sigmoid_does_not_overflow():
+    op = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu32")
+    x = torch.tensor([-200.0, -100.0, 0.0, 100.0, 200.0], requires_grad=True)
+    op(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.tensor([0.0, 0.0, 0.5, 1.0, 1.0]))
+
+
+def test_power_at_zero():
+    op = rawkern.elementwise("T x, T p", "T y", "y = pow(x, p)", "power")
+    x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    p = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    op(x, p).sum().backward()
+    assert x.grad is not None and p.grad is not None
+    assert x.grad.tolist() == [1.0, 0.0, 0.0]
+    assert p.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("operation", "what"),
+    [
+        ("y = mine(x)", r"the function mine\(\)"),
+        ("for (int k = 0; k < 3; ++k) y = x", "a 'for' statement"),
+        ("T v[2]; v[0] = x; y = v[0]", "the array or pointer v"),
+        ("y = x; if (x > 0) { T t = x; y = t; } y = t", "'t', which is no parameter"),
+        ("y = int(x) % 3", "'%'"),
+        ("y = (1 / 2) * x", "a division of integers"),
+        ("y = x + / 2", "can't read the formula"),
+        ("y = missing * x", "'missing', which is no parameter"),
+        ("y = sin(x, x)", r"sin\(\) with 2 arguments"),
+    ],
+)
+def test_refusals(operation, what):
+    with pytest.raises(NotDifferentiable, match=what) as error:
+        derive(operation, {"x": "T"}, {"y": "T"}, {"y"}, ["x"], "op")
+    assert "pass backward=" in str(error.value)
+    assert str(error.value).startswith("op:")
+
+
+def test_output_not_assigned():
+    with pytest.raises(NotDifferentiable, match="does not assign the output z"):
+        derive("y = x", {"x": "T"}, {"y": "T", "z": "T"}, {"y", "z"}, ["x"], "op")
+
+
+def test_constants_are_exact():
+    text = derive("y = x * 0.1 + x * 0x10 + x * 1e-3f", {"x": "T"}, {"y": "T"}, {"y"}, ["x"], "op")
+    namespace = {"T": float, "grad_y": 1.0}
+    assert text.startswith("grad_x = ")
+    value = eval(text.removeprefix("grad_x = ").rstrip(";"), namespace)
+    assert math.isclose(value, 16.101, rel_tol=1e-15)
+
+
+def test_names_in():
+    assert names_in('y = x2 * 1e3f; // z\n/* w */ const char* s = "v"; p.member') == {
+        "y", "x2", "const", "char", "s", "p",
+    }  # fmt: skip
