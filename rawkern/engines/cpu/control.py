@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import signature
-from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
@@ -97,7 +97,11 @@ def _end(f: FunctionLowering, i: int) -> None:
         meet(f, f.instr, block.targets[0])
         return
     assert block.pred is not None
-    cond = f.plain(f.form(block.pred.name))
+    form = f.form(block.pred.name)
+    if isinstance(form, Agreed):
+        _diverge(f, i, act, form)
+        return
+    cond = f.plain(form)
     if block.kind == "switch":
         _switch(f, i, cond)
         return
@@ -110,20 +114,31 @@ def _end(f: FunctionLowering, i: int) -> None:
             e.label(label)
             jump(f, t, act)
         return
-    mask = f.mask_of(e.invert(cond) if block.negated else cond)
-    f.flush()
-    _diverge(f, i, act, e.bin("and", act, mask))
+    _diverge(f, i, act, cond)
 
 
-def _diverge(f: FunctionLowering, i: int, act: Val, taken: Val) -> None:
+def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     """Lanes choose between two targets; where they agree nobody waits."""
-    e, (yes, no) = f.e, f.flow.blocks[i].targets
+    e, block = f.e, f.flow.blocks[i]
+    yes, no = block.targets
+    f.flush()
     all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
+    known = dict(f.cache)
+    if isinstance(form, Agreed):
+        alike, each = e.fresh("alike")[1:], e.fresh("each")[1:]
+        e.line(f"br {form.alike}, label %{alike}, label %{each}, !prof !2")
+        e.label(alike)
+        first, second = (none_label, all_label) if block.negated else (all_label, none_label)
+        e.line(f"br {form.first}, label %{first}, label %{second}")
+        e.label(each)
+    cond = f.plain(form)
+    taken = e.bin("and", act, f.mask_of(e.invert(cond) if block.negated else cond))
     e.line(f"br {e.cmp('icmp eq', taken, act)}, label %{all_label}, label %{some_label}")
-    e.label(all_label)
-    jump(f, yes, act)
     e.label(some_label)
     e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
+    f.cache = known  # what was made for the lanes one by one is not there where they agreed
+    e.label(all_label)
+    jump(f, yes, act)
     e.label(none_label)
     jump(f, no, act)
     e.label(both_label)

@@ -72,7 +72,17 @@ class Lazy:
     kind: str
 
 
-Form = Val | Affine | Wide | Lazy
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """A predicate that is `first` in all lanes where `alike` holds, and else what `op` makes of its operands."""
+
+    alike: Val
+    first: Val
+    op: str
+    operands: tuple[Form, ...]
+
+
+Form = Val | Affine | Wide | Lazy | Agreed
 
 
 def int_type(bits: int) -> str:

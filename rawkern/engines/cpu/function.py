@@ -6,10 +6,11 @@ lives in stack slots of the form that `kinds` found, which LLVM turns into SSA v
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.arith import canonical
+from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.forms import (
     LANES,
     Affine,
+    Agreed,
     Form,
     Lazy,
     Wide,
@@ -218,11 +219,14 @@ class FunctionLowering:
         if isinstance(form, Lazy):
             key = ("canonical", form.val.ref)
             if key not in self.cache:
-                self.cache[key] = canonical(self.e, form.val, form.kind)
+                self.cache[key] = arith.canonical(self.e, form.val, form.kind)
             return self.cache[key]
         key = ("lanes", form)
         if key not in self.cache:
-            self.cache[key] = spread(self.e, form)
+            if isinstance(form, Agreed):
+                self.cache[key] = arith.lower(self.e, form.op, [self.plain(x) for x in form.operands]).vals[0]
+            else:
+                self.cache[key] = spread(self.e, form)
         return self.cache[key]
 
     def operand_form(self, a, bits: int) -> Form:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu import arith, atomics, calls, copies, jumps, mbarrier, memory, mma, moves, tiles, warp
 from rawkern.engines.cpu.affine import AFFINE, lower_affine
+from rawkern.engines.cpu.agreement import AGREEING, lower_agreement
 from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
@@ -20,6 +21,8 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     """Any register-only instruction: affine integers stay affine, all else goes through the arithmetic tables."""
     op, dest = instr.op, instr.args[0]
     if isinstance(dest, Reg) and base(op) in AFFINE and lower_affine(f, instr):
+        return
+    if isinstance(dest, Reg) and base(op) in AGREEING and lower_agreement(f, instr):
         return
     values = _sources(f, instr)
     if any(v.ty == "i128" for v in values):
