@@ -134,19 +134,7 @@ def _load_same(f: FunctionLowering, base: Val, size: int, count: int, n: int) ->
 def _load_block(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
     e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
-    if count == 4 and size == 4 and n >= 16 and "avx512f" in f.module.features:
-        return _quarters(e, whole, n)
     return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
-
-
-def _quarters(e: Emitter, whole: Val, n: int) -> list[Val]:
-    """Every fourth element, from each of the first four: two at a time first, so that each step has two registers."""
-    result = []
-    for k in (0, 2):
-        groups = ((lane, part) for lane in range(0, n, 8) for part in (k, k + 1))
-        two = _picked(e, whole, [4 * (lane + j) + part for lane, part in groups for j in range(8)])
-        result += [_picked(e, two, [lane // 8 * 16 + 8 * part + lane % 8 for lane in range(n)]) for part in (0, 1)]
-    return result
 
 
 def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:

@@ -20,6 +20,7 @@ WARP_STACK = 256 << 10
 RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
 RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
 PAGE = 4096
+STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
 
 
 @cache
@@ -114,6 +115,6 @@ class Workers:
         for w in range(warps):
             base = head + w * stack
             mapping.guard(base)
-            top = at + base + stack
+            top = at + base + stack - w * STAGGER % PAGE
             ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
         self.set(k, "free_blocks", at)
