@@ -55,8 +55,8 @@ def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
 def widen(f: FunctionLowering, form: Form) -> Form:
     """Extend 32-bit addresses (of shared memory) to 64 bits."""
     if isinstance(form, Affine) and form.bases[0].ty == "i32":
-        if form.stride == 0:
-            return Affine(tuple(f.e.resize(x, "i64") for x in form.bases), 0)
+        if form.stride == 0 or form.aligned:
+            return Affine(tuple(f.e.resize(x, "i64") for x in form.bases), form.stride)
         return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, False)
     if isinstance(form, Val) and form.ty != "i64":
         return f.e.resize(form, "i64")

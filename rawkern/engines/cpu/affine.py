@@ -116,20 +116,27 @@ def _times(e: Emitter, form: Form, factor: int, wide: bool, ty: str) -> Form:
         return Wide(offsets, form.inners, form.scale * factor, form.stride, form.signed)
     assert isinstance(form, Affine)
     if wide:
-        signed = ty == "s32"
-        offsets = (const("i64", 0),) * len(form.bases)
-        return Wide(offsets, form.bases, factor if signed else factor & 0xFFFFFFFF, form.stride, signed)
+        return _widened(e, form, factor, ty == "s32")
     mask = (1 << form.bases[0].bits) - 1
     return Affine(tuple(e.bin("mul", x, factor & mask) for x in form.bases), form.stride * factor)
+
+
+def _widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
+    """A 32-bit form in 64 bits, times a constant."""
+    factor = factor if signed else factor & 0xFFFFFFFF
+    if form.stride == 0 or form.aligned:  # lanes do not wrap
+        bases = tuple(e.resize(x, "i64", signed) for x in form.bases)
+        if factor != 1:
+            bases = tuple(e.bin("mul", x, factor) for x in bases)
+        return Affine(bases, form.stride * factor)
+    return Wide((const("i64", 0),) * len(form.bases), form.bases, factor, form.stride, signed)
 
 
 def _convert(e: Emitter, form: Form, to: str, source: str) -> Form:
     bits = int(to[1:])
     if bits == 64 and source[1:] == "32":
         assert isinstance(form, Affine)
-        if form.stride == 0:
-            return Affine(tuple(e.resize(x, "i64", source == "s32") for x in form.bases), 0)
-        return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, source == "s32")
+        return _widened(e, form, 1, source == "s32")
     if bits == 32 and source[1:] == "64":
         if isinstance(form, Wide):
             parts = zip(form.offsets, form.inners, strict=True)

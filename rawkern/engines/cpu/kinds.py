@@ -160,7 +160,7 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
     if root == "cvt" and len(parts) == 3 and kinds[0] is not None:
         to, source = parts[1], ty
         if to in ("s64", "u64") and source in ("s32", "u32") and kinds[0][0] == "a":
-            return ("w", 1, kinds[0][1], source == "s32", kinds[0][2]) if kinds[0][1] else kinds[0]
+            return _widened(kinds[0], 1, source)
         if to in ("s32", "u32") and source in ("s64", "u64"):
             return _narrowed(kinds[0])
         if to[1:] == source[1:] and to[0] in "su":
@@ -207,6 +207,8 @@ def _widened(k: Kind, value: int, ty: str) -> Kind | None:
     signed = ty == "s32"
     if not signed and value < 0:
         value &= 0xFFFFFFFF
+    if k == ALIGNED:  # does not wrap within the warp
+        return ("a", value, 1) if value else U
     return ("w", value, k[1], signed, k[2]) if value else U
 
 
