@@ -16,7 +16,9 @@ __all__ = [
     "Below",
     "SingleLevelFunction",
     "after_autograd",
+    "any_requires_grad",
     "autocast_enabled",
+    "below_autograd",
     "destroy",
     "dispatch_mode_name",
     "dispatch_modes",
@@ -81,8 +83,10 @@ transforms: Callable[[], bool] = _get("_C._are_functorch_transforms_active")
 autocast_enabled: Callable[[], bool] = _get("_C._is_any_autocast_enabled")
 # The autograd function that records at one level of functorch, and the switch that allows it under functorch.
 SingleLevelFunction: Any = _get("autograd.function._SingleLevelFunction")
+# Whether one of the arguments requires grad; looks into lists.
+any_requires_grad: Callable[..., bool] = _get("_C._any_requires_grad")
 # Context for the rest of the dispatcher below its autograd keys, and the keys that come after those.
-_below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
+below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
 _fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
 # Whether two tensors share memory, fake ones included.
@@ -112,7 +116,7 @@ class Below:
 
     def __enter__(self) -> None:
         grad, forward = self._modes
-        self._contexts = [_below_autograd()]
+        self._contexts = [below_autograd()]
         if transforms():
             self._contexts += [torch.set_grad_enabled(grad), torch.autograd.forward_ad._set_fwd_grad_enabled(forward)]
         for each in self._contexts:

@@ -7,17 +7,19 @@ that each access of the source is there with its line, and with a call of the ch
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import os
 import struct
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rawkern import binder, compiler, lookup, reports
 from rawkern import module as modules
 from rawkern.arguments import Call
 from rawkern.ctype import CType
+from rawkern.devices import CPU
 from rawkern.engines.cpu.findings import Piece
 from rawkern.errors import CompileError
 from rawkern.memory import Memory
@@ -94,7 +96,9 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
     pieces = _placed(signature, bound.values, call.pieces)
     from rawkern.engines.cpu import check_launch
 
-    found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
+    with check_launch.lock, _variables(state, kernel.module) as theirs:
+        pieces += theirs
+        found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
     if found:
         source = state.build.source
         own = frozenset((source.name, *(path for path, _ in source.headers)))
@@ -120,6 +124,44 @@ def _kernel(state: State) -> Any:
             state.entry.symbol, state.signature, cooperative=state.build.settings.cooperative
         )
     return kernels[state.entry.symbol]
+
+
+@contextlib.contextmanager
+def _variables(state: State, module: Any) -> Iterator[list[Piece]]:
+    """Give the checked build's ``__device__`` variables the values of the usual build's, and take them back.
+
+    Yields the usual build's memory: pointers may lead there, as those to its strings do.
+    """
+    names = [name for name in module.layout.offsets if not name.startswith(("$", "__unnamed"))]
+    if not names:
+        yield []
+        return
+    usual = state.build.engine_module(CPU, state.asked)
+    pairs = []
+    for name in names:
+        with contextlib.suppress(KeyError):  # nobody uses it in the usual build
+            (theirs, size), (ours, same) = usual.global_view(name), module.global_view(name)
+            if size == same:
+                pairs.append((theirs, ours, size))
+    for theirs, ours, size in pairs:
+        ctypes.memmove(ours, theirs, size)
+        _relocate(ours, size, [(t, o, n) for t, o, n in pairs])
+    try:
+        yield [Piece("a variable", usual.globals_address, usual.layout.size, 1, False, followed=False)]
+    finally:
+        for theirs, ours, size in pairs:
+            ctypes.memmove(theirs, ours, size)
+            _relocate(theirs, size, [(o, t, n) for t, o, n in pairs])
+
+
+def _relocate(address: int, size: int, moved: Sequence[tuple[int, int, int]]) -> None:
+    """Let pointers in copied memory that lead to one of the variables lead to its copy."""
+    for at in range(address, address + size - 7, 8):
+        word = ctypes.c_uint64.from_address(at)
+        for before, after, length in moved:
+            if before <= word.value < before + length:
+                word.value += after - before
+                break
 
 
 def _program(state: State) -> compiler.Program:

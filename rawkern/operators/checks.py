@@ -10,7 +10,7 @@ import torch
 from rawkern import _torch_private as private
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["changed", "named", "one_device", "refuse_changes", "verify"]
+__all__ = ["changed", "named", "no_aliases", "one_device", "refuse_changes", "verify"]
 
 
 def named(decl: Declaration, args: Sequence[Any]) -> Iterator[tuple[str, bool, torch.Tensor]]:
@@ -25,6 +25,10 @@ def named(decl: Declaration, args: Sequence[Any]) -> Iterator[tuple[str, bool, t
 
 def one_device(decl: Declaration, args: Sequence[Any]) -> None:
     """Raise unless all tensors are on one device; a 0-d CPU tensor is a number and may be there with any."""
+    if decl.plain_tensors is not None:  # the usual case, quickly
+        places = {args[i].device for i in decl.plain_tensors}
+        if len(places) == 1:
+            return
     first: tuple[str, torch.device] | None = None
     for name, _, t in named(decl, args):
         if t.dim() == 0 and t.device.type == "cpu":
@@ -48,10 +52,18 @@ def verify(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
     if not isinstance(many, tuple) or len(many) != wanted:
         got = f"a tuple of {len(many)}" if isinstance(many, tuple) else f"a {type(many).__name__}"
         raise TypeError(f"{decl.qualified} returned {got}; it is declared to return a tuple of {wanted} tensors")
-    given = [(name, t) for name, _, t in named(decl, args)]
     for name, t in zip(decl.returned, many, strict=True):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{decl.qualified} returned a {type(t).__name__} for {name}, which is declared a tensor")
+    no_aliases(decl, result, args)
+
+
+def no_aliases(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
+    """Raise if results share memory with the arguments or each other, of which torch's compilers know nothing."""
+    if result is None:
+        return
+    given = [(name, t) for name, _, t in named(decl, args)]
+    for name, t in zip(decl.returned, result if isinstance(result, tuple) else (result,), strict=True):
         for other, memory in given:
             if private.same_memory(t, memory):
                 raise ValueError(

@@ -91,6 +91,18 @@ class Declaration:
         return tuple(p for p in self.params if not p.is_tensor)
 
     @cached_property
+    def plain_tensors(self) -> tuple[int, ...] | None:
+        """The places of the tensors among the parameters; None if some are optional or lists."""
+        if any(p.kind in ("optional", "list") for p in self.params):
+            return None
+        return tuple(i for i, p in enumerate(self.params) if p.is_tensor)
+
+    @cached_property
+    def described(self) -> tuple[Param, ...]:
+        """The tensors whose shapes and dtypes autograd has to keep, since they are not saved."""
+        return tuple(p for p in self.tensors if self.has_lists or p.name not in self.save)
+
+    @cached_property
     def mutated(self) -> tuple[Param, ...]:
         """The parameters that are written to."""
         return tuple(p for p in self.params if p.mutated)

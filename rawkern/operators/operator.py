@@ -13,7 +13,7 @@ from rawkern import _torch_private as private
 from rawkern import binder, tensors
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
-from rawkern.operators.checks import changed, one_device, refuse_changes, verify
+from rawkern.operators.checks import no_aliases, one_device, refuse_changes, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -43,6 +43,7 @@ class Operator:
         self.elementwise = elementwise
         self.strided = strided
         self.autocast = autocast
+        self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse: Reverse | None = None
         self.tangent: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
@@ -53,16 +54,16 @@ class Operator:
         check_autocast(decl, autocast)
         self.library = torch.library.Library(decl.namespace, "FRAGMENT")
         self.record = make_function(self)
-        self.overload = self._register("")
+        self.overload = self._register(decl.name)
         self.in_graphs = [self.overload]  # what torch.compile calls
         _defined[decl.qualified] = self
 
-    def _register(self, overload: str) -> torch._ops.OpOverload:
-        """Put the operator into torch's registry, under a name of an overload."""
+    def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
+        """Put the operator into torch's registry, under a name and that of an overload."""
         decl, library = self.declaration, self.library
-        name = f"{decl.name}.{overload}" if overload else decl.name
+        name = f"{packet}.{overload}" if overload else packet
         library.define(decl.schema.replace(decl.name, name, 1), tags=(torch.Tag.pt2_compliant_tag,))
-        found = getattr(getattr(getattr(torch.ops, decl.namespace), decl.name), overload or "default")
+        found = getattr(getattr(getattr(torch.ops, decl.namespace), packet), overload or "default")
         for key in ("CPU", "CUDA"):
             library.impl(name, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{name}", self._fake, lib=library)
@@ -75,35 +76,33 @@ class Operator:
     # --- what the dispatcher calls ------------------------------------------------------------------------------------
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        decl = self.declaration
         full = self.arrange(*args, **kwargs)
-        with tensors.inside_op():
-            return self._checked(full)
+        one_device(decl, full)
+        result = self.direct(*full)
+        no_aliases(decl, result, full)
+        return result
 
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
-        full = self.arrange(*args, **kwargs)
-        with tensors.inside_op(fake=True):
-            return self._checked(full)
-
-    def _checked(self, args: Sequence[Any]) -> Any:
-        """Call the user's function and see that it returns what the schema says."""
         decl = self.declaration
-        one_device(decl, args)
-        keyword = {p.name: a for p, a in zip(decl.params, args, strict=True) if p.keyword_only}
-        result = self.function(*args[: len(args) - len(keyword)], **keyword)
-        verify(decl, result, args)
-        if decl.mutated:
-            private.increment_version(tuple(changed(decl, args)))
+        full = self.arrange(*args, **kwargs)
+        one_device(decl, full)
+        keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
+        with tensors.inside_op(fake=True):
+            result = self.function(*full[: len(full) - len(keyword)], **keyword)
+        verify(decl, result, full)
         return result
 
     # --- autograd -----------------------------------------------------------------------------------------------------
 
     def _autograd(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        recorded = torch.is_grad_enabled() and private.any_requires_grad(*args, **kwargs)
+        if not recorded and forward_ad._current_level < 0:
+            with private.below_autograd():
+                return overload.redispatch(keyset & private.after_autograd, *args, **kwargs)
         full = self.arrange(*args, **kwargs)
         below = _Call(self, overload, keyset)
         flat = self.flat(full)
-        recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in flat)
-        if not recorded and forward_ad._current_level < 0:
-            return below(*full)
         if recorded:
             refuse_changes(self.declaration, full)
         try:
@@ -181,8 +180,9 @@ class Operator:
             raise TypeError(f"{self.declaration.qualified}: an operator that changes a list of tensors has no backward")
         self.reverse = Reverse(self, function)
         # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So graphs
-        # call a name of the operator that tells backwards of other saved tensors or schemas apart, too.
-        self.in_graphs[0] = self._register(self.reverse.hash)
+        # call a name of the operator that tells backwards of other saved tensors or schemas apart, too. It is no
+        # overload of the same name: torch mixes those up by their parameters when it takes them out of its registry.
+        self.in_graphs[0] = self._register(f"{self.declaration.name}_compiled", self.reverse.hash)
         return function
 
     def set_jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,12 +17,12 @@ from rawkern.operators.operator import Operator, parameters
 __all__ = ["make_public"]
 
 _TESTS = {
-    "float": "type({}) is float",
-    "SymInt": "type({}) is int",
+    "float": "type({0}) is float",
+    "SymInt": "type({0}) is int",
     "bool": "({0} is True or {0} is False)",
-    "str": "type({}) is str",
-    "ScalarType": "type({}) is dtype",
-    "Device": "type({}) is device",
+    "str": "type({0}) is str",
+    "ScalarType": "type({0}) is dtype",
+    "Device": "type({0}) is device",
     "SymInt[]": "type({0}) is list and ints({0})",
     "float[]": "type({0}) is list and floats({0})",
 }
@@ -66,8 +66,9 @@ def make_public(op: Operator) -> Callable[..., Any]:
     rename = dict(zip(space, inner, strict=True))
     text = _write(op, decl, rename)
     defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
-    made = binder.run(text, f"<rawkern operator {decl.qualified}>", {})["make"](*inner.values(), **defaults)
-    return made
+    make = binder.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
+    public, op.direct = make(*inner.values(), **defaults)
+    return public
 
 
 def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
@@ -86,41 +87,47 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
         if decl.has_lists
         else f"{n['_apply']}(direct{values})"
     )
+    launch = [
+        f"level = {n['_state']}.level",
+        f"{n['_state']}.level = 1",
+        "try:",
+        f"    result = {n['_launch']}({call})",
+        "finally:",
+        f"    {n['_state']}.level = level",
+        f"if {_wrong(decl, n)}:",
+        f"    {n['_verify']}(result, {everything})",
+        *([f"{n['_bump']}({n['_changed']}({everything}))"] if decl.mutated else []),
+    ]
     lines = [
         f"def make({', '.join(n.values())}, **defaults):",
         *(f"    d{i} = defaults['d{i}']" for i in range(len(decl.params))),
         f"    def direct({arguments}):",
-        f"        level = {n['_state']}.level",
-        f"        {n['_state']}.level = 1",
-        "        try:",
-        f"            result = {n['_launch']}({call})",
-        "        finally:",
-        f"            {n['_state']}.level = level",
-        f"        if {_wrong(decl, n)}:",
-        f"            {n['_verify']}(result, {everything})",
-        *([f"        {n['_bump']}({n['_changed']}({everything}))"] if decl.mutated else []),
+        *(f"        {line}" for line in launch),
         "        return result",
         "    direct.watched = False",
         f"    def {decl.name}({parameters(decl)}):",
-        f"        if {n['_compiling']}() and not {n['_exporting']}():",
-        f"            result = {n['_in_graphs']}[0]({call})",
+        f"        if {n['_compiling']}():",
+        f"            if {n['_exporting']}():",
+        f"                result = {n['_overload']}({call})",
+        "            else:",
+        f"                result = {n['_in_graphs']}[0]({call})",
         f"        elif (\n            {tests}\n        ):",
         f"            result = {n['_overload']}({call})",
         f"        elif {n['_grad_enabled']}() and ({wants}):",
         *([f"            {n['_refuse']}({everything})"] if decl.mutated else []),
         f"            result = {apply}",
-        *([f"            return {_changed(decl, everything, n)}"] if decl.in_place else []),
+        *([f"            return {_changed(decl)}"] if decl.in_place else []),
         "        else:",
-        f"            result = direct({arguments})",
-        f"        return {_result(decl, everything, n)}",
-        f"    return {decl.name}",
+        *(f"            {line}" for line in launch),
+        f"        return {_result(decl)}",
+        f"    return {decl.name}, direct",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _watchers(op: Operator, n: dict[str, str]) -> list[str]:
-    """What sees torch's calls; what Dynamo traces stands first, since it evaluates no more than it must."""
-    found = [f"{n[name]}()" for name in ("_compiling", "_modes", "_function_modes", "_transforms", "_tracing")]
+    """What sees torch's calls."""
+    found = [f"{n[name]}()" for name in ("_modes", "_function_modes", "_transforms", "_tracing")]
     if op.autocast is not None:
         found.append(f"{n['_autocast']}()")
     return [*found, f"{n['_forward_ad']}._current_level >= 0"]
@@ -160,10 +167,8 @@ def _one_device(*values: Any) -> bool:
             if t is None:
                 continue
             if found is None:
-                if t.is_meta:
-                    return False
                 found = t.get_device()
-            elif t.get_device() != found:
+            if t.is_meta or t.get_device() != found:
                 return False
     return found is not None
 
@@ -184,14 +189,14 @@ def _wrong(decl: Declaration, n: dict[str, str]) -> str:
     return f"type(result) is not tuple or len(result) != {count}"
 
 
-def _result(decl: Declaration, everything: str, n: dict[str, str]) -> str:
+def _result(decl: Declaration) -> str:
     """What is visible of what the operator returns."""
     if decl.in_place:
-        return _changed(decl, everything, n)
+        return _changed(decl)
     if not decl.hidden:
         return "result"
     return "result[0]" if decl.single else f"result[:{len(decl.outputs)}]"
 
 
-def _changed(decl: Declaration, everything: str, n: dict[str, str]) -> str:
+def _changed(decl: Declaration) -> str:
     return ", ".join(p.name for p in decl.mutated)

@@ -10,12 +10,16 @@ from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
 from rawkern import binder, tensors
+from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 
 if TYPE_CHECKING:
     from rawkern.operators.operator import Operator
 
 __all__ = ["make_function", "quiet"]
+
+
+_NOTHING = (), (), (), ()  # what is kept for an operator that saves all its inputs
 
 
 def quiet() -> bool:
@@ -40,7 +44,7 @@ def make_function(op: Operator) -> Any:
     offset = 1 + decl.has_lists + len(decl.values)
     members: dict[str, Any] = {
         "forward": staticmethod(_forward(decl)),
-        "backward": staticmethod(_backward(op, offset)),
+        "backward": staticmethod(_careful(op, offset) if decl.has_lists else _quick(op, offset)),
         "jvp": staticmethod(_jvp(op, offset)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
@@ -67,10 +71,11 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     starred = {p.name: "*" if p.kind == "list" else "" for p in decl.params}
     saved = "".join(f"{starred.get(name, '')}{names[name]}, " for name in decl.save)
     about = f"({values}), {_each(decl, places, 'shape')}, {_each(decl, places, 'dtype')}"
+    kept = bool(values or decl.described)
     lines += [
-        f"    ctx.save_for_backward({saved})",
+        *([f"    ctx.save_for_backward({saved})"] if saved else []),
         "    ctx.set_materialize_grads(False)",
-        f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}",
+        *([f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}"] if kept else []),
         "    if run.watched:",
         f"        ctx.run, run.saved = run, ({saved})",
     ]
@@ -87,9 +92,9 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
-    """A tuple of an attribute of all tensors, flat."""
+    """A tuple of an attribute of the tensors that are described, flat."""
     parts = []
-    for p in decl.tensors:
+    for p in decl.described:
         name = places[p.name]
         if p.kind == "list":
             parts.append(f"*[t.{what} for t in {name}], ")
@@ -98,15 +103,34 @@ def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
     return f"({''.join(parts)})"
 
 
-def _backward(op: Operator, offset: int) -> Callable[..., Any]:
+def restored(decl: Declaration, saved: Sequence[Any], about: Any) -> tuple[Any, Any, Any, Any]:
+    """Values, shapes and dtypes of all tensors (flat), and counts, from what the autograd function keeps."""
+    values, shapes, dtypes, counts = about
+    if decl.has_lists:
+        return about
+    by_name = dict(zip(decl.save, saved, strict=True))
+    some, others = iter(shapes), iter(dtypes)
+    shapes, dtypes = [], []
+    for p in decl.tensors:
+        if p.name in by_name:
+            t = by_name[p.name]
+            shapes.append(None if t is None else t.shape)
+            dtypes.append(None if t is None else t.dtype)
+        else:
+            shapes.append(next(some))
+            dtypes.append(next(others))
+    return values, tuple(shapes), tuple(dtypes), counts
+
+
+def _careful(op: Operator, offset: int) -> Callable[..., Any]:
     decl = op.declaration
     visible = len(decl.outputs)
     nothing = (None,) * offset
 
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    def careful(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         saved = ctx.saved_tensors
         needs = ctx.needs_input_grad[offset:]
-        values, shapes, dtypes, counts = ctx.about
+        values, shapes, dtypes, counts = restored(decl, saved, getattr(ctx, "about", _NOTHING))
         grads = grads[:visible]
         if all(grad is None for grad in grads):
             return nothing + (None,) * len(needs)
@@ -121,20 +145,106 @@ def _backward(op: Operator, offset: int) -> Callable[..., Any]:
                 tensors.state.level = level
         else:
             found = op.reverse.call(grads, saved, values, needs, shapes, counts)
-        for i, grad in enumerate(found):
-            if grad is not None and (grad.shape != shapes[i] or grad.dtype is not dtypes[i]):
-                op.reverse.refuse(i, grad, shapes[i], dtypes[i], counts)
-        return nothing + found
+        return nothing + op.reverse.checked(found, shapes, dtypes, counts)
 
-    return backward
+    return careful
+
+
+def _quick(op: Operator, offset: int) -> Callable[..., Any]:
+    """Write the backward for plain tensors while nothing else watches; it leaves all others to the careful one."""
+    decl = op.declaration
+    grads = [f"g{i}" for i in range(len(decl.outputs))]
+    saved = [f"s{i}" for i in range(len(decl.save))]
+    found = [f"f{i}" for i in range(len(decl.params))]
+    kept = [f for f, p in zip(found, decl.params, strict=True) if p.is_tensor]
+    values = [p.name for p in decl.values]
+    tests = [f"({name} is None or type({name}) in PLAIN)" for name in (*grads, *saved)]
+    asked, at = [], iter(range(len(kept)))
+    for p in decl.params:
+        asked.append(f"needs[{offset + next(at)}]" if p.is_tensor else "False")
+    shape, dtype = (_told(decl, what) for what in ("shape", "dtype"))
+    shapes = [shape.get(p.name, "None") for p in decl.params]
+    give = [g if op.strided else f"{g} if {g} is None or {g}.is_contiguous() else {g}.contiguous()" for g in grads]
+    fits = [
+        f"({f} is None or type({f}) is Tensor and {f}.shape == {shape[p.name]} and {f}.dtype is {dtype[p.name]})"
+        for f, p in zip(kept, decl.tensors, strict=True)
+    ]
+    nothing = [f"{f} is None" for f, p in zip(found, decl.params, strict=True) if not p.is_tensor]
+    body = [
+        f"def backward(ctx, {', '.join(grads)}, *hidden):",
+        "    saved = ctx.saved_tensors",
+        f"    {', '.join(saved)}{',' if len(saved) == 1 else ''} = saved" if saved else "",
+        "    reverse = op.reverse",
+        "    if (",
+        "        reverse is None or grad_enabled() or modes() or function_modes() or transforms() or tracing()",
+        "        or forward_ad._current_level >= 0",
+        f"        or {' and '.join(f'{g} is None' for g in grads)}",
+        f"        or not ({' and '.join(tests)})",
+        "    ):",
+        f"        return careful(ctx, {', '.join(grads)})",
+        "    values, shapes, dtypes, _ = ctx.about" if values or decl.described else "",
+        "    needs = ctx.needs_input_grad",
+        "    about = Context()",
+        "    about.saved_tensors = saved",
+        f"    about.needs_input_grad = ({', '.join(asked)},)",
+        f"    about.shapes = ({', '.join(shapes)},)",
+        *[f"    about.{name} = values[{i}]" for i, name in enumerate(values)],
+        "    level = state.level",
+        "    state.level = 1",
+        "    try:",
+        f"        found = reverse.function(about, {', '.join(give)})",
+        "    finally:",
+        "        state.level = level",
+        f"    {kept[0]} = found" if len(kept) == 1 else "",
+        f"    if {' and '.join(fits)}:" if len(kept) == 1 else "",
+        f"        return {'None, ' * offset}{kept[0]}" if len(kept) == 1 else "",
+        f"    if type(found) is tuple and len(found) == {len(found)}:",
+        f"        {', '.join(found)}, = found",
+        f"        if {' and '.join([*nothing, *fits])}:",
+        f"            return {'None, ' * offset}{', '.join(kept)}",
+        f"    return {'None, ' * offset}*reverse.fitting(",
+        f"        found, needs[{offset}:], ({', '.join(shape.values())},), ({', '.join(dtype.values())},), ()",
+        "    )",
+    ]
+    space = {
+        "Context": Context,
+        "PLAIN": private.PLAIN,
+        "Tensor": torch.Tensor,
+        "careful": _careful(op, offset),
+        "forward_ad": forward_ad,
+        "function_modes": private.function_modes,
+        "grad_enabled": torch.is_grad_enabled,
+        "modes": private.dispatch_modes,
+        "op": op,
+        "state": tensors.state,
+        "tracing": private.jit_tracing,
+        "transforms": private.transforms,
+    }
+    text = "\n".join(line for line in body if line) + "\n"
+    return binder.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
 
 
 def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:
     return all(t is None or (type(t) in private.PLAIN and not private.is_functorch(t)) for t in tensors)
 
 
+def _told(decl: Declaration, what: str) -> dict[str, str]:
+    """Expressions for the shapes or dtypes of tensors in a backward, from what is saved or else kept."""
+    kept = iter(range(len(decl.described)))
+    found = {}
+    for p in decl.tensors:
+        if p.name not in decl.save:
+            found[p.name] = f"{what}s[{next(kept)}]"
+            continue
+        name = f"s{decl.save.index(p.name)}"
+        found[p.name] = f"{name}.{what}" if p.kind == "tensor" else f"(None if {name} is None else {name}.{what})"
+    return found
+
+
 def _jvp(op: Operator, offset: int) -> Callable[..., Any]:
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        return op.forward_mode(ctx.run, ctx.about, tangents[offset:])
+        return op.forward_mode(
+            ctx.run, restored(op.declaration, ctx.run.saved, getattr(ctx, "about", _NOTHING)), tangents[offset:]
+        )
 
     return jvp

@@ -75,13 +75,26 @@ class Reverse:
         if not self.op.strided:
             grads = [g if g is None or g.is_contiguous() else g.contiguous() for g in grads]
         found = self.function(make_context(self.op.declaration, saved, values, needs, shapes, counts), *grads)
-        if isinstance(found, torch.Tensor):
-            found = (found,)
         return self._flat(found, needs, counts)
+
+    def fitting(
+        self, found: Any, needs: Sequence[bool], shapes: Any, dtypes: Any, counts: Any
+    ) -> tuple[torch.Tensor | None, ...]:
+        """What the user's function returned, flat; raises for gradients that do not fit their inputs."""
+        return self.checked(self._flat(found, needs, counts), shapes, dtypes, counts)
+
+    def checked(
+        self, flat: tuple[torch.Tensor | None, ...], shapes: Any, dtypes: Any, counts: Any
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Raise for gradients that do not fit their inputs."""
+        for i, grad in enumerate(flat):
+            if grad is not None and (grad.shape != shapes[i] or grad.dtype is not dtypes[i]):
+                self._refuse(i, grad, shapes[i], dtypes[i], counts)
+        return flat
 
     def _flat(self, found: Any, needs: Sequence[bool], counts: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
         decl = self.op.declaration
-        found = (None,) * len(decl.tensors) if found is None else found
+        found = (None,) * len(decl.tensors) if found is None else (found,) if isinstance(found, torch.Tensor) else found
         if not isinstance(found, (tuple, list)) or len(found) not in (len(decl.params), len(decl.tensors)):
             got = f"{len(found)} gradients" if isinstance(found, (tuple, list)) else f"a {type(found).__name__}"
             names = ", ".join(p.name for p in decl.tensors)
@@ -122,7 +135,7 @@ class Reverse:
             names += [f"{p.name}[{i}]" for i in range(next(lengths))] if p.kind == "list" else [p.name]
         return names[index]
 
-    def refuse(self, index: int, grad: torch.Tensor, shape: Any, dtype: torch.dtype, counts: Sequence[int]) -> None:
+    def _refuse(self, index: int, grad: torch.Tensor, shape: Any, dtype: torch.dtype, counts: Sequence[int]) -> None:
         """Raise for a gradient that does not fit its input."""
         name = self._argument(index, counts)
         if grad.shape != shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
@@ -44,15 +45,21 @@ def call(f: FunctionLowering, instr: Instr) -> None:
     function = f.plan.ptx.functions.get(name)
     if function is None or not function.defined:
         raise f.unsupported(f"function {name} has no definition here; device-side libraries cannot be linked")
-    if name in f.plan.waiting_functions and f.analysis.free_running:  # its barriers are those of all lanes
-        e, alive = f.e, f.e.let("i32", 1, "load i32, ptr %alive")
+    _call(f, instr, name, f.act(), _buffers(f, results, params))
+
+
+def _call(f: FunctionLowering, instr: Instr, name: str, mask: Val, buffers: str) -> None:
+    """Call a function for the lanes of `mask`; one that waits for other threads only for all lanes that are left."""
+    e = f.e
+    if name in f.plan.waiting_functions and f.analysis.free_running:
+        alive = e.let("i32", 1, "load i32, ptr %alive")
         parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
-        e.line(f"br {e.cmp('icmp ne', f.act(), alive)}, label %{parted}, label %{whole}, !prof !0")
+        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{parted}, label %{whole}, !prof !0")
         e.label(parted)
         service(f, "UNSUPPORTED", instr)
         e.line(f"br label %{whole}")
         e.label(whole)
-    f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {f.act()}{_buffers(f, results, params)})")
+    e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{buffers})")
 
 
 def _buffers(f: FunctionLowering, results: list, params: list) -> str:
@@ -72,8 +79,7 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
         named, other = e.fresh("named")[1:], e.fresh("other")[1:]
         e.line(f"br {e.cmp('icmp ne', here, 0)}, label %{named}, label %{other}")
         e.label(named)
-        buffers = _buffers(f, results, params)
-        e.line(f"call void @{mangle(function.name)}(ptr %launch, ptr %blk, i32 %warp, {here}{buffers})")
+        _call(f, instr, function.name, here, _buffers(f, results, params))
         e.line(f"br label %{other}")
         e.label(other)
         left = e.bin("and", left, e.invert(here))
@@ -94,6 +100,8 @@ def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, pa
     elif name == "__assertfail":
         message, file = (load_parameter(f, p.name, 0, 8) for p in params[:2])
         service(f, "ASSERT", instr, message, file)
+    elif name in ("malloc", "free") and f.plan.checked:
+        check.heap_call(f, name, results, load_parameter(f, params[0].name, 0, 8))
     elif name == "malloc":
         f.module.declare("malloc", "declare ptr @malloc(i64)")
 

@@ -10,11 +10,13 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, spread
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.ptx import Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
+from rawkern.engines.cpu.symbols import store_parameter
 from rawkern.engines.cpu.variables import local_frame
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class Site:
     size: int
     element: int
     strong: bool
+    align: int
     lines: tuple[tuple[str, int], ...]
 
 
@@ -68,11 +71,12 @@ def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
 
 def access(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
-    values: list[Val] | None = None, looks: bool = True,
+    values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
-    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result.
+    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
+    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access.
     """
     if not f.plan.checked:
         return form
@@ -80,9 +84,10 @@ def access(
     scalar = isinstance(form, Val) and form.n == 1
     addrs = spread(e, form) if isinstance(form, (Affine, Wide)) else e.splat(f.plain(form), LANES)
     root = _root(f, mem)
+    strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    number = add_site(f, Site(what, space, root, size * count, size, bool(order), place(f)))
+    number = add_site(f, Site(what, space, root, size * count, size, strong, align or size * count, place(f)))
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
@@ -91,14 +96,34 @@ def access(
         note(f, "fence")
     if order and what != WRITE and looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
-    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {f.act()}, {number}, {addrs})")
+    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask or f.act()}, {number}, {addrs})")
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     null = field(f, "null", SINK if what != READ else 0)
+    if mask is not None:
+        ok = e.bin("or", ok, e.invert(mask))
     if scalar:
         assert isinstance(form, Val)
         return e.select(e.cmp("icmp eq", ok, 0), null, form)
     return e.select(f.lanes(ok), addrs, e.splat(null, LANES))
+
+
+def lines(
+    f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int]
+) -> tuple[Val, Val]:
+    """Address and pitch of a matrix in memory that the warp accesses as one: of a matrix of zeros where that fails.
+
+    `shape`: how many lines, bytes of a line, bytes of an element.
+    """
+    if not f.plan.checked:
+        return at, pitch
+    e, (count, size, element) = f.e, shape
+    starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
+    mask = const("i32", (1 << count) - 1)
+    got = access(f, starts, mem, space, what, element, size // element, "", mask=mask, align=element)
+    bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
+    ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
+    return e.select(ok, at, field(f, "null", SINK if what == WRITE else 0)), e.select(ok, pitch, 0)
 
 
 def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
@@ -137,12 +162,52 @@ def note(f: FunctionLowering, what: str, *args: Val) -> None:
         f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
 
 
+def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> None:
+    """``malloc`` and ``free`` of the device heap that the checker keeps."""
+    e = f.e
+    ck, blk, warp = identity(f)
+    argument = e.splat(argument, LANES)
+    number = add_site(f, Site(name, "heap", None, 0, 1, False, 1, place(f)))
+
+    def one(e: Emitter, at: str, args: list[Val]) -> Val:
+        if name == "malloc":
+            return e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+        thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
+        return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
+
+    helper = f"rk_checked_{name}"
+    f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
+    extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
+    got = e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
+    if name == "malloc":
+        store_parameter(f, results[0].name, 0, got)
+
+
 def _root(f: FunctionLowering, mem: Mem) -> Root | None:
     if f.roots is None:
         f.roots = find_roots(f.plan, f.function)
     if isinstance(mem.base, Reg):
         return f.roots.get(mem.base.name)
     return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
+
+
+#: Atomics that find out whether what was read before still holds, or do not care.
+_VALIDATING = (".cas", ".exch", ".min", ".max", ".and", ".or")
+
+
+def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
+    """Whether a plain read goes before an atomic that allows for others in between.
+
+    ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an
+    atomic operation; ``if (v < *p) atomicMin(p, v)`` saves some.
+    """
+    if f.validated is None:
+        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.startswith(("atom.", "red."))]
+        roots = (
+            _root(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
+        )
+        f.validated = frozenset(roots)
+    return root in f.validated
 
 
 def _store(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import threading
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -16,9 +18,37 @@ from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
 
 MAX_REPORTS = 1024
+HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
+lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "updates": layout.UPDATE}
+
+
+class Heap:
+    """The device heap of all checked launches: a launch may free what an earlier one has taken."""
+
+    def __init__(self) -> None:
+        self.memory, self.table = Mapping(HEAP_BYTES), Mapping(ENTRY.size * HEAP_PIECES)
+        self.next, self.count = self.memory.address, 0
+
+    def piece(self, address: int) -> Piece | None:
+        """The piece that an address lies in or behind."""
+        best = None
+        first, after = 0, self.count
+        while first < after:
+            middle = (first + after) // 2
+            low, high = struct.unpack("=2Q", ctypes.string_at(self.table.address + middle * ENTRY.size, 16))
+            if low <= address:
+                first, best = middle + 1, (low, high)
+            else:
+                after = middle
+        return Piece("memory from malloc", best[0], best[1] - best[0], 1, False) if best is not None else None
+
+
+@cache
+def heap() -> Heap:
+    return Heap()
 
 
 class Checker:
@@ -46,7 +76,18 @@ class Checker:
         self._set("grid_x", grid[0])
         self._set("grid_y", grid[1])
         self._set("serial", 1)
+        pile = heap()
+        self._set("heap_low", pile.memory.address)
+        self._set("heap_high", pile.memory.address + HEAP_BYTES)
+        self._set("heap_next", pile.next)
+        self._set("heap_table", pile.table.address)
+        self._set("heap_count", pile.count)
+        self._set("heap_room", HEAP_PIECES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
+
+    def end(self) -> None:
+        """Keep what is left on the device heap."""
+        heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
 
     def block_state(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""
@@ -70,7 +111,7 @@ class Checker:
         """Memory that may be written, pieces that overlap as one, as (start, end, bias of the shadow)."""
         found: list[list] = []  # start, end, whether it may be written
         for piece in sorted(self.pieces, key=lambda p: p.address):
-            if not piece.size:
+            if not piece.size or not piece.followed:
                 continue
             if found and piece.address < found[-1][1]:
                 found[-1][1] = max(found[-1][1], piece.end)
@@ -138,7 +179,8 @@ class Checker:
         for k, (low, high, flags, piece) in enumerate(rows):
             while region is not None and region[1] <= low:
                 region = next(biases)
-            self._entry(table + k * ENTRY.size, piece, low, high, flags, region[2] if region else 0)
+            bias = region[2] if region is not None and region[0] <= low else 0
+            self._entry(table + k * ENTRY.size, piece, low, high, flags, bias)
         self._set("segments", table)
         self._set("nsegments", len(rows))
 
@@ -146,8 +188,10 @@ class Checker:
         rows = []
         for site in self.sites:
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
+            root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            rows.append(struct.pack("=7Q", root, site["size"], site["element"], what, space, site["strong"], 0))
+            numbers = (root, site["size"], site["element"], site["align"], what, space, site["strong"], 0)
+            rows.append(struct.pack("=8Q", *numbers))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)
@@ -170,6 +214,8 @@ class Checker:
         return found
 
     def _near(self, address: int) -> Piece | None:
+        if self._get("heap_low") <= address < self._get("heap_next"):
+            return heap().piece(address)
         return next((p for p in self.pieces if p.address <= address < p.end), None)
 
     def _place(self, site: int, number: int, thread: int, grid: Dim3, block: Dim3) -> Place:
@@ -192,12 +238,17 @@ def run(
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code = kernel.loaded(shape_of(block))[0]
+    launcher = Launcher(kernel, block, shared_mem)
+    grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
+    pieces = [*pieces, grid_sync]
     checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checker.start(grid)
-    launcher = Launcher(kernel, block, shared_mem, checker)
+    launcher.watch(checker)
     error = None
     try:
         launcher.settled(grid)(values)
     except LaunchError as failed:
         error = failed
+    finally:
+        checker.end()
     return checker.findings(grid, block), error

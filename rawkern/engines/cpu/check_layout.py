@@ -29,14 +29,14 @@ CHECK = Record(
 ENTRY = Record("Entry", _words("low high flags bias"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
 #: An instruction that touches memory, or at which threads meet.
-SITE = Record("Site", _words("root size element what space strong seen"))
+SITE = Record("Site", _words("root size element align what space strong seen"))
 READ, WRITE, UPDATE = 0, 1, 2  # what
 GENERIC, GLOBAL, SHARED, LOCAL = 0, 1, 2, 3  # space
 #: What is known of one block: clocks of its warps, and what of the others' each has seen.
 STATE = Record(
     "State",
     (
-        *_words("number serial base shadow"),
+        *_words("number serial base shadow window"),
         ("clocks", _CLOCKS), ("seen", f"[{WARPS * WARPS} x i64]"), ("fenced", f"[{WARPS * WARPS} x i64]"),
         ("fence_time", _CLOCKS), ("pot", _CLOCKS),
         ("arrived", f"[{BARRIERS * WARPS} x i64]"), ("opened", f"[{BARRIERS * WARPS} x i64]"),

@@ -45,6 +45,7 @@ def rk_check_enter(ck, blk):
     stamp = CHECK.clock[ck] + 1
     CHECK.clock[ck] = stamp
     STATE.base[st] = stamp
+    STATE.window[st] = BLOCK.shared[blk]
     clear(st + STATE_CLOCKS, STATE_REST)
     w = 0
     while w < 32:
@@ -111,7 +112,7 @@ def rk_check_access(ck, blk, warp, mask, site, low, high, bits):
     st = BLOCK.check[blk]
     size = SITE.size[s]
     e = SITE.root[s]
-    if bits & (size - 1) == 0 and e != 0 and SITE.space[s] != LOCAL:
+    if bits & (SITE.align[s] - 1) == 0 and e != 0 and SITE.space[s] != LOCAL:
         base = 0
         if ENTRY.flags[e] & IS_SHARED:
             base = BLOCK.shared[blk]
@@ -145,7 +146,7 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
     """Whether one lane may access its address; what it does there is followed."""
     size = SITE.size[s]
     thread = warp * 32 + lane
-    if a & (size - 1):
+    if a & (SITE.align[s] - 1):
         rk_check_report(ck, st, MISALIGNED, site, thread, a, SITE.root[s])
         return 0
     base = BLOCK.shared[blk]
@@ -154,6 +155,8 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
     if SITE.space[s] == LOCAL or (SITE.space[s] == GENERIC and a - CHECK.frame[ck] < CHECK.frame_bytes[ck] * 32):
         if a - frame + size <= CHECK.frame_bytes[ck] and a - frame < CHECK.frame_bytes[ck]:
             return rk_check_local(ck, st, thread, a, site, s)
+        if root == 0 and CHECK.stack_low[ck] <= a and a < CHECK.stack_high[ck]:
+            return 1  # perhaps another function's variable
         rk_check_report(ck, st, BOUNDS, site, thread, a - frame, 0)
         return 0
     if root:
@@ -251,12 +254,13 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, bias, shared):
 
 
 def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
+    """Follow a read of one word."""
     who = load64(cell)
     when = load64(cell + 8)
     if when < base:
         who = 0
     if base != 0 and (who >> INIT_AT) & part != part:
-        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a, SITE.root[s])
+        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a - STATE.window[st], SITE.root[s])
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, lane, me, who, when):
         rk_check_race(ck, st, warp, lane, a, site, who, 0)
     first = load64(cell + 16)
@@ -271,13 +275,14 @@ def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
 
 
 def rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
+    """Follow a write of one word, or an atomic operation on it."""
     who = load64(cell)
     when = load64(cell + 8)
     if when < base:
         who = 0
         when = 0
     if SITE.what[s] == UPDATE and base != 0 and (who >> INIT_AT) & part != part:
-        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a, SITE.root[s])
+        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a - STATE.window[st], SITE.root[s])
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, lane, me, who, when):
         if rk_check_same(ck, lane, s, a, who, me):
             return 0
@@ -337,7 +342,11 @@ def rk_check_same(ck, lane, s, a, who, me):
 
 def rk_check_race(ck, st, warp, lane, a, site, who, wrote):
     """Note a race with an earlier access."""
-    r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, 0)
+    e = 0
+    if a - STATE.window[st] < CHECK.shared_total[ck]:
+        a = a - STATE.window[st]
+        e = SITE.root[CHECK.sites[ck] + site * SITE_SIZE]
+    r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, e)
     if r:
         REPORT.other_site[r] = who >> SITE_AT
         REPORT.other_block[r] = who & BLOCK_MASK
@@ -437,4 +446,41 @@ def rk_check_depart(ck, blk, warp, number):
     if fence > STATE.fence_time[st, warp]:
         STATE.fence_time[st, warp] = fence
         rk_check_join(st + STATE_FENCED + warp * CLOCKS, opened)
+    return 0
+
+
+# -- the device heap --------------------------------------------------------------------------------------------------
+
+
+def rk_check_malloc(ck, size):
+    """Memory for a thread; never used a second time, so that what is freed can be told. 0 when there is no more."""
+    low = CHECK.heap_next[ck]
+    room = (size + 31) & (0 - 16)  # a gap behind each piece
+    if (
+        size > CHECK.heap_high[ck] - low
+        or room > CHECK.heap_high[ck] - low
+        or CHECK.heap_count[ck] == CHECK.heap_room[ck]
+    ):
+        return 0
+    e = CHECK.heap_table[ck] + CHECK.heap_count[ck] * ENTRY_SIZE
+    ENTRY.low[e] = low
+    ENTRY.high[e] = low + size
+    ENTRY.flags[e] = 0
+    ENTRY.bias[e] = 0
+    CHECK.heap_next[ck] = low + room
+    CHECK.heap_count[ck] += 1
+    return low
+
+
+def rk_check_free(ck, blk, thread, address, site):
+    """Take memory back; what is no live piece is reported."""
+    if address == 0:
+        return 0
+    e = 0
+    if CHECK.heap_low[ck] <= address and address < CHECK.heap_next[ck]:
+        e = rk_check_find(ck, address, 0)
+    if e == 0 or ENTRY.low[e] != address or ENTRY.flags[e] & IS_FREED:
+        rk_check_report(ck, BLOCK.check[blk], BAD_FREE, site, thread, address, e)
+        return 0
+    ENTRY.flags[e] = IS_FREED
     return 0

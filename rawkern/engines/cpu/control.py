@@ -10,13 +10,14 @@ from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
+from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
 from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
-from rawkern.engines.cpu.waiting import barrier, open_barrier, release_met, resume_set_aside, warp_barrier
+from rawkern.engines.cpu.waiting import barrier, resume_set_aside
 
 #: How an instruction is lowered, by its base opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
@@ -39,7 +40,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         if waitable:
             _check(f, i)
         _begin(f, i)
-        for instr in block.instrs[:-1] if block.kind in ("barrier", "warp") else block.instrs:
+        for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
             f.instr = instr
             why = refusal(instr.op)
             if why is not None:
@@ -91,10 +92,10 @@ def _end(f: FunctionLowering, i: int) -> None:
         f.flush()
         jump(f, block.targets[0], act)
         return
-    if block.kind in ("barrier", "warp"):
+    if block.kind in ("barrier", "meeting"):
         f.instr = block.instrs[-1]
-        meet = barrier if block.kind == "barrier" else warp_barrier
-        meet(f, f.instr, block.targets[0])
+        wait = barrier if block.kind == "barrier" else meeting
+        wait(f, f.instr, block.targets[0])
         return
     assert block.pred is not None
     form = f.form(block.pred.name)
@@ -205,13 +206,23 @@ def _finish(f: FunctionLowering) -> None:
     """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
     e = f.e
     f.entry.insert(0, "%act = alloca i32")
-    for w in f.analysis.checks:
-        f.entry += [f"%wait{w} = alloca i32", f"store i32 0, ptr %wait{w}"]
     e.label("end")
     if f.analysis.free_running:
         resume_set_aside(f)
     e.line("ret void")
-    if f.barriers and f.analysis.checks:
-        open_barrier(f)
-    if f.warp_barriers:
-        release_met(f)
+    release_met(f)
+    for w in f.analysis.checks:
+        f.mask(f"wait{w}")
+    _make_masks(f)
+
+
+def _make_masks(f: FunctionLowering) -> None:
+    """Memory for the masks: registers for LLVM to find, but where lanes may wait anywhere, those would be too many."""
+    if not f.analysis.free_running:
+        for name in f.masks:
+            f.entry += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
+    elif f.masks:
+        size = len(f.masks)
+        f.entry += [f"%masks = alloca [{size} x i32]", f"store [{size} x i32] zeroinitializer, ptr %masks"]
+        f.entry.append('call void asm sideeffect "", "r"(ptr %masks)')
+        f.entry += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]

@@ -5,12 +5,13 @@ PTX lets an asynchronous copy happen at any time until it is waited for, so at o
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop, pointer
-from rawkern.engines.cpu.mbarrier import arrive_at
+from rawkern.engines.cpu.mbarrier import arrive_at, barrier_address
 from rawkern.engines.cpu.ptx import Imm, Instr, Mem, Reg
 
 
@@ -19,7 +20,7 @@ def copy(f: FunctionLowering, instr: Instr) -> None:
     op = instr.op
     if op.startswith("cp.async.mbarrier.arrive"):
         if ".noinc" in op:  # else one more is expected, which arrives at once
-            arrive_at(f, address(f, instr.args[0], "shared" if ".shared" in op else "generic"), const("i32", 1))
+            arrive_at(f, barrier_address(f, instr, instr.args[0], check.UPDATE), const("i32", 1))
     elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
         _copy(f, instr)
 
@@ -32,12 +33,18 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
         raise f.unsupported("copies are of 4, 8 or 16 bytes")
     if ".L2::cache_hint" in instr.op:
         more = more[:-1]
-    dst, src = (e.splat(f.plain(address(f, m, space)), LANES) for m, space in ((to, "shared"), (source, "global")))
     count = None
     if more and isinstance(more[0], Reg) and f.bits_of(more[0].name) == 1:
         count = e.select(f.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
     elif more:
         count = f.value(more[0], 32)
+    width, read = size.value, f.act()
+    if count is not None:  # of lanes that read less, what they read is not looked at
+        read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
+    form = check.access(f, address(f, to, "shared"), to, "shared", check.WRITE, width, 1, "")
+    dst = e.splat(f.plain(form), LANES)
+    form = e.splat(f.plain(address(f, source, "global")), LANES)
+    src = f.plain(check.access(f, form, source, "global", check.READ, width, 1, "", mask=read))
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
         f.module.helper(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
-from rawkern.engines.cpu.operands import base, callee, destinations, sources
+from rawkern.engines.cpu.operands import base, destinations, sources
+from rawkern.engines.cpu.pairing import lanes_can_meet
 from rawkern.engines.cpu.ptx import Function, Imm, Instr
 
 
@@ -20,7 +21,7 @@ class Analysis:
     divergent: set[int] = field(default_factory=set)
     concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
     blends: set[tuple[int, str]] = field(default_factory=set)
-    free_running: bool = False  # lanes may wait anywhere: spin loops, or barriers that not all lanes reach together
+    free_running: bool = False  # lanes may wait anywhere: in spin loops, or where others meet them on another way
     spin_headers: set[int] = field(default_factory=set)
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
     checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
@@ -47,7 +48,9 @@ def spin_headers(flow: Flow) -> set[int]:
     return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
 
 
-def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]) -> Analysis:
+def analyse(
+    function: Function, flow: Flow, tid_segments: int, waiting: set[str], free_running: bool = False
+) -> Analysis:
     """Find kinds and divergence together, to a fixpoint.
 
     Parameters
@@ -57,6 +60,8 @@ def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]
         where they lie otherwise.
     waiting : set of str
         Functions that wait for other threads when they are called.
+    free_running : bool
+        Whether it is known that lanes may wait anywhere.
     """
     definitions: dict[str, list[Instr]] = {}
     for block in flow.blocks:
@@ -68,7 +73,7 @@ def analyse(function: Function, flow: Flow, tid_segments: int, waiting: set[str]
         for name, writes in definitions.items()
         if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
     }
-    result = Analysis({}, constants, spin_headers=spin_headers(flow))
+    result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
     forced: set[str] = set()
     known: dict[int, list[tuple[set[int], int]]] = {}
     while True:
@@ -106,11 +111,8 @@ def _find_concurrent(
                 for b in runs:
                     places[b] |= bits >> b + 1 << b + 1
         spinning = bool(result.divergent) and bool(result.spin_headers)
-        parted = any(
-            places[i] and (block.kind in ("barrier", "warp") or any(callee(instr) in waiting for instr in block.instrs))
-            for i, block in enumerate(flow.blocks)
-        )
-        if (spinning or parted) and not result.free_running:
+        meets = spinning or lanes_can_meet(flow, [frozenset(_members(b)) for b in places], result.constants, waiting)
+        if meets and not result.free_running:
             result.free_running = True
             continue
         result.concurrent = [frozenset(_members(bits)) for bits in places]
@@ -179,7 +181,7 @@ def _find_waitable(flow: Flow, result: Analysis) -> None:
             found |= set(targets)
     if result.free_running:
         found |= result.spin_headers
-        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "warp")}
+        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "meeting")}
     while True:
         result.waitable = frozenset(found)
         more = {

@@ -13,7 +13,8 @@ class Piece:
     """Memory that a launch may touch: an argument's or a variable's.
 
     `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
-    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last.
+    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `followed`: races are
+    looked for.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Piece:
     itemsize: int
     read_only: bool
     parameter: int | None = None
+    followed: bool = True
 
     @property
     def end(self) -> int:

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.operands import base, destinations, ends_block, sources
+from rawkern.engines.cpu.operands import base, destinations, is_barrier, is_meeting, needs_warp, sources
 from rawkern.engines.cpu.order import running_order
-from rawkern.engines.cpu.ptx import Function, Instr, Label, Reg
+from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
+
+_BRANCHES = ("bra", "brx", "call")
 
 
 @dataclass
@@ -22,9 +24,9 @@ class Block:
     """Straight-line code and how it ends.
 
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
-    ``switch``: ``targets[pred]``; ``barrier``, ``warp``: the last instruction is a barrier of the
-    block or of the warp, then ``targets[0]``; ``ret``. ``copies``: for a target, the registers (to, from) that lanes
-    copy on their way there, all at once (`ssa`).
+    ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
+    ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
+    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`).
     """
 
     instrs: list[Instr]
@@ -102,9 +104,12 @@ class Flow:
         return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
 
 
-def build(function: Function) -> Flow:
-    """Split a function into ordered blocks and analyse them."""
-    blocks = _split(function)
+def build(function: Function, meetings: bool = False) -> Flow:
+    """Split a function into ordered blocks and analyse them.
+
+    `meetings`: instructions at which lanes of a warp wait for each other get blocks of their own.
+    """
+    blocks = _split(function, meetings)
     _separate_barriers(blocks)
     blocks = _ordered(_single_latches(blocks))[0]
     blocks, loops = _ordered(blocks)
@@ -118,12 +123,15 @@ def build(function: Function) -> Flow:
     return flow
 
 
-def _split(function: Function) -> list[Block]:
+def _split(function: Function, meetings: bool) -> list[Block]:
     """Cut at labels, branches and barriers; a predicated instruction becomes a branch around it."""
     labels: dict[str, int] = {}
     blocks: list[Block] = []
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
+
+    def ending(op: str) -> str | None:
+        return "barrier" if is_barrier(op) else "meeting" if meetings and is_meeting(op) else None
 
     def close(kind: str, targets: list[str | int], pred: Reg | None = None, negated=False) -> None:
         nonlocal current
@@ -132,7 +140,7 @@ def _split(function: Function) -> list[Block]:
         pending.append((block, targets))
         current = []
 
-    for item in function.body:
+    for item in _gathered(function.body) if meetings else function.body:
         if isinstance(item, Label):
             if current or not blocks:  # the first block is nobody's target, so a loop never starts there
                 close("jump", [len(blocks) + 1])
@@ -164,12 +172,14 @@ def _split(function: Function) -> list[Block]:
         elif item.guard is not None:
             close("cond", [here + 1, here + 2], item.guard, item.negated)
             current = [Instr(op, item.args, None, False, item.loc)]
-            close(ends_block(op) or "jump", [here + 2])
+            close(ending(op) or "jump", [here + 2])
         else:
+            kind = ending(op)
+            if kind == "meeting" and current:
+                close("jump", [here + 1])
             current.append(item)
-            ending = ends_block(op)
-            if ending is not None:
-                close(ending, [here + 1])
+            if kind is not None:
+                close(kind, [len(blocks) + 1])
             elif root == "trap":
                 close("ret", [])
     close("ret", [])
@@ -178,11 +188,23 @@ def _split(function: Function) -> list[Block]:
     return blocks
 
 
+def _gathered(body: list[Instr | Label]) -> Iterator[Instr | Label]:
+    """The same with a barrier of the warp before instructions for which all lanes must be there."""
+    together = False
+    for item in body:
+        if isinstance(item, Label) or item.guard is not None or is_barrier(item.op) or base(item.op) in _BRANCHES:
+            together = False
+        if isinstance(item, Instr) and needs_warp(item.op) and not together:
+            yield Instr("bar.warp.sync", [Imm(0xFFFFFFFF, "i")], item.guard, item.negated, item.loc)
+            together = item.guard is None
+        yield item
+
+
 def _separate_barriers(blocks: list[Block]) -> None:
-    """Let a barrier be the only way to the block after it, so that nothing is copied on the way."""
+    """Let a barrier or meeting be the only way to the block after it, so that nothing is copied on the way."""
     entered = Counter(t for block in blocks for t in block.targets)
     for block in list(blocks):
-        if block.kind in ("barrier", "warp") and entered[block.targets[0]] > 1:
+        if block.kind in ("barrier", "meeting") and entered[block.targets[0]] > 1:
             blocks.append(Block([], "jump", list(block.targets)))
             block.targets = [len(blocks) - 1]
 

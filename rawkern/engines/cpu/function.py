@@ -55,8 +55,10 @@ class FunctionLowering:
         self.lazy = lazy_registers(self.flow)
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
+        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
-        self.warp_barriers: list[int] = []  # the same, of the warp's barriers
+        self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
+        self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
 
     def begin(self, block: int) -> None:
         """Forget what holds only inside a block."""
@@ -76,6 +78,11 @@ class FunctionLowering:
         ref = self.e.fresh(prefix)
         self.entry.append(f"{ref} = alloca {text}")
         return ref
+
+    def mask(self, name: str) -> str:
+        """A word that is zero at first, as ``%name``; it may be used before this is called."""
+        self.masks[name] = None
+        return f"%{name}"
 
     def field(self, record: Record, name: str) -> Val:
         """A field of the launch or the block, read once per call."""

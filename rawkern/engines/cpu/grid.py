@@ -65,7 +65,7 @@ def shape_of(block: tuple[int, int, int]) -> str:
 class Launcher:
     """Launches one kernel with one block shape and dynamic shared memory from one thread; not safe to share."""
 
-    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int, check: Checker | None = None):
+    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic
@@ -86,10 +86,16 @@ class Launcher:
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.check = check
-        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total, check)
+        self.check: Checker | None = None
+        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
         self._room(1)
         self.busy = False
+
+    def watch(self, check: Checker) -> None:
+        """Have the launches that follow watched; the kernel must be a checked build."""
+        self.check = self.workers.check = check
+        self.workers.clear()
+        self._room(1)
 
     def _room(self, count: int) -> None:
         """Have at least `count` workers."""

@@ -1,22 +1,76 @@
 """Functions that wait become part of their caller, so that all lanes of a warp can be set aside in one place.
 
-A barrier or a spin loop in a called function must be able to let the caller's other lanes run; a call cannot.
+A barrier, a spin loop or an exchange between lanes in a called function must be able to let the caller's other lanes
+run; a call cannot.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from rawkern.engines.cpu import flow
 from rawkern.engines.cpu.divergence import spin_headers
-from rawkern.engines.cpu.operands import base, callee, is_barrier
+from rawkern.engines.cpu.operands import base, callee, is_barrier, is_meeting, needs_warp
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
+from rawkern.engines.cpu.variables import symbols
 
 
-def waiting_functions(functions: list[Function]) -> set[str]:
-    """Names of the functions that wait for other threads or end them, themselves or in one that they call by name."""
-    found = {f.name for f in functions if _waits(f)}
+@dataclass(frozen=True)
+class Calls:
+    """Which functions of a module call which; a call through a pointer may reach whatever function fits it.
+
+    `pointed` names the functions whose addresses the program takes.
+    """
+
+    ptx: Ptx
+    functions: list[Function]
+    pointed: frozenset[str]
+
+    def targets(self, item: Instr | Label) -> list[str]:
+        """Names of the functions that an instruction may call."""
+        if not isinstance(item, Instr) or base(item.op) != "call" or item.op == "call.others":
+            return []
+        name = callee(item)
+        if name is not None:
+            return [name]
+        counts = tuple(len(a) for a in (item.args[0], item.args[-2]) if isinstance(a, list))
+        results, params = counts if len(counts) == 2 else (0, *counts) if counts else (0, 0)
+        every = self.ptx.functions
+        return sorted(n for n in self.pointed if (len(every[n].returns), len(every[n].params)) == (results, params))
+
+    def of(self, function: Function) -> list[str]:
+        return [name for item in function.body for name in self.targets(item)]
+
+
+def calls(ptx: Ptx, functions: list[Function]) -> Calls:
+    """Find the functions whose addresses are taken, in code or in variables."""
+    named = {i.name.removeprefix("generic:") for v in ptx.variables.values() for i in v.init if isinstance(i, Sym)}
+    for f in functions:
+        direct = [callee(i) for i in f.body if isinstance(i, Instr)]
+        mentioned = list(symbols(f))
+        named |= {name for name in mentioned if mentioned.count(name) > direct.count(name)}
+    return Calls(ptx, functions, frozenset(f.name for f in functions if f.name in named and not f.entry))
+
+
+def waiting_functions(graph: Calls) -> set[str]:
+    """Names of the device functions that wait for other threads of the block or end them, or call such."""
+    return _with_callers(graph, _waits)
+
+
+def meeting_functions(graph: Calls) -> set[str]:
+    """Names of the device functions in which lanes of a warp wait for each other, or that call such."""
+    return _with_callers(
+        graph, lambda f: any(isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in f.body)
+    )
+
+
+def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:
+    functions = [f for f in graph.functions if not f.entry]
+    found = {f.name for f in functions if chosen(f)}
     grown = True
     while grown:
-        callers = {f.name for f in functions if any(name in found for name in callees(f))}
+        callers = {f.name for f in functions if any(name in found for name in graph.of(f))}
         grown = not callers <= found
         found |= callers
     return found
@@ -28,34 +82,26 @@ def _waits(function: Function) -> bool:
     return bool(spin_headers(flow.build(function)))
 
 
-def callees(function: Function) -> list[str]:
-    """Functions called by name."""
-    return [name for item in function.body if isinstance(item, Instr) and (name := callee(item)) is not None]
-
-
-def recursive_functions(functions: list[Function]) -> set[str]:
-    """Names of the functions that may call themselves; a call through a pointer may reach any function."""
-    every = [f.name for f in functions if not f.entry]
-    calls = {}
-    for f in functions:
-        indirect = any(isinstance(i, Instr) and base(i.op) == "call" and callee(i) is None for i in f.body)
-        calls[f.name] = every if indirect else [n for n in callees(f) if n in every]
+def recursive_functions(graph: Calls) -> set[str]:
+    """Names of the functions that may call themselves."""
+    every = [f.name for f in graph.functions if not f.entry]
+    reached = {f.name: [n for n in graph.of(f) if n in every] for f in graph.functions}
     found = set()
     for name in every:
-        seen, work = set(), list(calls[name])
+        seen, work = set(), list(reached[name])
         while work:
             other = work.pop()
             if other not in seen:
                 seen.add(other)
-                work += calls[other]
+                work += reached[other]
         if name in seen:
             found.add(name)
     return found
 
 
-def expand(ptx: Ptx, function: Function, names: set[str]) -> Function:
+def expand(graph: Calls, function: Function, names: set[str]) -> Function:
     """Replace calls to the functions in `names`, none of which may call itself, by their bodies."""
-    if not any(name in names for name in callees(function)):
+    if not any(name in names for name in graph.of(function)):
         return function
     result = Function(
         function.name, function.entry, function.params, function.returns, [], dict(function.regs),
@@ -65,15 +111,41 @@ def expand(ptx: Ptx, function: Function, names: set[str]) -> Function:
     work: list[Instr | Label] = list(reversed(function.body))
     while work:
         item = work.pop()
-        name = callee(item) if isinstance(item, Instr) else None
-        if name is None or name not in names:
+        wanted = [name for name in graph.targets(item) if name in names]
+        if not wanted:
             result.body.append(item)
             continue
         assert isinstance(item, Instr)
         count += 1
-        body = _Copy(ptx.functions[name], item, count).into(result)
+        if callee(item) is None:
+            body = _by_name(item, wanted, count, result)
+        else:
+            body = _Copy(graph.ptx.functions[wanted[0]], item, count).into(result)
         work += reversed(body)
     return result
+
+
+def _by_name(call: Instr, names: list[str], number: int, target: Function) -> list[Instr | Label]:
+    """A call through a pointer with calls by name to the functions that become part of the caller before it."""
+    at = 1 if isinstance(call.args[0], list) else 0
+    done, chosen = f"called~{number}", Reg(f"%called~{number}")
+    target.regs[chosen.name] = "pred"
+    body: list[Instr | Label] = []
+    if call.guard is not None:
+        body.append(Instr("bra", [Sym(done)], call.guard, not call.negated, call.loc))
+    for k, name in enumerate(names):
+        other = f"other~{number}~{k}"
+        args = [Sym(name) if j == at else a for j, a in enumerate(call.args)]
+        body += [
+            Instr("setp.eq.u64", [chosen, call.args[at], Sym(name)], None, False, call.loc),
+            Instr("bra", [Sym(other)], chosen, True, call.loc),
+            Instr("call", args, None, False, call.loc),
+            Instr("bra", [Sym(done)], None, False, call.loc),
+            Label(other),
+        ]
+    # what is left goes through a pointer that holds none of these, so that it is not expanded again
+    rest = Instr("call.others", call.args, None, False, call.loc)
+    return [*body, rest, Label(done)]
 
 
 class _Copy:

@@ -82,10 +82,10 @@ HANDLERS = {
     "membar": memory.fence, "fence": memory.fence,
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
     "createpolicy": policy,
-    "shfl": warp.shuffle, "vote": warp.vote, "activemask": warp.activemask, "redux": warp.reduce, "match": warp.match,
-    "elect": warp.elect, "nanosleep": jumps.nanosleep,
+    "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma": tiles.warp_matrix, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
     "cp": copies.copy, "mbarrier": mbarrier.barrier_object,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
+HANDLERS |= dict.fromkeys(warp.EXCHANGES, warp.at_once)
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES, Form
 from rawkern.engines.cpu.function import FunctionLowering
@@ -27,11 +28,12 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
         f.put(dest.name, f.e.cast("trunc", f.e.bin("and", _shifted(f.e, f.value(state, 64)), _COUNT_MASK), "i32"))
         return
     dest = None if isinstance(args[0], Mem) else args.pop(0)
-    at = address(f, args.pop(0), "shared" if ".shared" in instr.op else "generic")
+    if what == "inval":
+        return
+    does = check.WRITE if what == "init" else check.UPDATE if what.startswith("arrive") else check.READ
+    at = barrier_address(f, instr, args.pop(0), does)
     if what == "init":
         _run(f, "rk_mbarrier_init", at, [f.value(args[0], 32)], False, _init)
-    elif what == "inval":
-        return
     elif what in ("arrive", "arrive_drop"):
         count = f.value(args[0], 32) if args else const("i32", 1)
         old = arrive_at(f, at, count, drop=what == "arrive_drop")
@@ -44,6 +46,13 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
         wanted = f.e.resize(f.value(args[0], 32 if parity else 64), "i64")
         done = _run(f, name, at, [wanted], True, lambda e, p, a: _test(e, p, a[0], parity))
         f.put(dest.name, f.e.cmp("icmp ne", done, 0))
+
+
+def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
+    """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
+    space = "shared" if ".shared" in instr.op else "generic"
+    order = {check.WRITE: "relaxed", check.UPDATE: "acq_rel", check.READ: "acquire"}[does]
+    return check.access(f, address(f, mem, space), mem, space, does, 8, 1, order)
 
 
 def arrive_at(f: FunctionLowering, at: Form, count: Val, drop: bool = False) -> Val:

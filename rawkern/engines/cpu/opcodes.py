@@ -90,7 +90,7 @@ FORMS = (
     form("discard", [""], "global !L2"),
     form("applypriority", [""], "global !L2::evict_normal"),
     form("pmevent", [""], "mask"),
-    form("shfl", "b32", "sync !up|down|bfly|idx"),
+    form("shfl", "b32", "!sync !up|down|bfly|idx"),
     form("vote", "pred", "sync !all|any|uni"),
     form("vote", "b32", "sync !ballot"),
     form("activemask", "b32", ""),

@@ -20,6 +20,10 @@ _BARRIERS = (
 )  # fmt: skip
 
 
+_WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.")
+_MEETINGS = ("bar.warp", "shfl.", "vote.", "match.", "redux.", "elect.")
+
+
 def base(op: str) -> str:
     return op.split(".", 1)[0]
 
@@ -28,11 +32,14 @@ def is_barrier(op: str) -> bool:
     return op.startswith(_BARRIERS)
 
 
-def ends_block(op: str) -> str | None:
-    """How a block ends behind an instruction at which lanes wait for others: ``barrier``, ``warp``, or not at all."""
-    if is_barrier(op):
-        return "barrier"
-    return "warp" if op.startswith("bar.warp") else None
+def is_meeting(op: str) -> bool:
+    """Whether lanes wait at an instruction for those that its last operand, a mask, names."""
+    return op.startswith(_MEETINGS) and ".sync" in op
+
+
+def needs_warp(op: str) -> bool:
+    """Whether all lanes of the warp execute an instruction together."""
+    return op.startswith(_WHOLE_WARP)
 
 
 def callee(instr: Instr) -> str | None:

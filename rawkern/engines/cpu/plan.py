@@ -9,7 +9,8 @@ from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.kinds import SEGMENTS
-from rawkern.engines.cpu.ptx import Function, Ptx, describe
+from rawkern.engines.cpu.operands import is_meeting, needs_warp
+from rawkern.engines.cpu.ptx import Function, Instr, Ptx, describe
 from rawkern.engines.cpu.ssa import split_registers
 from rawkern.engines.cpu.variables import Globals, lay_out_shared, reached
 from rawkern.errors import UnsupportedError
@@ -47,18 +48,31 @@ class Plan:
         return self.sites.index(text)
 
 
+def _analysed(function: Function, segments: int, called: set[str]) -> tuple[Flow, Analysis]:
+    """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
+    result = split_registers(flow.build(function))
+    analysis = analyse(function, result, segments, called)
+    if analysis.free_running and any(
+        isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in function.body
+    ):
+        result = split_registers(flow.build(function, meetings=True))
+        analysis = analyse(function, result, segments, called, free_running=True)
+    return result, analysis
+
+
 def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Plan:
     """Analyse `kernel` for blocks of one shape."""
     every = reached(ptx, kernel)
-    waiting = inline.waiting_functions([f for f in every if not f.entry])
-    recursive = inline.recursive_functions(every)
-    inlined, called = waiting - recursive, waiting & recursive
-    functions = [inline.expand(ptx, f, inlined) for f in every if f.name not in inlined]
-    try:
-        flows = {f.name: split_registers(flow.build(f)) for f in functions}
-    except UnsupportedError as error:
-        raise UnsupportedError(f"{kernel}: {error}") from None
-    analyses = {f.name: analyse(f, flows[f.name], SEGMENTS.get(tid_shape, 0), called) for f in functions}
+    graph = inline.calls(ptx, every)
+    waiting, recursive = inline.waiting_functions(graph), inline.recursive_functions(graph)
+    inlined, called = (waiting | inline.meeting_functions(graph)) - recursive, waiting & recursive
+    functions = [inline.expand(graph, f, inlined) for f in every if f.name not in inlined]
+    flows, analyses = {}, {}
+    for f in functions:
+        try:
+            flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{kernel}: {error}") from None
     shared, shared_static = lay_out_shared(ptx, functions)
     waits = any(
         analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)

@@ -125,6 +125,7 @@ REASONS = {
     "POINTER": 7,
     "STACK": 8,
     "PART_OF_WARP": 9,
+    "UNMET": 10,
 }
 
 # rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose

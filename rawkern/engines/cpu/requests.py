@@ -40,13 +40,15 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
     if reason == "TRAP":
         return f"{place} executed a trap"
     if reason == "POINTER":
-        return (
-            f"{place} calls through a pointer that holds no function the kernel can reach, or one that waits "
-            "for other threads (a barrier or a spin loop) or ends them (exit), which the CPU engine calls only by name"
-        )
+        return f"{place} calls through a pointer that holds no function the kernel can reach"
     if reason == "PART_OF_WARP":
         return f"{place} executes a matrix instruction (mma, wmma, ldmatrix) that other lanes of its warp do not"
-    return f"{place}: a reduction barrier that part of a warp reaches is not supported on the CPU engine"
+    if reason == "UNMET":
+        return f"{place} waits for lanes of its warp that never come: deadlock"
+    return (
+        f"{place} waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
+        "the CPU engine takes such calls only from all threads of a warp together"
+    )
 
 
 def _lanes(workers: Workers, k: int) -> list[int]:

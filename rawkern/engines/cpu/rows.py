@@ -24,7 +24,7 @@ def row_loops(flow: Flow) -> frozenset[int]:
         blocks = [flow.blocks[m] for m in members]
         instrs = [instr for block in blocks for instr in block.instrs]
         loads = any(base(i.op) == "ld" and (".global" in i.op or ".nc" in i.op) for i in instrs)
-        if not loads or any(block.kind in ("barrier", "warp") for block in blocks):
+        if not loads or any(block.kind in ("barrier", "meeting") for block in blocks):
             continue
         widths = _widths(flow) if widths is None else widths
         own = {name for i in instrs for name in destinations(i)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
@@ -16,11 +17,14 @@ def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
     require_warp(f, instr)
-    addrs = f.e.splat(f.plain(address(f, mem, _space(instr.op))), LANES)
+    space, items = _space(instr.op), dest.items if isinstance(dest, Vec) else (dest,)
+    lanes = const("i32", (1 << 8 * len(items)) - 1)
+    form = check.access(f, address(f, mem, space), mem, space, check.READ, 2, 8, "", mask=lanes)
+    addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_ldmatrix{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: _rows_loaded(m, name, trans))
-    for k, reg in enumerate(dest.items if isinstance(dest, Vec) else (dest,)):
+    for k, reg in enumerate(items):
         rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
@@ -40,11 +44,14 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
     require_warp(f, instr)
-    addrs = f.e.splat(f.plain(address(f, mem, _space(instr.op))), LANES)
+    space, items = _space(instr.op), source.items if isinstance(source, Vec) else (source,)
+    lanes = const("i32", (1 << 8 * len(items)) - 1)
+    form = check.access(f, address(f, mem, space), mem, space, check.WRITE, 2, 8, "", mask=lanes)
+    addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_stmatrix{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: _rows_stored(m, name, trans))
-    for k, reg in enumerate(source.items if isinstance(source, Vec) else (source,)):
+    for k, reg in enumerate(items):
         rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
 
@@ -67,7 +74,9 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     regs = dest.items if isinstance(dest, Vec) else (dest,)
     loaded: list[Val] = []
     for at in places:
-        tile = _tile(f, at, pitch, kind, operand, _crosswise(instr.op, operand))
+        cross = _crosswise(instr.op, operand)
+        near = check.lines(f, mem, _space(instr.op), check.READ, at, pitch, _extent(kind, operand, cross))
+        tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
         f.put(reg.name, loaded[k % len(loaded)])
@@ -84,7 +93,8 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        f.e.line(f"call void @{name}({at}, {pitch}, {tile})")
+        near = check.lines(f, mem, _space(instr.op), check.WRITE, at, pitch, _extent(kind, "c", cross))
+        f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
 
 
 def _space(op: str) -> str:
@@ -116,6 +126,14 @@ def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[st
         line, within = (column, row) if cross else (row, column)
         places.append(e.bin("add", start, e.bin("add", e.bin("mul", pitch, line), within * kind.bits // 8)))
     return operand, kind, places, pitch
+
+
+def _extent(kind: Kind, operand: str, cross: bool) -> tuple[int, int, int]:
+    """Of a tile in memory: how many lines, bytes of a line, bytes of an element."""
+    bits = max(kind.bits, 8)
+    columns = 8 if operand == "c" else kind.columns * kind.bits // bits
+    lines, per = (columns, 8) if cross else (8, columns)
+    return lines, per * bits // 8, bits // 8
 
 
 def _tile(f: FunctionLowering, at: Val, pitch: Val, kind: Kind, operand: str, cross: bool) -> Val:

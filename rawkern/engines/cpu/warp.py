@@ -1,25 +1,81 @@
-"""Warp-level instructions: shuffles, votes, matches and reductions over the active lanes."""
+"""Warp-level instructions: what lanes that have met give to each other.
+
+An instruction is taken apart: each lane gives a value; `exchange` makes the active lanes' results of those of all
+members, which may be more than the lanes that are active where some came another way (`meeting`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from rawkern.engines.cpu.forms import LANES, Lazy, ramp
+from rawkern.engines.cpu import check
+from rawkern.engines.cpu.calls import service
+from rawkern.engines.cpu.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.kinds import constant
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import Instr, Pair, Reg
 
 
-def shuffle(f: FunctionLowering, instr: Instr) -> None:
-    """``shfl.sync``: the formula of the PTX manual; a lane that reads an inactive one gets that one's register."""
-    parts = instr.op.split(".")
-    mode = parts[2] if parts[1] == "sync" else parts[1]
-    dest, source, b, c = instr.args[:4]
+@dataclass(frozen=True)
+class Exchange:
+    """How lanes exchange values: ``exchange(f, instr, value, members)``; `members` may differ between lanes.
+
+    `bits` is the width of the values that lanes give, by instruction; None where they give none.
+    """
+
+    exchange: Callable[[FunctionLowering, Instr, Form, Val], None]
+    bits: Callable[[Instr], int] | None
+
+    def value(self, f: FunctionLowering, instr: Instr) -> Form | None:
+        """What the lanes give."""
+        return f.operand_form(instr.args[1], self.bits(instr)) if self.bits is not None else None
+
+
+def at_once(f: FunctionLowering, instr: Instr) -> None:
+    """An instruction at which lanes meet, done by those that are here: nobody else can come."""
+    row = EXCHANGES[base(instr.op)]
+    if ".sync" not in instr.op:
+        if row.exchange is not vote:
+            raise f.unsupported("without .sync there is none since compute capability 7.0")
+        vote(f, instr, f.value(instr.args[1], 1), f.act())
+        return
+    mask = f.value(instr.args[-1], 32)
+    if f.function.name in f.plan.recursive:
+        refuse_strangers(f, instr, mask)
+    row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
+
+
+def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
+    """In a function that calls itself: an error if the mask names lanes that are in another call, or in none."""
     e = f.e
-    form = f.operand_form(source, 32)
-    lazy = isinstance(form, Lazy) and form.kind == "f32"  # which NaN it is matters as little there as here
-    value = e.splat(form.val if lazy else f.plain(form), LANES)
+    lanes = e.let("i32", 1, "call i32 @rk_lanes(ptr %launch, i32 %warp)")
+    strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
+    named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
+    asks = e.bin("and", f.mask_of(named), f.act())
+    refuse, on = e.fresh("refuse")[1:], e.fresh("on")[1:]
+    e.line(f"br {e.cmp('icmp ne', asks, 0)}, label %{refuse}, label %{on}, !prof !0")
+    e.label(refuse)
+    service(f, "UNSUPPORTED", instr)
+    e.line(f"br label %{on}")
+    e.label(on)
+
+
+def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
+    """``bar.warp.sync``: where lanes run in step, only the order of memory accesses is left to keep."""
+    check.note(f, "warp_sync")
+    f.e.line('fence syncscope("singlethread") seq_cst')
+
+
+def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
+    """``shfl.sync``: the formula of the PTX manual; a lane that reads an inactive one gets that one's register."""
+    mode = instr.op.split(".")[2]
+    dest, _, b, c = instr.args[:4]
+    e = f.e
+    lazy = isinstance(value, Lazy) and value.kind == "f32"  # which NaN it is matters as little there as here
+    value = e.splat(value.val if lazy else f.plain(value), LANES)
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
@@ -85,20 +141,10 @@ def _permute_helper(m: Module) -> str:
     return "\n".join(["define internal <32 x i32> @rk_permute(<32 x i32> %v, <32 x i32> %j) noinline {", *e.lines, "}"])
 
 
-def _members(f: FunctionLowering, operand) -> Val:
-    """Lanes that take part: the active ones of the mask operand, a scalar, or a vector where masks differ."""
-    return f.e.bin("and", f.act(), f.value(operand, 32))
-
-
-def vote(f: FunctionLowering, instr: Instr) -> None:
+def vote(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``vote.sync`` and the older ``vote``."""
-    parts = instr.op.split(".")
-    sync = parts[1] == "sync"
-    mode = parts[2] if sync else parts[1]
-    dest, source = instr.args[:2]
-    members = _members(f, instr.args[2]) if sync else f.act()
-    yes = f.e.bin("and", f.mask_of(f.value(source, 1)), members)
-    e = f.e
+    e, mode = f.e, instr.op.split(".")[-2]
+    yes = e.bin("and", f.mask_of(f.plain(value)), members)
     if mode == "ballot":
         result = yes
     elif mode == "all":
@@ -109,7 +155,7 @@ def vote(f: FunctionLowering, instr: Instr) -> None:
         result = e.bin("or", e.cmp("icmp eq", yes, members), e.cmp("icmp eq", yes, 0))
     else:
         raise f.unsupported()
-    f.put(dest.name, result)
+    f.put(instr.args[0].name, result)
 
 
 def activemask(f: FunctionLowering, instr: Instr) -> None:
@@ -120,14 +166,13 @@ def activemask(f: FunctionLowering, instr: Instr) -> None:
 _IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": 0x7FFFFFFF, "smax": -0x80000000}
 
 
-def reduce(f: FunctionLowering, instr: Instr) -> None:
+def reduce(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``redux.sync`` of integers."""
     _, _, op, ty = instr.op.split(".")
     if ty not in ("s32", "u32", "b32"):
         raise f.unsupported()
     op = f"{'s' if ty == 's32' else 'u'}{op}" if op in ("min", "max") else op
-    dest, source, mask = instr.args
-    value, members = f.vector(source, 32), _members(f, mask)
+    dest, value = instr.args[0], f.e.splat(f.plain(value), LANES)
 
     def combine(e: Emitter, v: Val, lanes: Val) -> Val:
         kept = e.select(e.let("i1", LANES, f"bitcast {lanes} to <32 x i1>"), v, const("i32", _IDENTITY[op], LANES))
@@ -177,45 +222,47 @@ def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val
     return "\n".join([head, *e.lines, "}"])
 
 
-def match(f: FunctionLowering, instr: Instr) -> None:
+def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``match.any.sync`` and ``match.all.sync``."""
-    _, mode, _, ty = instr.op.split(".")
-    dest, source, mask = instr.args
-    bits = int(ty[1:])
-    value, members = f.vector(source, bits), _members(f, mask)
-    e = f.e
-    if mode == "any":
+    dest, mode, e = instr.args[0], instr.op.split(".")[1], f.e
+    value = e.splat(f.plain(value), LANES)
 
-        def step(e: Emitter) -> tuple[Val, Val]:
-            mine = e.let(value.ty, 1, f"extractelement <32 x {value.ty}> %v, i32 %lane")
-            same = e.cmp("icmp eq", Val("%v", value.ty, LANES), e.splat(mine, LANES))
-            found = e.bin("and", e.let("i32", 1, f"bitcast {same} to i32"), Val("%group", "i32"))
+    def step(e: Emitter) -> tuple[Val, Val]:
+        mine = e.let(value.ty, 1, f"extractelement <32 x {value.ty}> %v, i32 %lane")
+        same = e.cmp("icmp eq", Val("%v", value.ty, LANES), e.splat(mine, LANES))
+        group = Val("%group", "i32")
+        found = e.bin("and", e.let("i32", 1, f"bitcast {same} to i32"), group)
+        if mode == "any":
             return found, found
+        of_group = e.cmp("icmp eq", Val("%g", "i32", LANES), e.splat(group, LANES))
+        return e.let("i32", 1, f"bitcast {of_group} to i32"), e.select(e.cmp("icmp eq", found, group), group, 0)
 
-        name = f"rk_match_{ty}"
-        f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
-        f.put(dest.name, e.call(name, "i32", LANES, value, e.splat(members, LANES), f.act()))
-        return
-    if members.n > 1:
-        raise f.unsupported("member masks that differ between lanes")
-    first = e.let(value.ty, 1, f"extractelement {value}, {f.first_lane()}")
-    equal = e.bin("and", f.mask_of(e.cmp("icmp eq", value, e.splat(first, LANES))), members)
-    agreed = e.cmp("icmp eq", equal, members)
-    first_dest, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
-    if isinstance(first_dest, Reg):
-        f.put(first_dest.name, e.select(agreed, members, 0))
+    name = f"rk_match_{mode}_{value.ty}"
+    f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
+    found = e.call(name, "i32", LANES, value, e.splat(members, LANES), f.act())
+    first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
+    if isinstance(first, Reg):
+        f.put(first.name, found)
     if isinstance(second, Reg):
-        f.put(second.name, agreed)
+        f.put(second.name, e.cmp("icmp ne", found, 0))
 
 
-def elect(f: FunctionLowering, instr: Instr) -> None:
+def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
     """``elect.sync``: the lowest active lane of the members."""
-    dest, mask = instr.args
-    members = _members(f, mask)
-    if members.n > 1:
-        raise f.unsupported("member masks that differ between lanes")
+    dest = instr.args[0]
     leader = f.e.intrinsic("llvm.cttz", "i32", members, extra=", i1 true")
     if isinstance(dest.first, Reg):
         f.put(dest.first.name, leader)
     if isinstance(dest.second, Reg):
         f.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
+
+
+#: The instructions at which lanes of a warp meet, by base opcode.
+EXCHANGES = {
+    "shfl": Exchange(shuffle, lambda instr: 32),
+    "vote": Exchange(vote, lambda instr: 1),
+    "match": Exchange(match, lambda instr: int(instr.op.rsplit(".b", 1)[1])),
+    "redux": Exchange(reduce, lambda instr: 32),
+    "elect": Exchange(elect, None),
+    "bar": Exchange(barrier, None),
+}

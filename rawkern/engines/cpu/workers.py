@@ -56,8 +56,9 @@ class Mapping:
 class Workers:
     """Records and stacks of the workers of one kernel with one shape of block."""
 
-    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int, check: Checker | None = None):
-        self.launch, self.shared_total, self.check = launch, shared_total, check
+    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
+        self.launch, self.shared_total = launch, shared_total
+        self.check: Checker | None = None
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = 48 * code.local_bytes
         self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames

@@ -335,6 +335,51 @@ def test_barrier_in_recursion(device):
     np.testing.assert_array_equal(out.cpu().numpy(), down(6, np.arange(64)))
 
 
+def test_barriers_in_functions_called_through_pointers(device):
+    """Also where lanes of a warp, or its warps, call different ones; virtual functions; an exchange in a function."""
+    code = r"""
+    __shared__ int board[96];
+    typedef int (*fn)(int);
+    __device__ __noinline__ int around(int v) {
+        __syncthreads(); board[threadIdx.x] = v; __syncthreads(); return board[(threadIdx.x + 1) % 96];
+    }
+    __device__ __noinline__ int across(int v) {
+        __syncthreads(); board[threadIdx.x] = v * 2; __syncthreads(); return board[95 - threadIdx.x];
+    }
+    __device__ __noinline__ int plain(int v) { return v + 7; }
+    __device__ __noinline__ int lanes(int v) { return __shfl_sync(0xffffffffu, v, 31 - threadIdx.x % 32); }
+    __device__ fn table[4] = {around, across, plain, lanes};
+    struct Step { __device__ virtual int go(int v) = 0; };
+    struct Turn : Step { int by; __device__ int go(int v) override { return across(around(v)) + by; } };
+    struct Stay : Step { __device__ int go(int v) override { return v; } };
+    __device__ __noinline__ int through(fn f, int v) { return f(v) - 1; }
+    extern "C" __global__ void k(const int* which, int* out) {
+        int t = threadIdx.x, v = t * 3;
+        v = table[which[0]](v);                    // the same for all
+        v = table[t < 32 ? which[0] : which[1]](v);    // by warp
+        v = table[which[2 + t % 2]](v);            // by lane
+        v = through(table[which[1]], v);
+        Turn turn; turn.by = t; Stay stay;
+        Step* s = which[0] ? (Step*)&stay : &turn;
+        v = s->go(v);
+        out[t] = table[which[4]](v) + table[3](v);
+    }"""
+    which = torch.tensor([0, 1, 0, 1, 2], dtype=torch.int32, device=device)
+    out = poison(96, torch.int32, device)
+    rawkern.RawKernel(code)[1, 96](which, out)
+    t = np.arange(96)
+
+    def both(v: np.ndarray, turned: np.ndarray) -> np.ndarray:
+        board = np.where(turned, v * 2, v)
+        return np.where(turned, board[::-1], np.roll(board, -1))
+
+    v = np.roll(t * 3, -1)
+    v = both(both(v, t >= 32), t % 2 == 1)
+    v = (v * 2)[::-1] - 1
+    v = (np.roll(v, -1) * 2)[::-1] + t
+    np.testing.assert_array_equal(out.cpu(), v + 7 + v.reshape(3, 32)[:, ::-1].ravel())
+
+
 # Named barriers ---------------------------------------------------------------------------------------------------------------
 
 
@@ -444,7 +489,7 @@ def test_code_grows_no_faster_than_the_number_of_barriers():
         code = f'extern "C" __global__ void k(int* x) {{ __shared__ int s[64]; int i = threadIdx.x; s[i] = 0; {body} x[i] = s[i]; }}'
         translation = jit.Translation(compile_program(from_text(code), CPU_ARCH).ptx)
         lowered = translation.lower("k", translation.globals(), "line", jit.host())
-        assert lowered.waiting and "label %open" in lowered.text
+        assert lowered.waiting and "%park" in lowered.text
         return lowered.text.count("\n")
 
     few, many = lines(10), lines(40)

@@ -317,3 +317,39 @@ def test_a_product_by_part_of_a_warp_is_an_error(block):
     }"""
     with pytest.raises(rawkern.LaunchError, match=r"kernel.cu:5.*matrix instruction .* other lanes of its warp do not"):
         rawkern.RawKernel(code)[1, block](torch.zeros(128), 20)
+
+
+PRODUCT = r"""asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                : "+d"(d0), "+d"(d1) : "d"(a), "d"(b));"""
+
+
+def test_a_warp_waits_for_its_lane_in_a_spin_loop(device):
+    """One lane fetches a number under a lock that all warps want; the product comes after it, by all 32 lanes."""
+    code = rf"""__device__ __noinline__ void product(double& d0, double& d1, double a, double b) {{ {PRODUCT} }}
+    extern "C" __global__ void k(int* lock, volatile int* count, double* out, int rounds) {{
+        int lane = threadIdx.x % 32, warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+        for (int r = 0; r < rounds; r++) {{
+            double a = 0, b = lane % 4 == 0 ? 1 : 0, d0 = 0, d1 = 0;
+            if (lane == 0) {{
+                while (atomicCAS(lock, 0, 1)) {{}}
+                __threadfence();
+                int n = *count;
+                for (int i = 0; i < 200; i++) count[1] += 1;
+                *count = n + 1;
+                __threadfence();
+                atomicExch(lock, 0);
+                a = n;  // A[0][0]; row 0 of D is n in all columns
+            }}
+            if (r & 1) product(d0, d1, a, b);
+            else {{ {PRODUCT} }}
+            out[((warp * rounds + r) * 32 + lane) * 2] = d0;
+            out[((warp * rounds + r) * 32 + lane) * 2 + 1] = d1;
+        }}
+    }}"""
+    warps, rounds = 16, 6
+    lock, count = torch.zeros(1, dtype=torch.int32, device=device), torch.zeros(2, dtype=torch.int32, device=device)
+    out = torch.full((warps * rounds, 8, 8), float("nan"), dtype=torch.float64, device=device)
+    rawkern.RawKernel(code, "k")[warps // 2, 64](lock, count, out, rounds)
+    got = out.cpu()
+    assert sorted(got[:, 0, 0].tolist()) == list(range(warps * rounds))
+    assert (got[:, 0] == got[:, 0, :1]).all() and (got[:, 1:] == 0).all()

@@ -16,16 +16,20 @@ _BOOL = "and|or|xor"
 _DIRECTED = "rn|rz|rm|rp"
 
 INTEGER = (
-    *(row(name, _I, "sat", integer.add_sub) for name in ("add", "sub")),
+    *(row(name, _I, "", integer.add_sub) for name in ("add", "sub")),
+    *(row(name, "s32", "!sat", integer.add_sub) for name in ("add", "sub")),
     row("mul", _I, "!lo|hi", integer.mul),
     row("mul", "u16 s16 u32 s32", "!wide", integer.mul),
-    row("mad", _I, "!lo|hi sat", integer.mad),
+    row("mad", _I, "!lo|hi", integer.mad),
+    row("mad", "s32", "!hi !sat", integer.mad),
     row("mad", "u16 s16 u32 s32", "!wide", integer.mad),
     row("mul24", "u32 s32", "!lo|hi", integer.mul24),
-    row("mad24", "u32 s32", "!lo|hi sat", integer.mul24),
+    row("mad24", "u32 s32", "!lo|hi", integer.mul24),
+    row("mad24", "s32", "!hi !sat", integer.mul24),
     row("sad", _I, "", integer.sad),
     *(row(name, _I, "", integer.div_rem) for name in ("div", "rem")),
-    *(row(name, _I, "relu", integer.min_max) for name in ("min", "max")),
+    *(row(name, _I, "", integer.min_max) for name in ("min", "max")),
+    *(row(name, "s32", "!relu", integer.min_max) for name in ("min", "max")),
     row("abs", _S, "", integer.absolute),
     row("neg", _S, "", integer.negate),
 )
@@ -94,6 +98,7 @@ COMPARISON = (
     row("slct", [f"{t}.f32" for t in _ALL.split()], "ftz", compare.slct),
     row("testp", "f32 f64", "!finite|infinite|number|notanumber|normal|subnormal", compare.testp),
 )
+_XORSIGN = ("", " !xorsign !abs")  # both or none
 _NAME3 = ("add", "sub", "mul")
 FLOATING = (
     *(row(n, "f32", f"{_DIRECTED} ftz sat", floating.add_sub_mul, lazy=True) for n in _NAME3),
@@ -109,8 +114,8 @@ FLOATING = (
     row("sqrt", "f64", f"!{_DIRECTED}", floating.root),
     *(row(n, f"f32 {_HALF}", "ftz", floating.negate_absolute, lazy=True) for n in ("neg", "abs")),
     *(row(n, f"f64 {_BF}", "", floating.negate_absolute, lazy=True) for n in ("neg", "abs")),
-    *(row(n, f"f32 {_HALF}", "ftz NaN xorsign abs", floating.min_max, lazy=True) for n in ("min", "max")),
-    *(row(n, _BF, "NaN xorsign abs", floating.min_max, lazy=True) for n in ("min", "max")),
+    *(row(n, f"f32 {_HALF}", f"ftz NaN{x}", floating.min_max, lazy=True) for n in ("min", "max") for x in _XORSIGN),
+    *(row(n, _BF, f"NaN{x}", floating.min_max, lazy=True) for n in ("min", "max") for x in _XORSIGN),
     *(row(n, "f64", "", floating.min_max, lazy=True) for n in ("min", "max")),
     row("copysign", "f32 f64", "", floating.copy_sign),
 )
