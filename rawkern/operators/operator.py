@@ -19,6 +19,7 @@ from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
 from rawkern.operators.recorded import make_function
 from rawkern.operators.reverse import Reverse, composed
+from rawkern.operators.sharding import register_shardings
 
 __all__ = ["Operator"]
 
@@ -56,6 +57,7 @@ class Operator:
         self.record = make_function(self)
         self.overload = self._register(decl.name)
         self.in_graphs = [self.overload]  # what torch.compile calls
+        self.sharded = register_shardings(self)
         _defined[decl.qualified] = self
 
     def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
@@ -96,6 +98,8 @@ class Operator:
     # --- autograd -----------------------------------------------------------------------------------------------------
 
     def _autograd(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self.sharded:
+            self.sharded = register_shardings(self)
         recorded = torch.is_grad_enabled() and private.any_requires_grad(*args, **kwargs)
         if not recorded and forward_ad._current_level < 0:
             with private.below_autograd():
@@ -183,6 +187,7 @@ class Operator:
         # call a name of the operator that tells backwards of other saved tensors or schemas apart, too. It is no
         # overload of the same name: torch mixes those up by their parameters when it takes them out of its registry.
         self.in_graphs[0] = self._register(f"{self.declaration.name}_compiled", self.reverse.hash)
+        self.sharded = register_shardings(self)
         return function
 
     def set_jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,61 @@
+"""Elementwise operators of DTensors, in two processes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = r"""
+import sys
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+from tests.operators.kernels import mul, relu_, scale, smooth_mul, unit
+
+torch.set_num_threads(1)
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:" + sys.argv[2], rank=rank, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+a, b = (torch.randn(5, 8, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+cases = [(Shard(0), Shard(0), Shard(0)), (Shard(1), Shard(1), Shard(1)), (Replicate(), Shard(1), Shard(1)),
+         (Shard(1), Shard(0), None), (Replicate(), Replicate(), Replicate())]
+for product in (mul, smooth_mul):
+    for place_a, place_b, expected in cases:
+        x, y = (distribute_tensor(t, mesh, [p]).requires_grad_() for t, p in ((a, place_a), (b, place_b)))
+        out = product(x, y)
+        assert expected is None or out.placements == (expected,), (out.placements, expected)
+        assert torch.equal(out.full_tensor(), a * b)
+        assert out.to_local().numel() == a.numel() or isinstance(out.placements[0], Shard)
+        (3 * scale(out, 2.0)).sum().backward()
+        assert torch.equal(x.grad.full_tensor(), 6 * b) and torch.equal(y.grad.full_tensor(), 6 * a)
+x = distribute_tensor(a, mesh, [Shard(0)])
+for refused in (relu_, unit):
+    try:
+        refused(x)
+        raise SystemExit(f"{refused.__name__} took a DTensor")
+    except NotImplementedError as error:
+        assert f"rawkern_test.{refused.__name__}.default does not have a sharding strategy" in str(error), error
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch is built without torch.distributed")
+def test_shardings_are_propagated(tmp_path: Path) -> None:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(rank), str(port)], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
