@@ -79,7 +79,7 @@ class Operator:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         decl = self.declaration
-        full = self.arrange(*args, **kwargs)
+        full = args if len(args) == len(decl.params) else self.arrange(*args, **kwargs)
         one_device(decl, full)
         result = self.direct(*full)
         no_aliases(decl, result, full)

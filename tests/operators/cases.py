@@ -13,7 +13,7 @@ from .kernels import affine, mul, relu_, scale, smooth_mul, square_and_cube, uni
 
 def numbers(*shape: int, device: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=dtype).to(device)
+    return torch.randn(shape, generator=generator, dtype=dtype, device="cpu").to(device)
 
 
 def leaves(device: str, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
