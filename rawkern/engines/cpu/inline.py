@@ -29,7 +29,7 @@ class Calls:
 
     def targets(self, item: Instr | Label) -> list[str]:
         """Names of the functions that an instruction may call."""
-        if not isinstance(item, Instr) or base(item.op) != "call" or item.op == "call.others":
+        if not isinstance(item, Instr) or base(item.op) != "call":
             return []
         name = callee(item)
         if name is not None:
@@ -107,11 +107,11 @@ def expand(graph: Calls, function: Function, names: set[str]) -> Function:
         function.name, function.entry, function.params, function.returns, [], dict(function.regs),
         dict(function.local_vars), dict(function.tables), locs=function.locs,
     )  # fmt: skip
-    count = 0
+    count, settled = 0, set()
     work: list[Instr | Label] = list(reversed(function.body))
     while work:
         item = work.pop()
-        wanted = [name for name in graph.targets(item) if name in names]
+        wanted = [name for name in graph.targets(item) if name in names and id(item) not in settled]
         if not wanted:
             result.body.append(item)
             continue
@@ -119,6 +119,7 @@ def expand(graph: Calls, function: Function, names: set[str]) -> Function:
         count += 1
         if callee(item) is None:
             body = _by_name(item, wanted, count, result)
+            settled.add(id(item))
         else:
             body = _Copy(graph.ptx.functions[wanted[0]], item, count).into(result)
         work += reversed(body)
@@ -143,9 +144,7 @@ def _by_name(call: Instr, names: list[str], number: int, target: Function) -> li
             Instr("bra", [Sym(done)], None, False, call.loc),
             Label(other),
         ]
-    # what is left goes through a pointer that holds none of these, so that it is not expanded again
-    rest = Instr("call.others", call.args, None, False, call.loc)
-    return [*body, rest, Label(done)]
+    return [*body, call, Label(done)]  # what is left goes through a pointer that holds none of these
 
 
 class _Copy:
