@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 import re
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
 from rawkern import cache, layout
 from rawkern.build import Entry, build, declared
 from rawkern.ctype import StructLayout
+from rawkern.forking import Lock
 from rawkern.source import Source
 from rawkern.toolchain import toolchain
 
@@ -60,8 +60,8 @@ class Program:
 
 _PROGRAMS_KEPT = 512
 _programs: OrderedDict[str, Program] = OrderedDict()
-_running: dict[str, threading.Lock] = {}
-_lock = threading.Lock()
+_running: dict[str, Lock] = {}
+_lock = Lock()
 
 
 def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...] = ()) -> Program:
@@ -88,7 +88,7 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
     if program is not None:
         return program
     with _lock:
-        mine = _running.setdefault(key, threading.Lock())
+        mine = _running.setdefault(key, Lock())
     with mine:  # one thread compiles, others that want the same wait for it
         program = _remembered(key) or _stored(key, source, arch)
         if program is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Callable
 
 from rawkern import cache, dwarf
 from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type
 from rawkern.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
+from rawkern.forking import Lock
 from rawkern.names import canonical_type, strip_anonymous
 from rawkern.nvrtc import run_nvrtc
 from rawkern.source import Source
@@ -18,7 +18,7 @@ from rawkern.source import Source
 __all__ = ["parameter_names", "struct_layout"]
 
 _ARCH = "compute_80"  # structs have the same layout on every architecture
-_lock = threading.Lock()
+_lock = Lock()
 _memory: dict[str, object] = {}
 
 

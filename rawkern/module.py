@@ -7,7 +7,6 @@ When the file or a header of it changes, the module makes a new Build; launches 
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from rawkern.compiler import CPU_ARCH, Program
 from rawkern.devices import architecture, default_device, engine, normalised
 from rawkern.dynamo import untraced
 from rawkern.errors import CompileError
+from rawkern.forking import Lock
 from rawkern.source import Source, Watch
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class RawModule:
         self._settings = settings
         self._first = first
         self._build: Build | None = None
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._kernels: weakref.WeakSet[RawKernel] = weakref.WeakSet()
         self._functions: dict[str, RawKernel] = {}
         ALIVE.add(self)
@@ -369,12 +369,3 @@ def _restore(settings: Settings) -> RawModule:
 
 
 ALIVE: weakref.WeakSet[RawModule] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # Another thread of the parent may have held the lock; that thread is not in the child.
-    for module in list(ALIVE):
-        module._lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rawkern import shims
+from rawkern.forking import compiling
 from rawkern.source import Source
 from rawkern.toolchain import nvrtc, toolchain
 
@@ -42,7 +43,8 @@ def run_nvrtc(
         for expression in expressions:
             binding.addNameExpression(program, expression)
         try:
-            binding.compileProgram(program, (*_options(source, arch), *extra))
+            with compiling():
+                binding.compileProgram(program, (*_options(source, arch), *extra))
         except binding.NVRTCError as error:
             return Result(False, _text(binding.getProgramLog(program)) or str(error))
         ptx = _text(binding.getPTX(program))

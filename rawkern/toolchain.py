@@ -16,12 +16,12 @@ import json
 import os
 import re
 import sys
-import threading
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rawkern import cache
 from rawkern.errors import MissingDependencyError
+from rawkern.forking import Lock
 
 __all__ = ["Toolchain", "nvrtc", "toolchain"]
 
@@ -43,7 +43,7 @@ class Toolchain:
         return json.dumps([self.version, self.include_dirs, self.stamps])
 
 
-_lock = threading.Lock()
+_lock = Lock()
 _known: Toolchain | None = None
 
 

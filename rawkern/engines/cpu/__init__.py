@@ -15,6 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from rawkern.errors import UnsupportedError
+from rawkern.forking import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ class Module:
         self.translation = Translation(text)
         self.layout = self.translation.globals()
         self.checked = checked
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
         ctypes.memmove(self.globals_address, self.layout.image, self.layout.size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
@@ -18,11 +17,12 @@ from rawkern.engines.cpu.program import Lowered, lower
 from rawkern.engines.cpu.records import runtime
 from rawkern.engines.cpu.variables import Globals, lay_out_globals, sizes
 from rawkern.errors import MissingDependencyError, UnsupportedError
+from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
 FULL_PIPELINE_LINES = 6000
-_lock = threading.Lock()  # LLVM's contexts are not safe to share between threads
+_lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
 @dataclass(frozen=True)
@@ -222,6 +222,7 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     text = module_text(lowered, cpu)
     with (
         _lock,
+        compiling(),
         llvm.create_context() as context,
         llvm.parse_assembly(text, context) as module,
         target_machine(cpu) as machine,
@@ -280,7 +281,7 @@ class Loaded:
 
     def __init__(self, code: Code):
         llvm = _llvm()
-        with _lock:
+        with _lock, compiling():
             self._module = llvm.parse_assembly("")
             self._engine = llvm.create_mcjit_compiler(self._module, target_machine(host()))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))

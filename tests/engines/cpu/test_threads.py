@@ -231,6 +231,45 @@ def test_a_forked_child_runs_kernels():
     assert output.endswith("done\n")
 
 
+def test_a_child_forked_while_other_threads_compile():
+    """The child finds no lock taken, neither rawkern's nor one inside the compilers."""
+    output = run_python("""
+        import os
+        import threading
+        import time
+        import torch
+        import rawkern
+
+        def source(name, count):
+            body = "".join(f"x[i] = x[i] * {k}.5f + sinf(x[i]);" for k in range(count))
+            return f'extern "C" __global__ void {name}(float* x) {{ int i = threadIdx.x; {body} }}'
+
+        def compile_and_run(name, count=3):
+            x = torch.zeros(32)
+            rawkern.RawKernel(source(name, count))[1, 32](x)
+            return bool((x == 0).all())
+
+        assert compile_and_run("first")
+        shared = rawkern.RawKernel(source("shared", 4))
+        threads = [threading.Thread(target=compile_and_run, args=(f"large{k}", 4)) for k in range(2)]
+        threads.append(threading.Thread(target=lambda: shared[1, 32](torch.zeros(32))))
+        for t in threads:
+            t.start()
+        forks = 0
+        while any(t.is_alive() for t in threads) or forks == 0:
+            child = os.fork()
+            if child == 0:
+                x = torch.zeros(32)
+                shared[1, 32](x)
+                os._exit(0 if compile_and_run(f"child{forks}") and bool((x == 0).all()) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            forks += 1
+            time.sleep(0.05)
+        print("done")
+    """)
+    assert output.endswith("done\n")
+
+
 def test_a_forked_child_of_a_pool_runs_kernels(module):
     """The child of a process whose other threads launch."""
     x = torch.arange(5000, dtype=torch.int32)

@@ -1,0 +1,73 @@
+"""Locks and calls of compilers that other threads hold while the process forks: the child must not wait for them.
+
+A forked child has only the thread that forked. A lock that another one held stays locked for ever, in Python as inside
+LLVM and NVRTC. The first kind is made anew in the child; with the second the fork waits until no thread is in there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WAIT_SECONDS = 30.0  # a fork waits no longer than this for threads that compile
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+class Lock:
+    """A lock that its thread may take again; free in a forked child if another thread of the parent held it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+    def _renew(self) -> None:
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock = threading.RLock()
+
+
+_inside: dict[int, int] = {}  # by thread, how many calls of compilers it is in
+_change = threading.Condition(threading.RLock())
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """While this is entered, the process forks only from this thread, or after `WAIT_SECONDS`."""
+    me = threading.get_ident()
+    with _change:
+        _inside[me] = _inside.get(me, 0) + 1
+    try:
+        yield
+    finally:
+        with _change:
+            _inside[me] = _inside.get(me, 1) - 1
+            if _inside[me] <= 0:
+                del _inside[me]
+                _change.notify_all()
+
+
+def _before() -> None:
+    _change.acquire()
+    _change.wait_for(lambda: all(thread == threading.get_ident() for thread in _inside), WAIT_SECONDS)
+
+
+def _after_in_child() -> None:
+    global _change
+    _change = threading.Condition(threading.RLock())
+    for thread in list(_inside):
+        if thread != threading.get_ident():
+            del _inside[thread]
+    for lock in list(_locks):
+        lock._renew()
+
+
+os.register_at_fork(before=_before, after_in_parent=lambda: _change.release(), after_in_child=_after_in_child)
