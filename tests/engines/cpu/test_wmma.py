@@ -209,3 +209,45 @@ def test_fragments_in_a_device_function_and_a_divergent_block(device):
     product = x @ y.T
     for warp in range(3):
         torch.testing.assert_close(z[warp].cpu(), product * warp + warp % 2, rtol=0, atol=0)
+
+
+def test_products_of_every_type(device):
+    """C = A B with one warp for each tile of C, for all element types in one module."""
+    code = (
+        HEAD
+        + r"""
+    template <int M, int N, int K, class A, class C, class T>
+    __device__ void gemm(const T* a, const T* b, C* c, int n, int k) {
+        wmma::fragment<wmma::matrix_a, M, N, K, A, wmma::row_major> fa;
+        wmma::fragment<wmma::matrix_b, M, N, K, A, wmma::col_major> fb;
+        wmma::fragment<wmma::accumulator, M, N, K, C> fc;
+        wmma::fill_fragment(fc, (C)0);
+        int row = blockIdx.y * M, col = (blockIdx.x * blockDim.y + threadIdx.y) * N;
+        if (col >= n) return;
+        for (int at = 0; at < k; at += K) {
+            wmma::load_matrix_sync(fa, a + row * k + at, k);
+            wmma::load_matrix_sync(fb, b + col * k + at, k);
+            wmma::mma_sync(fc, fa, fb, fc);
+        }
+        wmma::store_matrix_sync(c + row * n + col, fc, n, wmma::mem_row_major);
+    }
+    #define KERNEL(name, M, N, K, A, C, T) \
+        extern "C" __global__ void name(const T* a, const T* b, C* c, int n, int k) { gemm<M, N, K, A, C>(a, b, c, n, k); }
+    KERNEL(f16, 16, 16, 16, half, float, half)
+    KERNEL(bf16, 16, 16, 16, __nv_bfloat16, float, __nv_bfloat16)
+    KERNEL(tf32, 16, 16, 8, wmma::precision::tf32, float, float)
+    KERNEL(f64, 8, 8, 4, double, double, double)
+    KERNEL(s8, 16, 16, 16, signed char, int, signed char)
+    """
+    )
+    module, rng = rawkern.RawModule(code=code), np.random.default_rng(8)
+    m, n, k = 48, 80, 64
+    for name, tile in (("f16", 16), ("bf16", 16), ("tf32", 16), ("f64", 8), ("s8", 16)):
+        _, _, dtype, _, sums, *_ = TYPES[name]
+        a, b = matrix(m, k, dtype, rng), matrix(n, k, dtype, rng)
+        c = torch.full((m, n), 77, dtype=sums, device=device)
+        grid, block = (-(-n // tile // 2), m // tile), (32, 2)  # two warps a block; the last may have nothing to do
+        module.get_function(name)[grid, block](a.to(device), b.to(device), c, n, k)
+        want, scale = a.double() @ b.double().T, a.double().abs() @ b.double().abs().T
+        tolerance = {"tf32": 2e-3, "f64": 1e-15, "s8": 0}.get(name, 1e-6)
+        assert ((c.cpu().double() - want).abs() <= tolerance * scale).all(), name
