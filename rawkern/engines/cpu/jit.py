@@ -65,12 +65,13 @@ class Cpu:
         return self.triple.split("-", 1)[0]
 
     def arithmetic(self) -> frozenset[str]:
-        """What the arithmetic tables ask: ``avx512f`` is used, x86 without FMA or F16C is worked around."""
+        """What the arithmetic tables ask: ``avx512f`` (with DQ) is used, x86 without FMA or F16C is worked around."""
         if self.machine != "x86_64":
             return frozenset()
         have = self.features.split(",")
         missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}" not in have}
-        return frozenset(missing | ({"avx512f"} if "+avx512f" in have else set()))
+        wide = "+avx512f" in have and "+avx512dq" in have
+        return frozenset(missing | ({"avx512f"} if wide else set()))
 
 
 @cache

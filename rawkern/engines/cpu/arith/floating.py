@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..ir import Emitter, Val
 from .decode import DTYPES, DType, Emit, Op, fetch
 from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
-from .rounding import directed, odd_float, odd_sum, two_sum
+from .rounding import by_512_bits, directed, odd_float, odd_sum, two_sum
 
 
 def packed(emit: Emit) -> Emit:
@@ -133,9 +133,24 @@ def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     name = f"llvm.{op.base}imum" + ("" if op.has("NaN") else "num")
     y = xs[0]
     for x in xs[1:]:
-        y = e.intrinsic(name, y.ty, y, x)
+        if "avx512f" in e.module.features and not op.has("NaN") and t.bits >= 32 and max(x.n, y.n) == 32:
+            y = _range(e, op.base, *e.same(y, x))
+        else:
+            y = e.intrinsic(name, y.ty, y, x)
     bits = store(e, y, t)
     return bits if signs is None else e.bin("or", bits, signs)
+
+
+def _range(e: Emitter, base: str, a: Val, b: Val) -> Val:
+    """minimumNumber and maximumNumber by AVX-512's vrange, which takes a signalling NaN's side: so none comes to it."""
+    suffix, mask = ("ps", "i16 -1") if a.ty == "float" else ("pd", "i8 -1")
+    name, size = f"llvm.x86.avx512.mask.range.{suffix}.512", 512 // a.bits
+
+    def apply(x: Val, y: Val) -> Val:
+        how = (f"i32 {5 if base == 'max' else 4}", f"<{size} x {a.ty}> zeroinitializer", mask, "i32 4")
+        return by_512_bits(e, name, (x, y), how)
+
+    return apply(apply(a, a), apply(b, b))
 
 
 def copy_sign(e: Emitter, op: Op, args: Sequence[Val]) -> Val:

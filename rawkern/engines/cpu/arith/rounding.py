@@ -124,12 +124,18 @@ _X86_NAME = {"fma": "vfmadd"}
 
 
 def _embedded(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
-    """AVX-512 instructions that carry their rounding mode, on 512 bits at a time."""
+    """AVX-512 instructions that carry their rounding mode."""
+    full = f"llvm.x86.avx512.{_X86_NAME.get(name, name)}.{'ps' if args[0].ty == 'float' else 'pd'}.512"
+    return by_512_bits(e, full, args, (f"i32 {_X86_MODE[mode]}",))
+
+
+def by_512_bits(e: Emitter, name: str, args: Sequence[Val], rest: Sequence[str] = ()) -> Val:
+    """Call an intrinsic of AVX-512 on 512 bits at a time; `rest` are further arguments, the same for all."""
     ty, n = args[0].ty, args[0].n
-    size, suffix = (16, "ps") if ty == "float" else (8, "pd")
-    full = f"llvm.x86.avx512.{_X86_NAME.get(name, name)}.{suffix}.512"
+    size = 512 // args[0].bits
     vector = llvm_type(ty, size)
-    e.module.declare(full, f"declare {vector} @{full}({', '.join([vector] * len(args))}, i32)")
+    types = [vector] * len(args) + [text.rsplit(" ", 1)[0] for text in rest]
+    e.module.declare(name, f"declare {vector} @{name}({', '.join(types)})")
     parts = []
     for at in range(0, n, size):
         lanes = ", ".join(f"i32 {at + i}" for i in range(size))
@@ -139,8 +145,7 @@ def _embedded(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
             else e.let(ty, size, f"shufflevector {a}, {a.t} poison, <{size} x i32> <{lanes}>")
             for a in args
         ]
-        call = f"call {vector} @{full}({', '.join(map(str, cut))}, i32 {_X86_MODE[mode]})"
-        parts.append(e.let(ty, size, call))
+        parts.append(e.let(ty, size, f"call {vector} @{name}({', '.join([*map(str, cut), *rest])})"))
     if n == 1:
         return e.let(ty, 1, f"extractelement {parts[0]}, i64 0")
     while len(parts) > 1:
