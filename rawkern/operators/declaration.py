@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -53,6 +53,8 @@ class Declaration:
         Names of the outputs that the public callable drops.
     save : tuple of str
         Parameters and outputs that the backward gets.
+    save_for : dict
+        For some of them the parameters one of which has to require grad, or it is not saved.
     in_place : bool
         Whether the function returns nothing and its results are the arguments it changes.
     single : bool
@@ -69,6 +71,7 @@ class Declaration:
     save: tuple[str, ...]
     in_place: bool
     single: bool
+    save_for: dict[str, tuple[str, ...]]
 
     @property
     def qualified(self) -> str:
@@ -100,7 +103,11 @@ class Declaration:
     @cached_property
     def described(self) -> tuple[Param, ...]:
         """The tensors whose shapes and dtypes autograd has to keep, since they are not saved."""
-        return tuple(p for p in self.tensors if self.has_lists or p.name not in self.save)
+        return tuple(p for p in self.tensors if self.has_lists or not self.keeps(p))
+
+    def keeps(self, param: Param) -> bool:
+        """Whether a tensor is always saved."""
+        return param.name in self.save and param.name not in self.save_for
 
     @cached_property
     def mutated(self) -> tuple[Param, ...]:
@@ -120,7 +127,7 @@ class Declaration:
 def declare(
     function: Callable[..., Any],
     qualified: str,
-    save: Sequence[str] | None,
+    save: Sequence[str] | Mapping[str, Sequence[str]] | None,
     mutates_args: Sequence[str],
     hidden: Sequence[str],
 ) -> Declaration:
@@ -166,7 +173,14 @@ def declare(
     for each in saved:
         if each not in known:
             raise ValueError(f"{qualified}: save names {each!r}, which is no tensor of {', '.join(sorted(known))}")
-    return Declaration(namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single)
+    save_for = {}
+    if isinstance(save, Mapping):
+        plain = {p.name for p in params if p.kind in ("tensor", "optional")}
+        save_for = {name: _names(qualified, f"save[{name!r}]", needed) for name, needed in save.items()}
+        for each, needed in save_for.items():
+            if any(p.kind == "list" and p.name == each for p in params) or not needed or not plain.issuperset(needed):
+                raise ValueError(f"{qualified}: save[{each!r}] is {needed}; it names one or more tensor parameters")
+    return Declaration(namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single, save_for)
 
 
 def _names(qualified: str, what: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -40,7 +40,7 @@ class DefinedOperator(Protocol):
 def op(
     name: str,
     *,
-    save: Sequence[str] | None = None,
+    save: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
     mutates_args: Sequence[str] = (),
     hidden: Sequence[str] = (),
     elementwise: bool = False,
@@ -70,10 +70,11 @@ def op(
     ----------
     name : str
         ``"namespace::name"``. Defining it again replaces the operator, as running a notebook's cell again does.
-    save : sequence of str, optional
+    save : sequence of str, or mapping of str to sequence of str, optional
         What the backward gets: names of tensor parameters, of outputs (``out``; ``out0``, ``out1`` ... where there are
         several visible ones) and of hidden outputs. By default all tensor parameters. A parameter that is changed in
-        place is saved as the operator leaves it.
+        place is saved as the operator leaves it. A mapping says for which parameters' gradients each is saved:
+        ``{"a": ("b",), "b": ("a",)}`` saves a only if b requires grad; the backward gets None for what is not saved.
     mutates_args : sequence of str
         Parameters the function writes to. A function that returns None is an in-place operator: the call returns the
         tensors it has changed, in the order of the parameters (one of them not in a tuple), and gradients flow through

@@ -70,10 +70,19 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     lines.append(f"    {f'{returned} = ' if returned else ''}run({call})")
     starred = {p.name: "*" if p.kind == "list" else "" for p in decl.params}
     saved = "".join(f"{starred.get(name, '')}{names[name]}, " for name in decl.save)
+    if decl.save_for:  # ctx.needs_input_grad is that of apply's arguments
+        index = {p.name: 1 + decl.has_lists + len(decl.values) + i for i, p in enumerate(decl.tensors)}
+        parts = []
+        for name in decl.save:
+            wanted = " or ".join(f"ctx.needs_input_grad[{index[needed]}]" for needed in decl.save_for.get(name, ()))
+            parts.append(f"{names[name]} if {wanted} else None" if wanted else names[name])
+        keep = ", ".join(parts)
+    else:
+        keep = saved
     about = f"({values}), {_each(decl, places, 'shape')}, {_each(decl, places, 'dtype')}"
     kept = bool(values or decl.described)
     lines += [
-        *([f"    ctx.save_for_backward({saved})"] if saved else []),
+        *([f"    ctx.save_for_backward({keep})"] if saved else []),
         "    ctx.set_materialize_grads(False)",
         *([f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}"] if kept else []),
         "    if run.watched:",
@@ -112,7 +121,7 @@ def restored(decl: Declaration, saved: Sequence[Any], about: Any) -> tuple[Any, 
     some, others = iter(shapes), iter(dtypes)
     shapes, dtypes = [], []
     for p in decl.tensors:
-        if p.name in by_name:
+        if decl.keeps(p):
             t = by_name[p.name]
             shapes.append(None if t is None else t.shape)
             dtypes.append(None if t is None else t.dtype)
@@ -233,7 +242,7 @@ def _told(decl: Declaration, what: str) -> dict[str, str]:
     kept = iter(range(len(decl.described)))
     found = {}
     for p in decl.tensors:
-        if p.name not in decl.save:
+        if not decl.keeps(p):
             found[p.name] = f"{what}s[{next(kept)}]"
             continue
         name = f"s{decl.save.index(p.name)}"

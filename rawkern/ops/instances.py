@@ -6,7 +6,6 @@ import functools
 from typing import Any, NoReturn
 
 import torch
-from torch.autograd import forward_ad
 
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
@@ -19,7 +18,6 @@ __all__ = [
     "forward_of_one",
     "kernel",
     "not_a_tensor",
-    "tracked",
     "vector_kernel",
 ]
 
@@ -57,20 +55,6 @@ def vector_kernel(file: str, template: str, dtype: torch.dtype, on_gpu: bool) ->
     """
     width = PACK_BYTES // dtype.itemsize if on_gpu and dtype in C_NAMES else 1
     return kernel(file, template, dtype, str(width)), width
-
-
-def tracked(*tensors: torch.Tensor) -> bool:
-    """Whether autograd has to see this computation: gradients are recorded, or forward-mode AD is on.
-
-    An operator that autograd need not see skips `torch.autograd.Function`, which costs more than the launch.
-    """
-    if forward_ad._current_level >= 0:  # then Function says that there is no forward mode, if a tensor has a tangent
-        return True
-    if torch.is_grad_enabled():
-        for t in tensors:  # any() with a generator takes three times as long
-            if t.requires_grad:
-                return True
-    return False
 
 
 def dense(x: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import PACK_BYTES, dense, kernel, not_a_tensor, tracked, vector_kernel
+from rawkern.operators import op
+from rawkern.ops.instances import PACK_BYTES, dense, kernel, not_a_tensor, vector_kernel
+from rawkern.tensors import in_fake_op
 
 __all__ = ["mul"]
 
@@ -48,7 +50,7 @@ def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.dtype is not b.dtype:
         dtype = torch.result_type(a, b)
         a, b = a.to(dtype), b.to(dtype)
-    return _Mul.apply(a, b) if tracked(a, b) else _forward(a, b)  # type: ignore[return-value]
+    return _mul(a, b)
 
 
 def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -69,6 +71,9 @@ def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the product of tensors of different shapes or layouts; contiguous."""
     if a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)
+    vector_kernel("mul", "mul", a.dtype, a.is_cuda)  # refuses dtypes there are no kernels for
+    if in_fake_op():  # sizes may be symbols, of which there is no layout
+        return torch.empty(a.shape, dtype=a.dtype, device=a.device)
     pack = PACK_BYTES // a.element_size() if a.is_cuda else 1
     layout, width, index = _layout(a.shape, a.stride(), b.stride(), pack)
     if layout is None:
@@ -115,25 +120,29 @@ def _backward(grad_out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple
     return grad_a, grad_b
 
 
-class _Mul(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        need_a, need_b = ctx.needs_input_grad
-        ctx.save_for_backward(a if need_b else None, b if need_a else None)
-        ctx.shapes = a.shape, b.shape
-        return _forward(a, b)
+@op("rawkern::mul", save={"a": ("b",), "b": ("a",)}, elementwise=True, strided=True)
+def _mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return _forward(a, b)
 
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        a, b = ctx.saved_tensors
-        shape_a, shape_b = ctx.shapes
-        if a is not None and b is not None and shape_a == shape_b and not tracked(grad_out, a, b):
-            contiguous = a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous()
-            if contiguous:
-                return _backward(grad_out, a, b)
-        grad_a = None if b is None else _summed(mul(grad_out, b), shape_a)
-        grad_b = None if a is None else _summed(mul(grad_out, a), shape_b)
-        return grad_a, grad_b
+
+@_mul.backward
+def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    a, b = ctx.saved_tensors
+    shape_a, shape_b = ctx.shapes
+    both = a is not None and b is not None and shape_a == shape_b and not torch.is_grad_enabled()
+    if both and a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous():
+        return _backward(grad_out, a, b)
+    grad_a = None if b is None else _summed(_mul(grad_out, b), shape_a)
+    grad_b = None if a is None else _summed(_mul(grad_out, a), shape_b)
+    return grad_a, grad_b
+
+
+@_mul.jvp
+def _(ctx: Any, tangent_a: torch.Tensor | None, tangent_b: torch.Tensor | None) -> torch.Tensor:
+    a, b = ctx.saved_tensors
+    if tangent_a is None or tangent_b is None:
+        return _mul(a, tangent_b) if tangent_a is None else _mul(tangent_a, b)
+    return _mul(tangent_a, b) + _mul(a, tangent_b)
 
 
 def _summed(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import backward_of_one, dense, forward_of_one, not_a_tensor, tracked, vector_kernel
+from rawkern.operators import op
+from rawkern.ops.instances import backward_of_one, dense, forward_of_one, not_a_tensor, vector_kernel
 
 __all__ = ["relu", "relu_"]
 
@@ -33,7 +34,7 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(x, torch.Tensor):
         not_a_tensor("relu", x)
-    return _Relu.apply(x) if tracked(x) else forward_of_one("relu", x)  # type: ignore[return-value]
+    return _relu(x)
 
 
 def relu_(x: torch.Tensor) -> torch.Tensor:
@@ -48,62 +49,40 @@ def relu_(x: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(x, torch.Tensor):
         not_a_tensor("relu_", x)
-    if not tracked(x):
-        return _in_place(x)
-    _refuse_leaf(x)  # autograd itself says so only after the data has been overwritten
-    return _ReluInPlace.apply(x)  # type: ignore[return-value]
+    return _relu_(x)
 
 
-def _refuse_leaf(x: torch.Tensor) -> None:
-    leaf = "a leaf" if x.is_leaf else "a view of a leaf"
-    base = x if x.is_leaf else x._base
-    if base is not None and base.is_leaf and base.requires_grad:
-        raise RuntimeError(f"relu_: {leaf} that requires grad cannot be changed in place; use relu or torch.no_grad()")
+@op("rawkern::relu", save=("out",), elementwise=True, strided=True)
+def _relu(x: torch.Tensor) -> torch.Tensor:
+    return forward_of_one("relu", x)
 
 
-def _relu_backward(grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return grad_out where the operator let x through, an operator of its own, so that the backward has a backward."""
-    return _ReluBackward.apply(grad_out, out) if tracked(grad_out) else backward_of_one("relu", grad_out, out)  # type: ignore[return-value]
-
-
-def _in_place(x: torch.Tensor) -> torch.Tensor:
+@op("rawkern::relu_", mutates_args=("x",), elementwise=True, strided=True)
+def _relu_(x: torch.Tensor) -> None:
     if dense(x) is not x:
-        return x.copy_(forward_of_one("relu", x))
+        x.copy_(forward_of_one("relu", x))
+        return
     kernel, width = vector_kernel("relu", "relu", x.dtype, x.is_cuda)
     n = x.numel()
     kernel.forall(-(-n // width))(x, x, n)
-    return x
 
 
-class _Relu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        out = forward_of_one("relu", x)
-        ctx.save_for_backward(out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-        (out,) = ctx.saved_tensors
-        return _relu_backward(grad_out, out)
+@op("rawkern::relu_grad", save=("y",), elementwise=True, strided=True)
+def _relu_grad(grad_out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return grad_out where the operator let x through, an operator of its own, so that the backward has a backward."""
+    return backward_of_one("relu", grad_out, y)
 
 
-class _ReluInPlace(_Relu):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        _in_place(x)
-        ctx.mark_dirty(x)
-        ctx.save_for_backward(x)
-        return x
+def _backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
+    (y,) = ctx.saved_tensors
+    return _relu_grad(grad_out, y)
 
 
-class _ReluBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, grad_out: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(out)
-        return backward_of_one("relu", grad_out, out)
+_relu.backward(_backward)
+_relu_.backward(_backward)
 
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (out,) = ctx.saved_tensors
-        return _relu_backward(grad, out), None
+
+@_relu_grad.backward
+def _(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+    (y,) = ctx.saved_tensors
+    return _relu_grad(grad, y), None

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import forward_of_one, not_a_tensor, tracked
+from rawkern.operators import op
+from rawkern.ops.instances import forward_of_one, not_a_tensor
 
 __all__ = ["scale"]
 
@@ -38,7 +39,7 @@ def scale(x: torch.Tensor, s: float) -> torch.Tensor:
         not_a_tensor("scale", x)
     if type(s) is not float:
         s = _number(s)
-    return _Scale.apply(x, s) if tracked(x) else forward_of_one("scale", x, s)  # type: ignore[return-value]
+    return _scale(x, s)
 
 
 def _number(s: Any) -> float:
@@ -48,12 +49,11 @@ def _number(s: Any) -> float:
     raise TypeError(f"scale: s is {type(s).__name__}, it must be a real number{way_out}")
 
 
-class _Scale(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, s: float) -> torch.Tensor:
-        ctx.s = s
-        return forward_of_one("scale", x, s)
+@op("rawkern::scale", save=(), elementwise=True, strided=True)
+def _scale(x: torch.Tensor, s: float) -> torch.Tensor:
+    return forward_of_one("scale", x, s)
 
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return scale(grad_out, ctx.s), None
+
+@_scale.backward
+def _(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
+    return _scale(grad_out, ctx.s)

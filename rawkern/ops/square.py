@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.instances import backward_of_one, forward_of_one, not_a_tensor, tracked
+from rawkern.operators import op
+from rawkern.ops.instances import backward_of_one, forward_of_one, not_a_tensor
 
 __all__ = ["square"]
 
@@ -33,38 +34,29 @@ def square(x: torch.Tensor) -> torch.Tensor:
     """
     if not isinstance(x, torch.Tensor):
         not_a_tensor("square", x)
-    return _Square.apply(x) if tracked(x) else forward_of_one("square", x)  # type: ignore[return-value]
+    return _square(x)
 
 
-def _square_backward(grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+@op("rawkern::square", elementwise=True, strided=True)
+def _square(x: torch.Tensor) -> torch.Tensor:
+    return forward_of_one("square", x)
+
+
+@op("rawkern::square_grad", elementwise=True, strided=True)
+def _square_grad(grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Return grad_out * 2x, an operator of its own, so that the backward has a backward."""
-    return _SquareBackward.apply(grad_out, x) if tracked(grad_out, x) else backward_of_one("square", grad_out, x)  # type: ignore[return-value]
+    return backward_of_one("square", grad_out, x)
 
 
-class _Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        return forward_of_one("square", x)
-
-    @staticmethod
-    def backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-        (x,) = ctx.saved_tensors
-        return _square_backward(grad_out, x)
+@_square.backward
+def _(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
+    (x,) = ctx.saved_tensors
+    return _square_grad(grad_out, x)
 
 
-class _SquareBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(grad_out, x)
-        return backward_of_one("square", grad_out, x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        # grad_out * 2x is symmetric: with respect to x it is grad * 2 grad_out.
-        grad_out, x = ctx.saved_tensors
-        need_grad_out, need_x = ctx.needs_input_grad
-        return (
-            _square_backward(grad, x) if need_grad_out else None,
-            _square_backward(grad, grad_out) if need_x else None,
-        )
+@_square_grad.backward
+def _(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    # grad_out * 2x is symmetric: with respect to x it is grad * 2 grad_out.
+    grad_out, x = ctx.saved_tensors
+    need_grad_out, need_x = ctx.needs_input_grad
+    return _square_grad(grad, x) if need_grad_out else None, _square_grad(grad, grad_out) if need_x else None

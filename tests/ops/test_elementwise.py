@@ -290,39 +290,42 @@ def test_more_elements_than_32_bits_can_count() -> None:
 # What autograd or a tracer would lose has to be said, not computed wrongly -----------------------------------------
 
 
-def test_tracers_are_refused(device: str) -> None:
-    from torch._subclasses import FakeTensorMode
+TRANSFORMED: dict[str, tuple[Unary, Unary]] = UNARY | {
+    "mul": (lambda x: rawkern.mul(x, x.sin()), lambda x: x * x.sin()),
+    "mul of a row": (lambda x: rawkern.mul(x, x[0]), lambda x: x * x[0]),
+}
+transformed = pytest.mark.parametrize("name", TRANSFORMED)
+
+
+@transformed
+def test_tracers_and_transforms(name: str, device: str) -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    x = numbers(5, torch.float32, device)
-    with FakeTensorMode() as mode, pytest.raises(rawkern.RawkernError):
-        rawkern.square(mode.from_tensor(x))
-    with pytest.raises(rawkern.RawkernError):
-        make_fx(rawkern.square)(x)
-    with pytest.raises((rawkern.RawkernError, TypeError)):
-        rawkern.square(torch.ones(3, device="meta"))
+    ours, theirs = TRANSFORMED[name]
+    x, t = numbers((4, 3), torch.float64, device), numbers((4, 3), torch.float64, device, seed=1)
+    close = torch.testing.assert_close
+    close(make_fx(ours)(t)(x), theirs(x))
+    assert ours(torch.ones(4, 3, device="meta")).shape == (4, 3)
+    close(torch.func.jvp(ours, (x,), (t,)), torch.func.jvp(theirs, (x,), (t,)))
+    close(torch.func.grad(lambda x: ours(x).sum())(x), torch.func.grad(lambda x: theirs(x).sum())(x))
+    batch = numbers((4, 5, 3), torch.float64, device, seed=2)
+    close(torch.func.vmap(ours, 1)(batch), torch.func.vmap(theirs, 1)(batch))
+    close(torch.func.jacrev(ours)(x), torch.func.jacrev(theirs)(x))
 
 
-def test_function_transforms_are_refused(device: str) -> None:
-    x = numbers(5, torch.float32, device)
-    for op in (rawkern.square, rawkern.relu, lambda x: rawkern.scale(x, 2.0), lambda x: rawkern.mul(x, x)):
-        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
-            torch.func.vmap(op)(x)
-        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
-            torch.func.grad(lambda x, op=op: op(x).sum())(x)
-        with pytest.raises((RuntimeError, TypeError, NotImplementedError)):
-            torch.func.jvp(op, (x,), (x,))
+@transformed
+def test_compiles_once_for_all_sizes(name: str, device: str) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
 
-
-def test_forward_mode_is_refused(device: str) -> None:
-    from torch.autograd import forward_ad
-
-    x = numbers(5, torch.float32, device)
-    for op in (rawkern.square, rawkern.relu, lambda x: rawkern.scale(x, 2.0), lambda x: rawkern.mul(x, x)):
-        with forward_ad.dual_level():
-            assert op(x).shape == x.shape
-            with pytest.raises(RuntimeError, match="jvp"):
-                op(forward_ad.make_dual(x, x))
+    ours, theirs = TRANSFORMED[name]
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda x: ours(x * 2).sum(), fullgraph=True, dynamic=True, backend=counter)
+    for rows in (4, 7, 12):
+        x = numbers((rows, 3), torch.float64, device).requires_grad_()
+        found, expected = compiled(x), theirs(x * 2).sum()
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
+    assert counter.frame_count == 1
 
 
 def test_a_lazily_negated_tensor(device: str) -> None:
