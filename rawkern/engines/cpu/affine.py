@@ -8,7 +8,7 @@ from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Reg
 
-AFFINE = frozenset(("add", "sub", "mad", "cvt")) | kinds.ON_SEGMENTS
+AFFINE = frozenset(("add", "sub", "neg", "not", "mad", "cvt")) | kinds.ON_SEGMENTS
 
 
 def lower_affine(f: FunctionLowering, instr: Instr) -> bool:
@@ -37,6 +37,8 @@ def _result(e: Emitter, op: str, forms: list[Form], known: list[int | None], kin
     root, ty = parts[0], parts[-1]
     if root in ("add", "sub"):
         return _combine(e, forms[0], forms[1], root)
+    if root in ("neg", "not"):  # 0 - x and -1 - x
+        return _combine(e, const("i64" if "64" in ty else "i32", -(root == "not")), forms[0], "sub")
     if root == "mul":
         return _product(e, parts, forms, known)
     if root == "mad":

@@ -20,7 +20,7 @@ ALIGNED: Kind = ("a", 1, 1, 32)
 #: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
 SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 #: Operations that are done on each segment's value where operands are the same in all lanes of a segment.
-ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "neg", "not", "abs"))
+ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "abs"))
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
 UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
@@ -135,6 +135,8 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
         return _sum(kinds[0], kinds[1], 1)
     if root == "sub" and len(parts) == 2:
         return _sum(kinds[0], kinds[1], -1)
+    if root in ("neg", "not"):
+        return _sum(U, kinds[0], -1)
     if root in ("mul", "mad") and parts[1] in ("lo", "wide"):
         product = None
         for k, v in ((kinds[0], values[1]), (kinds[1], values[0])):

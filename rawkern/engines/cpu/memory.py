@@ -52,7 +52,7 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
     if order:
         addrs = f.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, k * size) if k else addrs, size, order) for k in range(count)]
-    if _known(form, size, count):
+    if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
 
         def fast(bases: list[Val]) -> list[Val]:
             return _load_segments(f, bases, form, size, count)
@@ -65,8 +65,8 @@ def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: st
 
 
 def _known(form: Form, size: int, count: int) -> bool:
-    """Whether accesses of `count` values of `size` bytes are neighbours, or the same, in each segment."""
-    return count in (1, 2, 4) and stride_of(form) in (0, size * count)
+    """Whether accesses of `count` values of `size` bytes are neighbours, in any order, or the same in each segment."""
+    return count in (1, 2, 4) and stride_of(form) in (0, size * count, -size if count == 1 else 0)
 
 
 def _consecutive(
@@ -120,8 +120,19 @@ def _end_label(e: Emitter, join: str) -> str:
 
 def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, size: int, count: int) -> list[Val]:
     e, n = f.e, LANES // len(bases)
-    load = _load_same if stride_of(form) == 0 else _load_block
-    done = {base: load(f, base, size, count, n) for base in dict.fromkeys(bases)}
+    stride = stride_of(form)
+    assert stride is not None
+    done = {}
+    for base in dict.fromkeys(bases):
+        if stride == 0:
+            done[base] = _load_same(f, base, size, count, n)
+        elif stride == size * count:
+            done[base] = _load_block(f, base, size, count, n)
+        elif stride < 0:
+            last = e.bin("add", base, stride * (n - 1))
+            done[base] = [_picked(e, _load_block(f, last, size, 1, n)[0], range(n - 1, -1, -1))]
+        else:
+            done[base] = [_load_spaced(f, base, size, stride // size, n)]
     return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
 
 
@@ -135,6 +146,22 @@ def _load_block(f: FunctionLowering, base: Val, size: int, count: int, n: int) -
     e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
     return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+
+
+def _load_spaced(f: FunctionLowering, base: Val, size: int, step: int, n: int) -> Val:
+    """Every `step`-th element; what lies between is read as well, but nothing before the first or behind the last."""
+    e = f.e
+    begins = [*range(0, n * (step - 1), n), (n - 1) * (step - 1)]
+    blocks = [_load_block(f, e.bin("add", base, at * size) if at else base, size, 1, n)[0] for at in begins]
+    result = blocks[0]
+    for j, block in enumerate(blocks[1:], 1):
+        picks = []
+        for element in range(0, n * step, step):
+            mine = min(element // n, step - 1)
+            before = element if j == 1 else element // step  # where it is in `result`
+            picks.append(n + element - begins[j] if mine == j else before if mine < j else 0)
+        result = _picked(e, result, picks, block)
+    return result
 
 
 def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
@@ -208,7 +235,10 @@ def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, values: l
                 e.line(f"store {one}, {pointer(e, e.bin('add', base, k * size) if k else base)}, align {size}")
         return []
     for s, base in enumerate(bases):
-        parts = [_picked(e, v, range(s * run, (s + 1) * run)) for v in values] if len(bases) > 1 else values
+        own = range(s * run, (s + 1) * run)
+        if stride_of(form) == -size:
+            base, own = e.bin("add", base, -size * (run - 1)), own[::-1]
+        parts = [_picked(e, v, own) for v in values] if own != range(LANES) else values
         while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]

@@ -608,3 +608,47 @@ def test_inputs_and_neighbours_stay_untouched(device):
         got = whole.cpu()
         assert (got[:start] == 0).all() and (got[start + n * size :] == 0).all()
         assert torch.equal(view, x)
+
+
+# Strides known at compile time, in whole and partial warps ---------------------------------------------------------------
+
+SPACED = r"""
+template <class T> __global__ void spaced(int n, const T* in, T* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    T* o = out + i * 9;
+    o[0] = in[2 * i]; o[1] = in[2 * i + 1]; o[2] = in[3 * i]; o[3] = in[3 * i + 2]; o[4] = in[4 * i + 1]; o[5] = in[n - i];
+    o[6] = in[5 * i]; o[7] = in[3 * n - 2 * i]; o[8] = in[~i + n];
+}
+template <class T> __global__ void rows(const T* in, T* out, int pitch) {   // the same in segments, and stored backwards
+    int x = threadIdx.x, y = threadIdx.y, back = blockDim.x - 1 - x;
+    out += y * pitch;
+    in += y * pitch;
+    out[back] = in[2 * x]; out[pitch * blockDim.y + x] = in[3 * x + 1]; out[2 * pitch * blockDim.y + back] = in[back];
+}
+"""
+
+
+@pytest.mark.parametrize("ctype", SIZES)
+def test_known_strides(device, ctype):
+    module, dtype = rawkern.RawModule(code=SPACED), SIZES[ctype]
+    kernel = module.get_function(f"spaced<{ctype}>")
+    for n in (96, 77):
+        x = ramp(5 * n, dtype)  # ends with the last element read, so that whole vectors must not reach beyond it
+        out = poison(n * 9, dtype, device)
+        kernel.forall(n, block=64)(n, x.to(device), out)
+        i = torch.arange(n)
+        where = [2 * i, 2 * i + 1, 3 * i, 3 * i + 2, 4 * i + 1, n - i, 5 * i, 3 * n - 2 * i, n - 1 - i]
+        same(out.cpu().view(n, 9), torch.stack([x[w] for w in where], 1))
+    kernel = module.get_function(f"rows<{ctype}>")
+    for block in ((16, 4), (8, 6), (32, 2), (64, 1)):
+        width, height = block
+        pitch = 3 * width + 1
+        x, out = ramp(pitch * height, dtype), poison(3 * pitch * height, dtype, device)
+        kernel[1, block](x.to(device), out, pitch)
+        rows, w = x.view(height, pitch), torch.arange(width)
+        want = poison(3 * pitch * height, dtype, "cpu").view(3, height, pitch)
+        want[0, :, :width] = rows[:, 2 * w].flip(1)
+        want[1, :, :width] = rows[:, 3 * w + 1]
+        want[2, :, :width] = rows[:, :width]
+        same(out.cpu().view(3, height, pitch), want)
