@@ -39,6 +39,15 @@ _HOME = {
     "scale": "ops",
     "relu": "ops",
     "relu_": "ops",
+    "silu": "ops.activations",
+    "gelu": "ops.activations",
+    "swiglu": "ops.activations",
+    "geglu": "ops.activations",
+    "add_sin_cos": "ops.activations",
+    "dropout": "ops.dropout",
+    "rotary_embedding": "ops.rotary",
+    "adamw_": "ops.adamw",
+    "optim": "optim",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of the documentation
@@ -57,6 +66,15 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "scale",
     "relu",
     "relu_",
+    "silu",
+    "gelu",
+    "swiglu",
+    "geglu",
+    "add_sin_cos",
+    "dropout",
+    "rotary_embedding",
+    "adamw_",
+    "optim",
     "CompileError",
     "CheckError",
     "OutOfBoundsError",
@@ -75,6 +93,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
 ]
 
 if TYPE_CHECKING:
+    from rawkern import optim
     from rawkern.checking import check
     from rawkern.errors import (
         BarrierError,
@@ -98,7 +117,21 @@ if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
     from rawkern.module import RawModule, load
     from rawkern.operators import op
-    from rawkern.ops import mul, relu, relu_, scale, square
+    from rawkern.ops import (
+        adamw_,
+        add_sin_cos,
+        dropout,
+        geglu,
+        gelu,
+        mul,
+        relu,
+        relu_,
+        rotary_embedding,
+        scale,
+        silu,
+        square,
+        swiglu,
+    )
     from rawkern.reports import Report
     from rawkern.tensors import from_torch, to_torch
 
@@ -107,7 +140,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'rawkern' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rawkern.{home}"), name)
+    module = importlib.import_module(f"rawkern.{home}")
+    value = module if home == name else getattr(module, name)
     globals()[name] = value
     return value
 

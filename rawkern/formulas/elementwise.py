@@ -25,7 +25,14 @@ __all__ = ["Elementwise", "elementwise", "make_elementwise", "without_grads"]
 
 
 def elementwise(
-    in_params: str, out_params: str, operation: str, name: str, *, backward: str | None = None, preamble: str = ""
+    in_params: str,
+    out_params: str,
+    operation: str,
+    name: str,
+    *,
+    backward: str | None = None,
+    preamble: str = "",
+    options: Sequence[str] = (),
 ) -> Elementwise:
     """Make a differentiable torch operator from statements for one element, in CUDA C.
 
@@ -51,6 +58,8 @@ def elementwise(
         they are derived from `operation` (see ``backward_source``).
     preamble : str
         CUDA C put before the kernel: device functions, constants, includes.
+    options : sequence of str
+        For the compiler, as for `rawkern.RawKernel`.
 
     Returns
     -------
@@ -73,7 +82,7 @@ def elementwise(
     inputs = parse_parameters(in_params, f"{name}: in_params")
     outputs = parse_parameters(out_params, f"{name}: out_params")
     _check_parameters(name, inputs, outputs, operation, backward)
-    key = (namespace or "rawkern_elementwise", short, inputs, outputs, operation, backward, preamble)
+    key = (namespace or "rawkern_elementwise", short, inputs, outputs, operation, backward, preamble, tuple(options))
     return make_elementwise(*key)
 
 
@@ -121,13 +130,14 @@ class Elementwise:
         operation: str,
         backward: str | None,
         preamble: str,
+        options: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self._namespace = namespace
-        self._loop = Loop(name, inputs, outputs, operation, preamble)
+        self._loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
         self._plain = len(self._loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
-        text = repr((inputs, outputs, operation, backward, preamble))
+        text = repr((inputs, outputs, operation, backward, preamble, options))
         self._op = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
     def __repr__(self) -> str:
@@ -214,7 +224,8 @@ class Elementwise:
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             x.copy_(self._op(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
             return x
-        return self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
+        self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
+        return x
 
     @property
     def _first(self) -> str:
@@ -303,13 +314,22 @@ class Elementwise:
     @functools.cached_property
     def _grad_loop(self) -> Loop:
         loop = self._loop
-        return Loop(f"{self.name}_backward", self._grad_inputs, self._grad_outputs, self._grad_text, loop.preamble)
+        return Loop(
+            f"{self.name}_backward", self._grad_inputs, self._grad_outputs, self._grad_text, loop.preamble, loop.options
+        )
 
     def _grad_operator(self, wanted: tuple[bool, ...]) -> Elementwise:
         """The backward as a differentiable operator, for some of the gradients."""
         inputs, outputs, text = without_grads(self._grad_inputs, self._grad_outputs, wanted, self._grad_text)
         return make_elementwise(
-            self._namespace, f"{self.name}_backward", inputs, outputs, text, None, self._loop.preamble
+            self._namespace,
+            f"{self.name}_backward",
+            inputs,
+            outputs,
+            text,
+            None,
+            self._loop.preamble,
+            self._loop.options,
         )
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -373,7 +393,9 @@ class Elementwise:
             total = " + ".join(f"grad_{p.name} * tan_{p.name}" for p, _ in known)
             text += f"{self._grad_text.rstrip().rstrip(';')}; tan_{y.name} = {total}; }} "
         made = tuple(Parameter(f"tan_{p.name}", p.type) for p in outputs)
-        forward = make_elementwise(self._namespace, f"{self.name}_jvp", inputs, made, text, None, loop.preamble)
+        forward = make_elementwise(
+            self._namespace, f"{self.name}_jvp", inputs, made, text, None, loop.preamble, loop.options
+        )
         found = forward(*(t for _, t in known), *ctx.saved_tensors)
         found = iter([found] if isinstance(found, torch.Tensor) else found)
         return tuple(next(found) if floating(p) else None for p in loop.outputs)

@@ -36,6 +36,7 @@ class Loop:
     outputs: tuple[Parameter, ...]
     operation: str
     preamble: str = ""
+    options: tuple[str, ...] = ()
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
     plain: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -113,7 +114,9 @@ class Loop:
         if key not in self.kernels:
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
             source = self.source(kinds, wanted)
-            self.kernels[key] = RawKernel(source, name=name, include_dirs=(own_sources(),), strided=True)
+            self.kernels[key] = RawKernel(
+                source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True
+            )
         return self.kernels[key]
 
 

@@ -1,0 +1,81 @@
+"""dropout(x, p), with the same random numbers in forward and backward and none of them kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import parse_parameters
+from rawkern.operators import op
+from rawkern.tensors import in_fake_op
+
+__all__ = ["dropout"]
+
+_loop = Loop(
+    "dropout",
+    parse_parameters("T x, int64 seed, int64 drop, float64 scale", "dropout"),
+    parse_parameters("T y", "dropout"),
+    "y = random_word(seed, i) >= drop ? x * T(scale) : T(0)",
+    '#include "philox.cuh"',
+)
+
+
+def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """Set elements to zero with probability `p` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
+
+    Which ones depends on a seed, drawn from torch's generator of the device, and on an element's place: backward
+    computes them again, so that nothing but the seed is kept. The numbers are not those of torch's dropout.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
+    p : float
+        In [0, 1]; kept to 32 bits.
+    training : bool
+        Otherwise the input is returned.
+    inplace : bool
+        Write the result over `input`, and return it.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    ValueError
+        For a `p` outside of [0, 1].
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout: p is {p!r}; a probability is between 0 and 1")
+    if not isinstance(input, torch.Tensor) or not input.dtype.is_floating_point or input.dtype.itemsize < 2:
+        what = str(input.dtype).removeprefix("torch.") if isinstance(input, torch.Tensor) else type(input).__name__
+        raise TypeError(f"dropout: the argument is {what}; pass a tensor of float16, bfloat16, float32 or float64")
+    if not training or p == 0.0:
+        return input
+    seed = torch.randint(2**62, (), device=input.device)
+    out = _dropout(input, seed, float(p))
+    return input.copy_(out) if inplace else out
+
+
+@op("rawkern::dropout", save=("seed",))
+def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
+    return _run(x, seed, p)
+
+
+@_dropout.backward
+def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return _dropout(grad_out, *ctx.saved_tensors, ctx.p), None
+
+
+@_dropout.jvp
+def _(ctx: Any, tangent: torch.Tensor, _: Any) -> torch.Tensor:
+    return _dropout(tangent, *ctx.saved_tensors, ctx.p)
+
+
+def _run(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
+    drop = torch.tensor(min(round(p * 2**32), 2**32))
+    scale = torch.tensor(1 / (1 - p) if p < 1 else 0.0, dtype=torch.float64)
+    (y,) = _loop.run([x, seed, drop, scale], {"T": x.dtype}, launch=not in_fake_op())
+    assert y is not None
+    return y

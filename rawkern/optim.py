@@ -1,0 +1,64 @@
+"""Optimizers whose step is CUDA C: `AdamW`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from rawkern.ops.adamw import adamw_
+
+__all__ = ["AdamW"]
+
+
+class AdamW(torch.optim.AdamW):
+    """`torch.optim.AdamW` with its step in one launch for each dtype and device; a state dict fits both.
+
+    Parameters
+    ----------
+    params, lr, betas, eps, weight_decay, maximize
+        As for `torch.optim.AdamW`. Its other options are refused where they ask for something else.
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:
+        for name in ("amsgrad", "differentiable", "capturable"):
+            if options.get(name):
+                raise ValueError(f"rawkern.optim.AdamW has no {name}; use torch.optim.AdamW")
+        super().__init__(params, lr=lr, **options)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters that have gradients; return what the closure, called first, returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            by_step: dict[int, list[torch.Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    raise RuntimeError("rawkern.optim.AdamW takes no sparse gradients; use torch.optim.SparseAdam")
+                state = self.state[p]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                    state["exp_avg_sq"] = torch.zeros_like(p, memory_format=torch.preserve_format)
+                state["step"] += 1
+                by_step.setdefault(int(state["step"].item()), []).append(p)
+            for step, members in by_step.items():
+                adamw_(
+                    members,
+                    [p.grad for p in members],  # type: ignore[misc]
+                    [self.state[p]["exp_avg"] for p in members],
+                    [self.state[p]["exp_avg_sq"] for p in members],
+                    step=step,
+                    lr=float(group["lr"]),
+                    betas=group["betas"],
+                    eps=group["eps"],
+                    weight_decay=group["weight_decay"],
+                    maximize=group["maximize"],
+                )
+        return loss
