@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import quads
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Shape, shape_of
@@ -24,21 +25,39 @@ def product_of(op: str) -> Product:
 
 def multiply(f: FunctionLowering, instr: Instr) -> None:
     """``mma.sync`` and ``wmma.mma``: D = A B + C."""
-    p = product_of(instr.op)
     require_warp(f, instr)
+    if instr.op.startswith("mma.sync.aligned.m8n8k4") and ".f16.f16." in instr.op:
+        _multiply_quads(f, instr)
+        return
+    p = product_of(instr.op)
     counts, kinds = p.counts(), (p.a, p.b, p.c)
     dest, *operands = instr.args
     args = []
     for count, kind, operand in zip(counts, kinds, operands, strict=False):
         args += [f.vector(x, kind.register) for x in _items(operand)[:count]]  # further registers repeat these
     name = f.module.helper(p.name, lambda m: helper(m, p))
+    _call(f, name, result_type(p), f"i{p.d.register}", args, dest)
+
+
+def _multiply_quads(f: FunctionLowering, instr: Instr) -> None:
+    """``mma.m8n8k4`` of f16."""
+    *_, a, b, d, _, _, c = instr.op.split(".")
+    dest, *operands = instr.args
+    name = f"rk_mma_quads_{a}_{b}_{d}_{c}"
+    f.module.helper(name, lambda m: quads.helper(m, name, (a, b), d, c))
+    args = [f.vector(x, 32) for operand in operands for x in _items(operand)]
+    _call(f, name, quads.result_type(d), "i32", args, dest)
+
+
+def _call(f: FunctionLowering, name: str, returns: str, ty: str, args: list[Val], dest) -> None:
+    """Call a product and give its results to the registers of D."""
     ref = f.e.fresh()
-    f.e.line(f"{ref} = call {result_type(p)} @{name}({', '.join(map(str, args))})")
+    f.e.line(f"{ref} = call {returns} @{name}({', '.join(map(str, args))})")
     for k, reg in enumerate(_items(dest)):
         part = f.e.fresh()
-        f.e.line(f"{part} = extractvalue {result_type(p)} {ref}, {k}")
+        f.e.line(f"{part} = extractvalue {returns} {ref}, {k}")
         if reg is not None:
-            f.put(reg.name, Val(part, f"i{p.d.register}", LANES))
+            f.put(reg.name, Val(part, ty, LANES))
 
 
 def _items(operand) -> tuple:

@@ -64,6 +64,7 @@ def _products() -> tuple[Form, ...]:
     halves = [f"{d}.f16.f16.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
     return (
         form("mma", [*halves, "f32.bf16.bf16.f32"], f"{_WARP} !m16n8k8|m16n8k16 !row !col"),
+        form("mma", [x for x in halves if x != "f16.f16.f16.f32"], f"{_WARP} !m8n8k4 !!row|col"),
         form("mma", "f32.tf32.tf32.f32", f"{_WARP} !m16n8k4|m16n8k8 !row !col"),
         form("mma", "f64.f64.f64.f64", f"{_WARP} !m8n8k4 !row !col rn"),
         form("mma", whole[8], f"{_WARP} !m8n8k16|m16n8k16|m16n8k32 !row !col satfinite"),

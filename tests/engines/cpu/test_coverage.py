@@ -41,7 +41,8 @@ def test_what_is_listed_has_a_handler():
 @pytest.mark.parametrize(
     "op, why",
     [
-        ("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "expected 1 of m16n8k8, m16n8k16, got none"),
+        ("mma.sync.aligned.m8n8k16.row.col.f32.f16.f16.f32", "expected 1 of m16n8k8, m16n8k16, got none"),
+        ("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f32", "got none"),
         ("mma.sync.aligned.m16n8k16.col.col.f32.f16.f16.f32", "expected 1 of row, got none"),
         ("wmma.mma.sync.aligned.row.m16n16k16.f32.f32", "expected 2 of row, col, got row"),
         ("wmma.load.a.sync.aligned.row.m8n8k32.f16", "got none"),
@@ -107,6 +108,9 @@ def _operands(op: str) -> str:
     if base in ("atom", "red"):
         values = ", ".join(_register(ty, k) for k in ((2, 3) if ".cas" in op else (2,)))
         return f"{_register(ty, 1) + ', ' if base == 'atom' else ''}[%rd1], {values}{hint}"
+    if "m8n8k4" in op and ".f16.f16" in op:
+        d, c = (_regs("b32" if x == "f16" else "f32", 4 if x == "f16" else 8) for x in (parts[-4], ty))
+        return f"{d}, {_regs('b32', 2)}, {_regs('b32', 2)}, {c}"
     if base == "mma" or ".mma." in op:
         return ", ".join(_fragment(op, x) for x in "dabc")
     if base == "wmma":

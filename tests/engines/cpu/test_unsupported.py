@@ -101,7 +101,7 @@ ABSENT = [
     ("setmaxnreg.inc.sync.aligned.u32 240;", "registers moved"),
     ("multimem.ld_reduce.global.add.f32 %f1, [%rd1];", "several GPUs"),
     ("fence.proxy.async;", "expected 1 of"),
-    ("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%r1,%r1,%r1,%r1}, {%r1,%r1}, {%r1,%r1}, {%r1,%r1,%r1,%r1};", "m16n8k8"),
+    ("mma.sync.aligned.m16n8k8.col.col.f16.f16.f16.f16 {%r1,%r1}, {%r1,%r1}, {%r1}, {%r1,%r1};", "expected 1 of row"),
 ]  # fmt: skip
 
 
