@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -27,9 +29,10 @@ def special(dtype: torch.dtype, device: str) -> torch.Tensor:
 
 def poison(monkeypatch) -> None:
     """Let new tensors start as NaN, so that an element that no thread wrote shows."""
-    empty, empty_like = torch.empty, torch.empty_like
+    empty, empty_like, new_empty = torch.empty, torch.empty_like, torch.Tensor.new_empty
     monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: empty(*args, **kwargs).fill_(math.nan))
     monkeypatch.setattr(torch, "empty_like", lambda *args, **kwargs: empty_like(*args, **kwargs).fill_(math.nan))
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *args, **kwargs: new_empty(*args, **kwargs).fill_(math.nan))
 
 
 def layouts(dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:
@@ -69,3 +72,34 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     nan = a.isnan()
     signs = torch.equal(torch.signbit(a)[~nan], torch.signbit(b)[~nan])
     return signs and torch.equal(a[~nan], b[~nan]) and torch.equal(nan, b.isnan())
+
+
+# Relative to the largest element: torch's own tolerances of the half types; a few roundings of the others.
+TOLERANCE = {torch.float16: 2e-3, torch.bfloat16: 1.6e-2, torch.float32: 2e-6, torch.float64: 1e-14}
+
+
+def assert_near(got: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype, factor: float = 1.0) -> None:
+    """`got` is the float64 result `exact` but for roundings of sums, relative to the largest element."""
+    assert got.dtype == dtype
+    assert got.shape == exact.shape
+    largest = max(exact.abs().nan_to_num(0, 0, 0).max().item(), 1e-6) if exact.numel() else 0.0
+    tolerance = TOLERANCE[dtype] * factor
+    torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=tolerance * largest, equal_nan=True)
+
+
+def compare(
+    ours: Callable[..., Any], theirs: Callable[..., Any], *inputs: torch.Tensor, factor: float = 1.0, seed: int = 9
+) -> None:
+    """Results and gradients of `ours` are those of `theirs` in float64."""
+    dtype = inputs[0].dtype
+    mine = [t.detach().requires_grad_() for t in inputs]
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    got, wanted = ours(*mine), theirs(*exact)
+    if isinstance(got, torch.Tensor):
+        got, wanted = (got,), (wanted,)
+    for a, b in zip(got, wanted, strict=True):
+        assert_near(a.detach(), b.detach(), dtype, factor)
+    grads = [numbers(tuple(t.shape), dtype, t.device.type, seed=seed + i) for i, t in enumerate(wanted)]
+    found = torch.autograd.grad(got, mine, grads)
+    for a, b in zip(found, torch.autograd.grad(wanted, exact, [g.double() for g in grads]), strict=True):
+        assert_near(a, b, dtype, factor * 4)
