@@ -72,8 +72,8 @@ def const(ty: str, value: int | float, n: int = 1) -> Val:
 class Module:
     """Declarations and out-of-line helper functions, each kept once, and the functions' text.
 
-    `features` tells lowering what the target has or lacks: ``"avx512f"`` (with DQ: rounding modes in instructions), ``"nofma"``
-    and ``"nof16c"``. SSE4.1, FMA and half-precision conversions are taken for granted otherwise.
+    `features` tells lowering what the target has or lacks: ``"avx512f"`` (with DQ: rounding modes in instructions),
+    ``"nofma"`` and ``"nof16c"``. SSE4.1, FMA and half-precision conversions are taken for granted otherwise.
     """
 
     declarations: dict[str, str] = field(default_factory=dict)
