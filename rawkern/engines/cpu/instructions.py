@@ -39,8 +39,9 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
             continue
         if val.ty != "i1" and val.bits < f.bits_of(reg.name):
             val = f.e.resize(val, int_type(f.bits_of(reg.name)), result.signed)
-        if result.lazy_nan in ("f32", "f64"):
-            f.put(reg.name, Lazy(val, result.lazy_nan))
+        kind = f.lazy.get(reg.name) if base(op) == "selp" else result.lazy_nan
+        if kind in ("f32", "f64"):
+            f.put(reg.name, Lazy(val, kind))
         else:
             f.put(reg.name, arith.canonical(f.e, val, result.lazy_nan) if result.lazy_nan else val)
 
@@ -53,14 +54,16 @@ def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
         ty = op.split(".")[-2]
     bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
     widths = {2: 2 * bits} if root == "mad" and ".wide" in op else _WIDTHS.get(root, {})
-    numbers = root in READS_NUMBERS and not (root == "mad" and ty[0] in "su")
+    numbers = ty if root in READS_NUMBERS and not (root == "mad" and ty[0] in "su") else None
+    if root == "selp":
+        numbers = f.lazy.get(instr.args[0].name)
     values = []
     for k, a in enumerate(instr.args[1:]):
         width = widths.get(k, bits)
         if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
             values.append(f.value(a, 1))
         elif numbers:
-            values.append(f.number(a, width, ty))
+            values.append(f.number(a, width, numbers))
         else:
             values.append(f.value(a, width))
     return values

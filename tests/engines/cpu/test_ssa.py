@@ -252,3 +252,45 @@ def test_rows_of_any_length(n, device):
     want = torch.full_like(x, 777.0)
     want[:, :n] = x[:, :n] - most
     torch.testing.assert_close(y.cpu(), want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_nans_of_selected_and_moved_values(device):
+    """Arithmetic gives the canonical NaN, also where it went through selections, loops and shuffles; loads keep theirs."""
+    code = """extern "C" __global__ void k(const float* x, float* out, int n) {
+        int i = threadIdx.x;
+        float a = x[i], b = a - a, c = a * 2.0f, s = 0.0f;
+        out[i] = i % 3 ? b : c;
+        out[32 + i] = i % 3 ? a : 1.5f;
+        out[64 + i] = i % 3 ? a : c;
+        for (int k = 0; k < n + i % 4; k++) s = a > 0 ? s + b : s * c;
+        out[96 + i] = s;
+        out[128 + i] = __shfl_xor_sync(~0u, b, 1);
+        out[160 + i] = __shfl_xor_sync(~0u, a, 1);
+        out[192 + i] = __int_as_float(__float_as_int(i % 2 ? b : c) ^ 1);
+    }"""
+    bits = torch.full((32,), 0x7FC12345, dtype=torch.int32)
+    bits[::2] = 0x7F800000  # inf
+    bits[1::8] = 0x3FC00000
+    x = bits.view(torch.float32).to(device)
+    out = torch.zeros(224, device=device)
+    rawkern.RawKernel(code)[1, 32](x, out, 2)
+    got = out.cpu().view(torch.int32).reshape(7, 32).numpy().view(np.uint32)
+    a = bits.view(torch.float32).numpy()
+    with np.errstate(invalid="ignore"):
+        b, c = a - a, a * np.float32(2)
+    i = np.arange(32)
+
+    def canonical(v: np.ndarray) -> np.ndarray:
+        return np.where(np.isnan(v), np.uint32(0x7FFFFFFF), v.astype(np.float32).view(np.uint32))
+
+    assert np.array_equal(got[0], canonical(np.where(i % 3, b, c)))
+    assert np.array_equal(got[1], np.where(i % 3, a.view(np.uint32), np.float32(1.5).view(np.uint32)))
+    assert np.array_equal(got[2], np.where(i % 3, a.view(np.uint32), canonical(c)))
+    s = np.zeros(32, np.float32)
+    with np.errstate(invalid="ignore"):
+        for k in range(5):
+            s = np.where(k < 2 + i % 4, np.where(a > 0, s + b, s * c), s)
+    assert np.array_equal(got[3], canonical(s))
+    assert np.array_equal(got[4], canonical(b)[i ^ 1])
+    assert np.array_equal(got[5], a.view(np.uint32)[i ^ 1])
+    assert np.array_equal(got[6], canonical(np.where(i % 2, b, c)) ^ 1)
