@@ -84,7 +84,8 @@ def op(
         log-sum-exp, a seed). They are not differentiable.
     elementwise : bool
         Whether each element of an output depends only on the elements of the inputs in the same place, outputs having
-        the shape of the inputs or of what they broadcast to. Gives vmap and, from the backward, forward-mode AD.
+        the shape of the inputs or of what they broadcast to. Gives vmap, sharding of DTensors (but not in place) and,
+        from the backward, forward-mode AD.
     strided : bool
         Whether tensors may have any strides where rawkern could make them contiguous: gradients, and what vmap moves.
         Else they come contiguous.

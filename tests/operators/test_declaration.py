@@ -135,6 +135,8 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (plain, {"save": ("z",)}, ValueError, "save names 'z', which is no tensor of out, x, y"),
     (plain, {"save": "x"}, TypeError, "save is the string 'x'; pass a tuple of names"),
     (plain, {"save": ("x", "x")}, ValueError, "save has a name twice: x, x"),
+    (plain, {"save": {"x": ()}}, ValueError, r"save\['x'\] is \(\); it names one or more tensor parameters"),
+    (plain, {"save": {"x": ("z",)}}, ValueError, r"save\['x'\] is \('z',\); it names one or more tensor parameters"),
     (plain, {"hidden": ("h",)}, ValueError, "returns 1 tensors, 1 of them hidden; at least one is visible"),
     (pair, {"hidden": ("x",)}, ValueError, "two things are called x"),
     (plain, {"mutates_args": ("z",)}, TypeError, "its type hints make no schema: .*'z'"),
@@ -154,6 +156,30 @@ def test_refused_names() -> None:
     for name in ("mul", "a::b::c", "a::", "::b", "a.b::c", "a::b.c"):
         with pytest.raises(ValueError, match="is no name of an operator; it is spelled 'namespace::name'"):
             rawkern.op(name)(plain)
+
+
+def test_saved_only_for_some_gradients() -> None:
+    def product(x: Tensor, y: Tensor, s: float) -> Tensor:
+        return x * y * s
+
+    op = define(product, save={"x": ("y",), "y": ("x",)})
+    seen = []
+
+    @op.backward
+    def _(ctx, grad):
+        x, y = ctx.saved_tensors
+        seen.append((x is None, y is None, ctx.shapes))
+        return None if y is None else grad * y * ctx.s, None if x is None else grad * x * ctx.s, None
+
+    for needs in ((True, False), (False, True), (True, True)):
+        x, y = (torch.full((3,), v, requires_grad=need) for v, need in zip((2.0, 3.0), needs, strict=True))
+        for context in (torch.enable_grad, lambda: torch.device("cpu")):
+            x.grad = y.grad = None
+            with context():
+                op(x, y, 0.5).sum().backward()
+            assert seen.pop() == (not needs[1], not needs[0], ((3,), (3,), None))
+            assert (x.grad is None or x.grad.tolist() == [1.5] * 3) and (y.grad is None or y.grad.tolist() == [1] * 3)
+            assert (x.grad is not None, y.grad is not None) == needs
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------
