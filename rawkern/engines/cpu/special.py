@@ -8,6 +8,7 @@ from rawkern.engines.cpu import kinds
 from rawkern.engines.cpu.forms import LANES, Affine, Form
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.variables import RESERVED, RESERVED_BYTES
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.function import FunctionLowering
@@ -54,6 +55,12 @@ def _special(f: FunctionLowering, name: str) -> Form:
         return f.field(LAUNCH, "shared_dynamic")
     if root == "total_smem_size":
         return f.field(LAUNCH, "shared_total")
+    if name.startswith(RESERVED):
+        start = f.plan.shared[RESERVED]
+        places = {"begin": start, "0": start, "1": start + RESERVED_BYTES // 2, "end": start + RESERVED_BYTES}
+        places["cap"] = RESERVED_BYTES
+        if name[len(RESERVED) + 1 :] in places:
+            return const("i32", places[name[len(RESERVED) + 1 :]])
     if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
         return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
     if root in ("cluster_nctarank", "cluster_nctaid"):

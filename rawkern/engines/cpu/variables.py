@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Sym, Var, Vec
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Special, Sym, Var, Vec
+
+#: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
+RESERVED = "%reserved_smem_offset"
+RESERVED_BYTES = 1024
 
 
 def align_up(value: int, align: int) -> int:
@@ -108,7 +112,15 @@ def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int],
         offsets[name] = size
         size += var.size
     size = align_up(size, 16)
+    if any(_reads_reserved(function) for function in functions):
+        offsets[RESERVED] = size
+        size += RESERVED_BYTES
     return offsets | dict.fromkeys(dynamic, size), size
+
+
+def _reads_reserved(function: Function) -> bool:
+    args = (a for i in function.body if isinstance(i, Instr) for a in i.args)
+    return any(isinstance(a, Special) and a.name.startswith(RESERVED) for a in args)
 
 
 def local_frame(function: Function) -> int:
