@@ -22,6 +22,7 @@ from rawkern.forking import Lock, compiling
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
 FULL_PIPELINE_LINES = 6000
+FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -230,7 +231,7 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     ):
         module.triple = cpu.triple
         module.verify()
-        optimise(llvm, module, machine, lowered.text.count("\n"))
+        optimise(llvm, module, machine, lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1))
         undefined = [
             f.name
             for f in module.functions

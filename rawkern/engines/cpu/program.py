@@ -29,6 +29,7 @@ class Lowered:
     recursive: bool
     sites: list[str] = field(default_factory=list)
     checks: dict | None = None  # what the checker names, of a checked build
+    free_running: bool = False  # lanes may wait anywhere, which gives LLVM far more ways through the code
 
 
 def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
@@ -49,4 +50,5 @@ def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
         bool(plan.recursive),
         plan.sites,
         check.table(plan) if plan.checked else None,
+        any(plan.analyses[f.name].free_running for f in plan.functions),
     )
