@@ -178,7 +178,9 @@ def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
         where = (
             "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
         )
-        return f'hint: "{name}" was looked for in{where}\n  add its directory with include_dirs=[...]'
+        curand = name.startswith("curand")
+        way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...]"
+        return f'hint: "{name}" was looked for in{where}\n  {way}'
     for scope in (text, log):
         for pattern, hint in _HINTS:
             if re.search(pattern, scope):
