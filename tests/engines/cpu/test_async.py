@@ -141,6 +141,30 @@ def test_copies_arrive_at_a_barrier(device):
     np.testing.assert_array_equal(y.cpu().numpy(), want)
 
 
+def test_try_wait():
+    """Of compute capability 9.0: with scopes, a hint how long to wait, and a generic address; a loop over forward labels."""
+    code = r"""extern "C" __global__ void k(int* out, int rounds) {
+        __shared__ unsigned long long bar;
+        __shared__ int s[64];
+        unsigned b = (unsigned)__cvta_generic_to_shared(&bar);
+        int t = threadIdx.x, sum = 0;
+        if (t == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(b), "r"(blockDim.x));
+        __syncthreads();
+        for (int i = 0; i < rounds; i++) {
+            if (i % 2 == 0) s[t] = t * (i + 1);
+            asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" :: "r"(b) : "memory");
+            asm volatile("{ .reg .pred P;\n WAIT: mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 P, [%0], %1, 1000;\n"
+                "@P bra.uni DONE;\n bra.uni WAIT;\n DONE: }" :: "r"(b), "r"(i & 1) : "memory");
+            if (i % 2 == 0) sum = sum * 3 + s[63 - t];
+        }
+        out[t] = sum;
+    }"""
+    out = torch.full((64,), -77777, dtype=torch.int32)
+    rawkern.RawKernel(code)[1, 64](out, 6)
+    t = 63 - np.arange(64)
+    np.testing.assert_array_equal(out.numpy(), (t * 3 + t * 3) * 3 + t * 5)
+
+
 # Libraries ----------------------------------------------------------------------------------------------------------
 
 
