@@ -48,6 +48,7 @@ _HOME = {
     "rotary_embedding": "ops.rotary",
     "adamw_": "ops.adamw",
     "optim": "optim",
+    "nn": "nn",
     "sum": "ops",
     "mean": "ops",
     "softmax": "ops",
@@ -86,6 +87,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "rotary_embedding",
     "adamw_",
     "optim",
+    "nn",
     "sum",
     "mean",
     "softmax",
@@ -115,7 +117,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
 ]
 
 if TYPE_CHECKING:
-    from rawkern import optim
+    from rawkern import nn, optim
     from rawkern.checking import check
     from rawkern.errors import (
         BarrierError,
