@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.operands import base, destinations, is_barrier, is_meeting, needs_warp, sources
+from rawkern.engines.cpu.dataflow import liveness, post_dominators
+from rawkern.engines.cpu.operands import base, is_barrier, is_meeting, needs_warp
 from rawkern.engines.cpu.order import running_order
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
@@ -118,7 +119,7 @@ def build(function: Function, meetings: bool = False) -> Flow:
     for i, block in enumerate(blocks):
         for t in dict.fromkeys(block.targets):
             flow.predecessors[t].append(i)
-    flow.ipdom = _post_dominators(flow)
+    flow.ipdom = post_dominators(flow)
     flow.live_in = liveness(flow)
     return flow
 
@@ -238,107 +239,3 @@ def _ordered(blocks: list[Block]) -> tuple[list[Block], list[tuple[int, frozense
     for block in result:
         block.targets = [number[t] for t in block.targets]
     return result, [(number[h], frozenset(number[m] for m in members)) for h, members in loops]
-
-
-def _post_dominators(flow: Flow) -> list[int | None]:
-    """Immediate post-dominators in the graph of lanes that stay alive; bit n stands for the function's end."""
-    n = len(flow.blocks)
-    end = 1 << n
-    every = (end << 1) - 1
-    sets = [every] * n
-    targets = [flow.lane_targets(i) for i in range(n)]
-    ending = {i for i in range(n) if not targets[i]}
-    leaving = [i for i in range(n) if any(flow.blocks[t].exit_only for t in flow.blocks[i].targets)]
-    # lanes that stay in a loop which is left by returning alone all come to the last block that returns
-    while rest := set(leaving) - _reaching(ending, targets):
-        ending.add(max(rest))
-    ending |= set(range(n)) - _reaching(ending, targets)
-    changed = True
-    while changed:
-        changed = False
-        for i in reversed(range(n)):
-            common = every
-            for t in targets[i]:
-                common &= sets[t]
-            if i in ending:
-                common &= end
-            new = common | 1 << i
-            if new != sets[i]:
-                sets[i], changed = new, True
-    result: list[int | None] = []
-    for i in range(n):
-        strict = sets[i] & ~(1 << i) & ~end
-        size = sets[i].bit_count() - 1
-        nearest = None
-        while strict:
-            j = (strict & -strict).bit_length() - 1
-            strict &= strict - 1
-            if sets[j].bit_count() == size:
-                nearest = j
-                break
-        result.append(nearest)
-    return result
-
-
-def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
-    """Blocks from which one of `ends` can be reached."""
-    found, grown = set(ends), True
-    while grown:
-        more = {i for i, following in enumerate(targets) if i not in found and any(t in found for t in following)}
-        found |= more
-        grown = bool(more)
-    return found
-
-
-def liveness(flow: Flow) -> list[frozenset[str]]:
-    """Registers that are read after the start of each block, or on an edge out of it, before they are written."""
-    number: dict[str, int] = {}
-    names: list[str] = []
-
-    def bit(name: str) -> int:
-        if name not in number:
-            number[name] = len(names)
-            names.append(name)
-        return 1 << number[name]
-
-    use, define = [], []
-    read: dict[tuple[int, int], tuple[int, int]] = {}  # by edge: what is copied, and where to
-    for i, block in enumerate(flow.blocks):
-        used = defined = 0
-        for instr in block.instrs:
-            for name in sources(instr):
-                used |= bit(name) & ~defined
-            for name in destinations(instr):
-                defined |= bit(name)
-        if block.pred is not None:
-            used |= bit(block.pred.name) & ~defined
-        use.append(used)
-        define.append(defined)
-        for t, copies in block.copies.items():
-            read[i, t] = sum({bit(source) for _, source in copies}), sum({bit(to) for to, _ in copies})
-    live = [0] * len(flow.blocks)
-    work = list(range(len(flow.blocks)))
-    queued = set(work)
-    while work:
-        i = work.pop()
-        queued.discard(i)
-        out = 0
-        for t in flow.blocks[i].targets:
-            copied, written = read.get((i, t), (0, 0))
-            out |= live[t] & ~written | copied
-        new = use[i] | (out & ~define[i])
-        if new != live[i]:
-            live[i] = new
-            for p in flow.predecessors[i]:
-                if p not in queued:
-                    queued.add(p)
-                    work.append(p)
-    result = []
-    for bits in live:
-        members = []
-        while bits:
-            low = bits & -bits
-            members.append(names[low.bit_length() - 1])
-            bits ^= low
-        result.append(frozenset(members))
-    return result
