@@ -40,6 +40,14 @@ def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
     return space, ty, order, count, rest
 
 
+def address_parts(f: FunctionLowering, mem: Mem, space: str) -> tuple[Form, int]:
+    """The host address of ``[base + offset]`` in two parts: code for the first serves all accesses near it.
+
+    LLVM folds the second into each load and store, unless the sum is used by something else as well.
+    """
+    return (address(f, mem, space), 0) if f.plan.checked else (address(f, Mem(mem.base, 0), space), mem.offset)
+
+
 def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
     """The host address of ``[base + offset]`` in the best form known."""
     form = f.operand_form(mem.base, 64)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 
 
-def pointer(e: Emitter, addr: Val) -> str:
-    """An address as a pointer operand."""
-    return f"ptr {e.let('ptr', addr.n, f'inttoptr {addr} to ptr').ref}"
+def pointer(e: Emitter, addr: Val, at: int = 0) -> str:
+    """An address, and `at` bytes, as a pointer operand."""
+    start = e.let("ptr", addr.n, f"inttoptr {addr} to ptr")
+    return str(e.let("ptr", 1, f"getelementptr i8, {start}, i64 {at}") if at else start)
 
 
 def define(header: str, e: Emitter) -> str:

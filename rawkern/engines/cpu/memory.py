@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from rawkern.engines.cpu import check
-from rawkern.engines.cpu.addresses import address, decode, fits, starts, stride_of
+from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -30,38 +30,40 @@ def load(f: FunctionLowering, instr: Instr) -> None:
     if space == "param" and isinstance(mem.base, Sym):
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
-        form = check.access(f, address(f, mem, space), mem, space, check.READ, size, count, order)
-        values = load_lanes(f, form, size, count, order, space == "const" or ".nc" in instr.op)
+        form, at = address_parts(f, mem, space)
+        form = check.access(f, form, mem, space, check.READ, size, count, order)
+        values = load_lanes(f, form, at, size, count, order, space == "const" or ".nc" in instr.op)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.bits_of(name)
             f.put(name, f.e.resize(value, int_type(bits), ty[0] == "s") if bits > value.bits else value)
 
 
-def load_lanes(f: FunctionLowering, form: Form, size: int, count: int, order: str, constant: bool) -> list[Val]:
-    """`count` values of `size` bytes from each lane's address."""
+def load_lanes(
+    f: FunctionLowering, form: Form, at: int, size: int, count: int, order: str, constant: bool
+) -> list[Val]:
+    """`count` values of `size` bytes from each lane's address and `at` bytes."""
     e, ty = f.e, int_type(8 * size)
     if isinstance(form, Val) and form.n == 1:
         how = f"atomic {ty}" if order else ty
         tail = f" {order}, align {size}" if order else f", align {size}{', !invariant.load !1' if constant else ''}"
         result = []
         for k in range(count):
-            at = e.bin("add", form, k * size) if k else form
-            result.append(e.let(ty, 1, f"load {how}, {pointer(e, at)}{tail}"))
+            result.append(e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}"))
         return result
     if order:
         addrs = f.plain(form)
-        return [_ordered_load(f, e.bin("add", addrs, k * size) if k else addrs, size, order) for k in range(count)]
+        return [_ordered_load(f, e.bin("add", addrs, at + k * size), size, order) for k in range(count)]
     if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
 
         def fast(bases: list[Val]) -> list[Val]:
-            return _load_segments(f, bases, form, size, count)
+            return _load_segments(f, bases, form, at, size, count)
 
         def partial(base: Val) -> list[Val]:
-            return [masked_load(e, base, f.actv(), size)]
+            return [masked_load(e, base, at, f.actv(), size)]
 
-        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, size, count))
-    return gather(f, form, size, count)
+        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, at, size, count))
+    return gather(f, form, at, size, count)
 
 
 def _known(form: Form, size: int, count: int) -> bool:
@@ -118,41 +120,38 @@ def _end_label(e: Emitter, join: str) -> str:
     return name
 
 
-def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, size: int, count: int) -> list[Val]:
-    e, n = f.e, LANES // len(bases)
-    stride = stride_of(form)
+def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, size: int, count: int) -> list[Val]:
+    e, n, stride = f.e, LANES // len(bases), stride_of(form)
     assert stride is not None
     done = {}
     for base in dict.fromkeys(bases):
         if stride == 0:
-            done[base] = _load_same(f, base, size, count, n)
+            done[base] = _load_same(f, base, at, size, count, n)
         elif stride == size * count:
-            done[base] = _load_block(f, base, size, count, n)
+            done[base] = _load_block(f, base, at, size, count, n)
         elif stride < 0:
-            last = e.bin("add", base, stride * (n - 1))
-            done[base] = [_picked(e, _load_block(f, last, size, 1, n)[0], range(n - 1, -1, -1))]
+            done[base] = [_picked(e, _load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
         else:
-            done[base] = [_load_spaced(f, base, size, stride // size, n)]
+            done[base] = [_load_spaced(f, base, at, size, stride // size, n)]
     return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
 
 
-def _load_same(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
+def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
     e, ty = f.e, int_type(8 * size)
-    places = [e.bin("add", base, k * size) if k else base for k in range(count)]
-    return [e.splat(e.let(ty, 1, f"load {ty}, {pointer(e, at)}, align {size}"), n) for at in places]
+    places = [pointer(e, base, at + k * size) for k in range(count)]
+    return [e.splat(e.let(ty, 1, f"load {ty}, {place}, align {size}"), n) for place in places]
 
 
-def _load_block(f: FunctionLowering, base: Val, size: int, count: int, n: int) -> list[Val]:
+def _load_block(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
     e, ty, total = f.e, int_type(8 * size), n * count
-    whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base)}, align {size}")
+    whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base, at)}, align {size}")
     return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
 
 
-def _load_spaced(f: FunctionLowering, base: Val, size: int, step: int, n: int) -> Val:
+def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, n: int) -> Val:
     """Every `step`-th element; what lies between is read as well, but nothing before the first or behind the last."""
-    e = f.e
     begins = [*range(0, n * (step - 1), n), (n - 1) * (step - 1)]
-    blocks = [_load_block(f, e.bin("add", base, at * size) if at else base, size, 1, n)[0] for at in begins]
+    blocks = [_load_block(f, base, at + begin * size, size, 1, n)[0] for begin in begins]
     result = blocks[0]
     for j, block in enumerate(blocks[1:], 1):
         picks = []
@@ -160,7 +159,7 @@ def _load_spaced(f: FunctionLowering, base: Val, size: int, step: int, n: int) -
             mine = min(element // n, step - 1)
             before = element if j == 1 else element // step  # where it is in `result`
             picks.append(n + element - begins[j] if mine == j else before if mine < j else 0)
-        result = _picked(e, result, picks, block)
+        result = _picked(f.e, result, picks, block)
     return result
 
 
@@ -191,59 +190,65 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    form = check.access(f, address(f, mem, space), mem, space, check.WRITE, size, len(items), order, values)
-    store_lanes(f, form, values, size, order)
+    form, at = address_parts(f, mem, space)
+    form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values)
+    store_lanes(f, form, at, values, size, order)
 
 
-def store_lanes(f: FunctionLowering, form: Form, values: list[Val], size: int, order: str) -> None:
-    """Each active lane writes its values one after the other at its address."""
+def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:
+    """Each active lane writes its values one after the other at its address and `at` bytes."""
     e, ty, count = f.e, int_type(8 * size), len(values)
     if isinstance(form, Val) and form.n == 1:
         for k, value in enumerate(values):
-            at = e.bin("add", form, k * size) if k else form
+            place = pointer(e, form, at + k * size)
             if value.n > 1:  # which lane's value stays is open; take the lowest
                 value = e.let(ty, 1, f"extractelement {value}, {f.first_lane()}")
-            how = f"store atomic {value}, {pointer(e, at)} {order}" if order else f"store {value}, {pointer(e, at)}"
+            how = f"store atomic {value}, {place} {order}" if order else f"store {value}, {place}"
             e.line(f"{how}, align {size}")
         return
     values = [e.splat(v, LANES) for v in values]
     if order:
         addrs = f.plain(form)
         for k, value in enumerate(values):
-            _ordered_store(f, e.bin("add", addrs, k * size) if k else addrs, value, size, order)
+            _ordered_store(f, e.bin("add", addrs, at + k * size), value, size, order)
     elif _known(form, size, count):
 
         def slow() -> list[Val]:
-            scatter(f, form, values, size)
+            scatter(f, form, at, values, size)
             return []
 
         def partial(base: Val) -> list[Val]:
-            masked_store(e, values[0], base, f.actv(), size)
+            masked_store(e, values[0], base, at, f.actv(), size)
             return []
 
-        _consecutive(f, form, size, count, lambda bases: _store_segments(f, bases, form, values, size), partial, slow)
+        def fast(bases: list[Val]) -> list[Val]:
+            return _store_segments(f, bases, form, at, values, size)
+
+        _consecutive(f, form, size, count, fast, partial, slow)
     else:
-        scatter(f, form, values, size)
+        scatter(f, form, at, values, size)
 
 
-def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, values: list[Val], size: int) -> list[Val]:
+def _store_segments(
+    f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int
+) -> list[Val]:
     e, run = f.e, LANES // len(bases)
     if stride_of(form) == 0:  # which lane's value stays is open; take the first's
         for s, base in enumerate(bases):
             for k, value in enumerate(values):
                 one = e.let(value.ty, 1, f"extractelement {value}, i64 {s * run}")
-                e.line(f"store {one}, {pointer(e, e.bin('add', base, k * size) if k else base)}, align {size}")
+                e.line(f"store {one}, {pointer(e, base, at + k * size)}, align {size}")
         return []
     for s, base in enumerate(bases):
-        own = range(s * run, (s + 1) * run)
+        own, start = range(s * run, (s + 1) * run), at
         if stride_of(form) == -size:
-            base, own = e.bin("add", base, -size * (run - 1)), own[::-1]
+            own, start = own[::-1], at - size * (run - 1)
         parts = [_picked(e, v, own) for v in values] if own != range(LANES) else values
         while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
             parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
-        e.line(f"store {parts[0]}, {pointer(e, base)}, align {size}")
+        e.line(f"store {parts[0]}, {pointer(e, base, start)}, align {size}")
     return []
 
 

@@ -12,56 +12,54 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
 
 
-def gather(f: FunctionLowering, form: Form, size: int, count: int) -> list[Val]:
-    """`count` values of `size` bytes for each active lane."""
-    name, calls = _calls(f, form, size, count, False)
+def gather(f: FunctionLowering, form: Form, at: int, size: int, count: int) -> list[Val]:
+    """`count` values of `size` bytes for each active lane, from its address and `at` bytes."""
+    name, calls = _calls(f, form, at, size, count, False)
     return [f.e.call(name, int_type(8 * size), LANES, *args, f.act()) for args in calls]
 
 
-def scatter(f: FunctionLowering, form: Form, values: list[Val], size: int) -> None:
-    """Each active lane writes its values one after the other."""
-    name, calls = _calls(f, form, size, len(values), True)
+def scatter(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int) -> None:
+    """Each active lane writes its values one after the other, to its address and `at` bytes."""
+    name, calls = _calls(f, form, at, size, len(values), True)
     for args, value in zip(calls, values, strict=True):
         f.e.line(f"call void @{name}({', '.join(map(str, [*args, value, f.act()]))})")
 
 
-def masked_load(e: Emitter, base: Val, mask: Val, size: int) -> Val:
+def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
     """The active lanes' values from neighbouring addresses; zero in the others."""
     ty, vec = int_type(8 * size), f"<32 x {int_type(8 * size)}>"
     name = f"llvm.masked.load.v32{ty}.p0"
     e.module.declare(name, f"declare {vec} @{name}(ptr, i32, <32 x i1>, {vec})")
-    return e.let(ty, LANES, f"call {vec} @{name}({pointer(e, base)}, i32 {size}, {mask}, {vec} zeroinitializer)")
+    return e.let(ty, LANES, f"call {vec} @{name}({pointer(e, base, at)}, i32 {size}, {mask}, {vec} zeroinitializer)")
 
 
-def masked_store(e: Emitter, value: Val, base: Val, mask: Val, size: int) -> None:
+def masked_store(e: Emitter, value: Val, base: Val, at: int, mask: Val, size: int) -> None:
     """The active lanes' values to neighbouring addresses."""
     name = f"llvm.masked.store.v32{value.ty}.p0"
     e.module.declare(name, f"declare void @{name}({value.t}, ptr, i32, <32 x i1>)")
-    e.line(f"call void @{name}({value}, {pointer(e, base)}, i32 {size}, {mask})")
+    e.line(f"call void @{name}({value}, {pointer(e, base, at)}, i32 {size}, {mask})")
 
 
-def _calls(f: FunctionLowering, form: Form, size: int, count: int, stores: bool) -> tuple[str, list[list[Val]]]:
+def _calls(
+    f: FunctionLowering, form: Form, at: int, size: int, count: int, stores: bool
+) -> tuple[str, list[list[Val]]]:
     """The helper for addresses of this form, and what stands for the addresses in each of the calls."""
     e, ty = f.e, int_type(8 * size)
     plain = f.module.helper(
         f"rk_{'store' if stores else 'load'}_{ty}", lambda m: (_store_helper if stores else _load_helper)(m, size)
     )
     if isinstance(form, Affine):
-        kind, heads, steps = "a", [(base,) for base in form.bases], [const("i64", form.stride & (1 << 64) - 1)]
+        kind, parts, steps = "a", list(form.bases), [const("i64", form.stride & (1 << 64) - 1)]
     elif isinstance(form, Wide):
-        kind, heads = "s" if form.signed else "u", list(zip(form.offsets, form.inners, strict=True))
+        kind, parts = "s" if form.signed else "u", [*form.offsets, *form.inners]
         steps = [const("i64", form.scale & (1 << 64) - 1), const("i32", form.stride & 0xFFFFFFFF)]
     else:
-        kind, heads, steps = "", [(e.splat(f.plain(form), LANES),)], []
-    name = plain
-    if kind:
-        name = f"{plain}_{kind}{len(heads)}"
-        f.module.helper(name, lambda m: _front(m, name, plain, kind, len(heads), size, stores))
-    calls = []
-    for k in range(count):
-        places = [(e.bin("add", head[0], k * size) if k else head[0], *head[1:]) for head in heads]
-        calls.append([part for place in places for part in place] + steps)
-    return name, calls
+        addrs = e.splat(f.plain(form), LANES)
+        return plain, [[e.bin("add", addrs, at + k * size) if at + k else addrs] for k in range(count)]
+    n = len(form.bases if isinstance(form, Affine) else form.inners)
+    name = f"{plain}_{kind}{n}"
+    f.module.helper(name, lambda m: _front(m, name, plain, kind, n, size, stores))
+    return name, [[*parts, *steps, const("i64", at + k * size)] for k in range(count)]
 
 
 def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, stores: bool) -> str:
@@ -72,10 +70,10 @@ def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, store
     e, ty, mask = Emitter(m), int_type(8 * size), Val("%m", "i32")
     offsets, inners = (tuple(Val(f"%{x}{s}", t) for s in range(n)) for x, t in (("o", "i64"), ("i", "i32")))
     scale, stride = Val("%scale", "i64"), Val("%stride", "i64" if kind == "a" else "i32")
-    if kind == "a":
-        params: list[Val] = [*offsets, stride]
-    else:
-        params = [part for pair in zip(offsets, inners, strict=True) for part in pair] + [scale, stride]
+    params = [*offsets, stride] if kind == "a" else [*offsets, *inners, scale, stride]
+    at = Val("%at", "i64")
+    params.append(at)
+    offsets = tuple(e.bin("add", x, at) for x in offsets)
     value = Val("%v", ty, LANES)
     rest = [value, mask] if stores else [mask]
     if n == 1:
@@ -90,8 +88,8 @@ def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, store
         e.label("near")
         lanes = e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
         if stores:
-            masked_store(e, value, base, lanes, size)
-        e.line("ret void" if stores else f"ret {masked_load(e, base, lanes, size)}")
+            masked_store(e, value, base, 0, lanes, size)
+        e.line("ret void" if stores else f"ret {masked_load(e, base, 0, lanes, size)}")
         e.label("far")
     ramped = e.bin("mul", ramp(stride.ty, 1, n), e.splat(stride, LANES))
     if kind == "a":
@@ -115,7 +113,7 @@ def _load_helper(m: Module, size: int) -> str:
     m.declare(gather, f"declare {vec} @{gather}(<32 x ptr>, i32, <32 x i1>, {vec})")
     e.line(f"br {consecutive}, label %near, label %far")
     e.label("near")
-    e.line(f"ret {masked_load(e, base, maskv, size)}")
+    e.line(f"ret {masked_load(e, base, 0, maskv, size)}")
     e.label("far")
     e.line(f"br {equal}, label %one, label %many")
     e.label("one")
@@ -135,7 +133,7 @@ def _store_helper(m: Module, size: int) -> str:
     m.declare(scatter, f"declare void @{scatter}(<32 x {ty}>, <32 x ptr>, i32, <32 x i1>)")
     e.line(f"br {consecutive}, label %near, label %far")
     e.label("near")
-    masked_store(e, value, base, maskv, size)
+    masked_store(e, value, base, 0, maskv, size)
     e.line("ret void")
     e.label("far")
     ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
