@@ -6,6 +6,7 @@ from rawkern.ops.cross_entropy import cross_entropy
 from rawkern.ops.dropout import dropout
 from rawkern.ops.embedding import embedding
 from rawkern.ops.mul import mul
+from rawkern.ops.nbody import nbody_forces
 from rawkern.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from rawkern.ops.relu import relu, relu_
 from rawkern.ops.rotary import rotary_embedding
@@ -29,6 +30,7 @@ __all__ = [
     "log_softmax",
     "mean",
     "mul",
+    "nbody_forces",
     "relu",
     "relu_",
     "rms_norm",
