@@ -14,12 +14,12 @@ __all__ = ["add_sin_cos", "geglu", "gelu", "silu", "swiglu"]
 class _Pair:
     """One formula as two operators: for half types the functions in it are cheaper (`fast.cuh`)."""
 
-    def __init__(self, inputs: str, operation: str, backward: str, name: str) -> None:
+    def __init__(self, inputs: str, operation: str, backward: str, name: str, half: str | None = None) -> None:
         self.full = elementwise(inputs, "T y", operation, f"rawkern::{name}", backward=backward)
         self.half = elementwise(
             inputs,
             "T y",
-            operation,
+            half or operation,
             f"rawkern::{name}_half",
             backward=backward,
             preamble='#include "fast.cuh"',
@@ -48,21 +48,29 @@ _GELU = {
 }
 
 
-def _activation(statements: str, name: str) -> _Pair:
-    """Make ``y = f(gate)``."""
-    return _Pair("T gate", f"{statements} y = f", f"{statements} grad_gate = grad_y * df", name)
+def _activation(statements: str, name: str, half: str | None = None) -> _Pair:
+    """Make ``y = f(gate)``; `half` is a function of fast.cuh for it."""
+    half = half and f"y = {half}(gate)"
+    return _Pair("T gate", f"{statements} y = f", f"{statements} grad_gate = grad_y * df", name, half)
 
 
-def _gated(statements: str, name: str) -> _Pair:
+def _gated(statements: str, name: str, half: str | None = None) -> _Pair:
     """Make ``y = f(gate) * up``."""
     backward = f"{statements} grad_gate = grad_y * up * df; grad_up = grad_y * f"
-    return _Pair("T gate, T up", f"{statements} y = f * up", backward, name)
+    half = half and f"y = {half}(gate) * up"
+    return _Pair("T gate, T up", f"{statements} y = f * up", backward, name, half)
 
 
 _silu = _activation(_SILU, "silu")
 _swiglu = _gated(_SILU, "swiglu")
-_gelu = {kind: _activation(text, f"gelu_{kind}") for kind, text in _GELU.items()}
-_geglu = {kind: _gated(text, f"geglu_{kind}") for kind, text in _GELU.items()}
+_gelu = {
+    "none": _activation(_GELU["none"], "gelu", "fast_gelu"),
+    "tanh": _activation(_GELU["tanh"], "gelu_tanh"),
+}
+_geglu = {
+    "none": _gated(_GELU["none"], "geglu", "fast_gelu"),
+    "tanh": _gated(_GELU["tanh"], "geglu_tanh"),
+}
 _add_sin_cos = _Pair(
     "T a, T b",
     "y = (a + b) + sin(a) * cos(b)",

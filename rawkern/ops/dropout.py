@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
-from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import parse_parameters
+from rawkern.kernel import RawKernel
+from rawkern.module import own_sources
 from rawkern.operators import op
-from rawkern.tensors import in_fake_op
+from rawkern.ops.instances import C_NAMES
 
 __all__ = ["dropout"]
-
-_loop = Loop(
-    "dropout",
-    parse_parameters("T x, int64 seed, int64 drop, float64 scale", "dropout"),
-    parse_parameters("T y", "dropout"),
-    "y = random_word(seed, i) >= drop ? x * T(scale) : T(0)",
-    '#include "philox.cuh"',
-)
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
@@ -60,7 +53,22 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
 
 @op("rawkern::dropout", save=("seed",))
 def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
-    return _run(x, seed, p)
+    if not x.is_contiguous() or x.is_neg():
+        x = x.contiguous().resolve_neg()
+    run, width = _kernel(x.dtype, x.is_cuda)
+    out = torch.empty_like(x)
+    n = x.numel()
+    # With p near 1 the words reach no further than 2^32 - 1, which is then not dropped; p = 1 is scaled by 0.
+    run.forall(-(-n // width))(x, out, seed, min(round(p * 2**32), 2**32 - 1), 1 / (1 - p) if p < 1 else 0.0, n)
+    return out
+
+
+@functools.cache
+def _kernel(dtype: torch.dtype, on_gpu: bool) -> tuple[RawKernel, int]:
+    """Return the kernel, and how many elements a thread does: 16 bytes on a GPU, but whole counters."""
+    counters = max(1, 16 // dtype.itemsize // 4) if on_gpu else 1
+    name = f"dropout<{C_NAMES[dtype]}, {counters}>"
+    return RawKernel(path=own_sources() / "dropout.cu", name=name), 4 * counters
 
 
 @_dropout.backward
@@ -71,11 +79,3 @@ def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
 @_dropout.jvp
 def _(ctx: Any, tangent: torch.Tensor, _: Any) -> torch.Tensor:
     return _dropout(tangent, *ctx.saved_tensors, ctx.p)
-
-
-def _run(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
-    drop = torch.tensor(min(round(p * 2**32), 2**32))
-    scale = torch.tensor(1 / (1 - p) if p < 1 else 0.0, dtype=torch.float64)
-    (y,) = _loop.run([x, seed, drop, scale], {"T": x.dtype}, launch=not in_fake_op())
-    assert y is not None
-    return y

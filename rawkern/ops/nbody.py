@@ -99,19 +99,20 @@ def _run(
     if in_fake_op() or n == 0:
         return
     positions, masses = positions.contiguous(), masses.contiguous()
-    forces, finish, threads, per = _kernels(name, positions.dtype, dims, softening > 0, positions.is_cuda)
+    real = torch.float64 if positions.dtype is torch.float64 else torch.float32
+    soft = softening**2 >= torch.finfo(real).tiny  # else its square is 0, and coincident bodies have to be told
+    forces, finish, threads, per = _kernels(name, positions.dtype, dims, soft, positions.is_cuda)
     blocks = -(-n // (threads * per))
     parts = max(1, min(-(-n // threads), 64, _GPU_BLOCKS // blocks if positions.is_cuda else 1))
     chunk = -(-n // (parts * threads)) * threads  # whole tiles
     parts = -(-n // chunk)
     rows = dims + len(grads)
-    real = torch.float64 if positions.dtype is torch.float64 else torch.float32
     partial = torch.empty((parts, rows, n), dtype=real, device=positions.device)
     forces[(blocks, parts), threads](*grads, positions, masses, partial, n, chunk, softening)
     finish.forall(rows * n)(partial, masses, out, rest, n, rows, parts, dims, G)
 
 
-_GPU_BLOCKS = 1400
+_GPU_BLOCKS = 3200  # keeps every multiprocessor busy to the end, with slices few enough to add up
 
 
 @functools.cache
@@ -119,7 +120,7 @@ def _kernels(
     name: str, dtype: torch.dtype, dims: int, soft: bool, on_gpu: bool
 ) -> tuple[RawKernel, RawKernel, int, int]:
     """Return the kernel, the one that adds its slices, threads of a block and bodies of a thread."""
-    threads, per = (64, 4) if on_gpu else (128, 1)
+    threads, per = (32, 4) if on_gpu else (128, 1)
     instance = f"{name}<{C_NAMES[dtype]}, {dims}, {threads}, {per}, {'true' if soft else 'false'}>"
     path = own_sources() / "nbody.cu"
     finish = RawKernel(path=path, name=f"nbody_finish<{C_NAMES[dtype]}>")

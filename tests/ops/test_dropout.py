@@ -11,12 +11,12 @@ import rawkern
 
 
 def philox(seed: int, index: np.ndarray) -> np.ndarray:
-    """Word `index` of Philox 4x32-10, from its definition (Salmon et al. 2011)."""
+    """Word `index` of Philox 4x32-7, from its definition (Salmon et al. 2011)."""
     low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
     counter = index.astype(np.uint64) >> np.uint64(2)
     c = [counter & low, counter >> high, np.zeros_like(counter), np.zeros_like(counter)]
     k0, k1 = seed & 0xFFFFFFFF, seed >> 32
-    for _ in range(10):
+    for _ in range(7):
         p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
         c = [(p1 >> high) ^ c[1] ^ np.uint64(k0), p1 & low, (p0 >> high) ^ c[3] ^ np.uint64(k1), p0 & low]
         k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF

@@ -55,6 +55,8 @@ def test_coincident_bodies_contribute_nothing(device):
     m = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64, device=device, requires_grad=True)
     force = rawkern.nbody_forces(p, m, G=1.0)
     assert force.tolist() == [[1.0, 2.0, -3.0], [0.0, 0.0, 0.0]]
+    tiny = rawkern.nbody_forces(p.float(), m.float(), G=1.0, softening=1e-30)
+    assert tiny.tolist() == [[1.0, 2.0, -3.0], [0.0, 0.0, 0.0]]
     force.sum().backward()
     assert p.grad is not None and p.grad.isfinite().all() and m.grad is not None and m.grad.isfinite().all()
 
