@@ -229,7 +229,70 @@ def _race(f: Finding, does: str, name: str | None, index: int | None, size: int 
     )
 
 
+def _barrier(f: Finding, *_) -> str:
+    return (
+        "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
+        "if all threads of the block take it"
+    )
+
+
+def _barriers(
+    f: Finding, does: str, name: str | None, index: int | None, size: int | None, other: Access | None
+) -> str:
+    assert other is not None
+    return (
+        f"waits at this barrier while {other.who} waits at the one of {other.where}; all threads of the block have to "
+        "come to the same one"
+    )
+
+
+def _deadlock(f: Finding, *_) -> str:
+    return "waits at a barrier that the others never reach"
+
+
+def _no_self(f: Finding, does: str, *_) -> str:
+    return f"executes {_instruction(does)} with a mask that does not name its own lane, {f.place.lane}"
+
+
+def _not_here(f: Finding, does: str, *_) -> str:
+    lanes = ", ".join(str(k) for k in range(32) if f.extra >> k & 1)
+    who = f"lane{'s' if ',' in lanes else ''} {lanes}" if lanes else "lanes"
+    come = "do not come" if "," in lanes or not lanes else "does not come"
+    return f"executes {_instruction(does)} with a mask that names {who}, which {come} to it"
+
+
+def _inactive(f: Finding, does: str, *_) -> str:
+    return f"executes {_instruction(does)} and reads from a lane that does not take part in it"
+
+
+def _bad_free(f: Finding, *_) -> str:
+    if f.piece is not None and f.offset:
+        return f"frees an address {f.offset} bytes inside a piece of memory from malloc"
+    return "frees memory a second time" if f.piece is not None else "frees what malloc did not give"
+
+
+#: What warp instructions are in CUDA.
+_CUDA = {
+    "shfl": "__shfl{}_sync()", "vote": "a vote ({}_sync)", "match": "__match{}_sync()", "redux": "__reduce{}_sync()",
+    "bar": "__syncwarp()", "elect": "elect.sync",
+}  # fmt: skip
+
+
+def _instruction(op: str) -> str:
+    parts = op.split(".")
+    mode = parts[2] if len(parts) > 2 and parts[1] == "sync" else parts[1] if len(parts) > 1 else ""
+    mode = {"idx": "", "bfly": "_xor", "ballot": "__ballot", "all": "__all", "any": "__any"}.get(mode, f"_{mode}")
+    return _CUDA.get(parts[0], op).format(mode)
+
+
 _WORDS = {
+    "DIVERGENT_BARRIER": _barrier,
+    "DIFFERENT_BARRIERS": _barriers,
+    "DEADLOCK": _deadlock,
+    "MASK_WITHOUT_SELF": _no_self,
+    "MASK_NOT_HERE": _not_here,
+    "INACTIVE_SOURCE": _inactive,
+    "BAD_FREE": _bad_free,
     "BOUNDS": _out_of_bounds,
     "MISALIGNED": _misaligned,
     "READ_ONLY": _read_only,

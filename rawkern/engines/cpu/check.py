@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
-from rawkern.engines.cpu.ptx import Loc, Mem, Reg, Sym
+from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
 from rawkern.engines.cpu.symbols import store_parameter
@@ -160,6 +160,87 @@ def note(f: FunctionLowering, what: str, *args: Val) -> None:
         ck, blk, warp = identity(f)
         more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
         f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
+
+
+def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
+    """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
+    if not f.plan.checked:
+        return
+    from rawkern.engines.cpu.check_layout import KINDS
+
+    ck, blk, warp = identity(f)
+    number = add_site(f, meeting_site(f, instr or f.instr))
+    more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
+    lanes = f.e.resize(lanes, "i64")
+    kind_number = const("i64", KINDS.index(kind))
+    f.e.line(f"call i64 @rk_check_blame({ck}, {blk}, {warp}, {lanes}, {number}, {kind_number}, {more})")
+
+
+def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
+    """The site of a barrier or a warp instruction."""
+    found = f.plan.ptx.locs[instr.loc] if instr is not None else None
+    return Site(instr.op if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
+
+
+def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:
+    """A warp comes to a barrier; `counted`: the barrier says how many threads it takes."""
+    if f.plan.checked:
+        same = _is_aligned(instr) and not counted
+        site = add_site(f, meeting_site(f, instr))
+        note(f, "arrive", number, site, const("i64", int(same)))
+
+
+def _is_aligned(instr: Instr) -> bool:
+    """Whether all threads must come to the same barrier instruction."""
+    return instr.op.startswith("bar.") or ".aligned" in instr.op
+
+
+def is_conditional(f: FunctionLowering, block: int) -> bool:
+    """Whether lanes can pass by a block and then go on where the others come to later."""
+    for i in f.analysis.divergent:
+        members, meet = f.flow.region(i)
+        if meet is not None and block in members:
+            return True
+    return False
+
+
+def pass_by(f: FunctionLowering) -> None:
+    """Lanes end: those that wait at a barrier which these have gone past are reported."""
+    if not (f.plan.checked and f.function.entry and f.analysis.free_running):
+        return
+    for key, block in enumerate(f.flow.blocks):
+        instr = block.instrs[-1] if block.kind == "barrier" else None
+        if instr is not None and _is_aligned(instr) and is_conditional(f, key):
+            blame(f, "DIVERGENT_BARRIER", f.e.let("i32", 1, f"load i32, ptr {f.mask(f'park{key}')}"), instr)
+
+
+def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
+    """The warp arrives at a barrier for the lanes `freed` at each block: all that live should be at one."""
+    if f.plan.checked:
+        alive = f.e.let("i32", 1, "load i32, ptr %alive")
+        for key, lanes in freed.items():
+            instr = f.flow.blocks[key].instrs[-1]
+            if _is_aligned(instr):
+                rest = f.e.bin("and", alive, f.e.invert(lanes))
+                some = f.e.cmp("icmp ne", rest, 0)
+                blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)
+
+
+def members(f: FunctionLowering, instr: Instr, mask: Val) -> None:
+    """Each lane must be named by its own mask."""
+    if f.plan.checked:
+        own = f.e.bin("and", f.e.bin("lshr", f.e.splat(mask, LANES), ramp("i32", 1)), 1)
+        outside = f.e.bin("and", f.mask_of(f.e.cmp("icmp eq", own, 0)), f.act())
+        blame(f, "MASK_WITHOUT_SELF", outside, instr)
+
+
+def source_lanes(f: FunctionLowering, instr: Instr, source: Val, inside: Val, named: Val) -> None:
+    """Lanes must not read from lanes that are not there; reductions by ``shfl.up`` and ``.down`` do so at their ends."""
+    if f.plan.checked and instr.op.split(".")[2] in ("idx", "bfly"):
+        e = f.e
+        there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
+        bad = e.bin("and", f.mask_of(e.cmp("icmp eq", there, 0)), f.mask_of(inside))
+        blame(f, "INACTIVE_SOURCE", e.bin("and", bad, f.act()), instr)
 
 
 def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> None:

@@ -57,6 +57,7 @@ class Checker:
     def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
         self.sites: list[dict] = checks["sites"]
         self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
+        self.states: list[int] = []  # of the blocks there is memory for
         self.memory: list[Mapping] = []  # kept alive
         self.address = self._new(CHECK.size)
         self.entries: dict[int, Piece] = {}  # by address of the entry
@@ -93,6 +94,7 @@ class Checker:
         """Memory for what the checker knows of a further block."""
         shadow = self._new((shared_total // 4 + 2) * CELL)
         state = self._new(STATE.size)
+        self.states.append(state)
         ctypes.c_uint64.from_address(state + STATE.offset("shadow")).value = shadow
         return state
 
@@ -203,15 +205,27 @@ class Checker:
             values = struct.unpack("=10Q", ctypes.string_at(at + k * REPORT.size, REPORT.size))
             r = dict(zip((name for name, _ in REPORT.fields), values, strict=True))
             kind = layout.KINDS[r["kind"]]
-            piece = self.entries.get(r["entry"]) or self._near(r["address"])
+            piece = self.entries.get(r["entry"]) or (self._near(r["address"]) if r["address"] else None)
             address = r["address"] - (1 << 64) if piece is not None and r["address"] >> 63 else r["address"]
             offset = address - (piece.address if piece is not None else 0)
             other = None
-            if kind == "RACE":
+            if kind in ("RACE", "DIFFERENT_BARRIERS"):
                 other = self._place(r["other_site"], r["other_block"], r["other_thread"], grid, block)
             place = self._place(r["site"], r["block"], r["thread"], grid, block)
-            found.append(Finding(kind, place, piece, offset, other))
+            found.append(Finding(kind, place, piece, offset, other, r["extra"]))
         return found
+
+    def stuck(self, grid: Dim3, block: Dim3) -> list[Finding]:
+        """Where warps wait at barriers, one of each line."""
+        found: dict[int, Finding] = {}
+        for state in self.states:
+            number = ctypes.c_uint64.from_address(state + STATE.offset("number")).value
+            for warp in range(layout.WARPS):
+                site = ctypes.c_uint64.from_address(state + STATE.offset("at") + 8 * warp).value
+                if site and site - 1 not in found:
+                    place = self._place(site - 1, number, warp * 32, grid, block)
+                    found[site - 1] = Finding("DEADLOCK", place, None, 0, None)
+        return list(found.values())
 
     def _near(self, address: int) -> Piece | None:
         if self._get("heap_low") <= address < self._get("heap_next"):
@@ -219,7 +233,7 @@ class Checker:
         return next((p for p in self.pieces if p.address <= address < p.end), None)
 
     def _place(self, site: int, number: int, thread: int, grid: Dim3, block: Dim3) -> Place:
-        return Place(self.sites[site], _three(thread, block), _three(number, grid))
+        return Place(self.sites[site], _three(thread, block), _three(number, grid), thread % 32)
 
 
 def _three(number: int, shape: Dim3) -> Dim3:
@@ -251,4 +265,7 @@ def run(
         error = failed
     finally:
         checker.end()
-    return checker.findings(grid, block), error
+    found = checker.findings(grid, block)
+    if not found and error is not None and "deadlock" in str(error):
+        found = checker.stuck(grid, block)
+    return found, error

@@ -40,7 +40,8 @@ STATE = Record(
         ("clocks", _CLOCKS), ("seen", f"[{WARPS * WARPS} x i64]"), ("fenced", f"[{WARPS * WARPS} x i64]"),
         ("fence_time", _CLOCKS), ("pot", _CLOCKS),
         ("arrived", f"[{BARRIERS * WARPS} x i64]"), ("opened", f"[{BARRIERS * WARPS} x i64]"),
-        ("waiting", f"[{BARRIERS} x i64]"),
+        ("waiting", f"[{BARRIERS} x i64]"), ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
+        ("at", _CLOCKS),
     ),
 )  # fmt: skip
 #: One finding.

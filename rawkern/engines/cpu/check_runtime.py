@@ -8,7 +8,7 @@ has seen the others of its block (`seen`). Barriers hand on what the arriving wa
 strong write hands it to whoever reads strongly afterwards. Between blocks only the times of such pairs are kept, so
 that an access may be taken for ordered that is not, never the other way round.
 """
-# ruff: noqa: F401, I001
+# ruff: noqa: I001
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportUndefinedVariable=false
 
 from __future__ import annotations
@@ -413,10 +413,30 @@ def rk_check_warp_sync(ck, blk, warp):
     return 0
 
 
-def rk_check_arrive(ck, blk, warp, number, site):
-    """A warp comes to a barrier."""
+def rk_check_blame(ck, blk, warp, lanes, site, kind, other):
+    """Report the first of some lanes, if there are any."""
+    if lanes:
+        r = rk_check_report(ck, BLOCK.check[blk], kind, site, warp * 32 + lowest_bit(lanes), 0, 0)
+        if r:
+            REPORT.extra[r] = other
+    return 0
+
+
+def rk_check_arrive(ck, blk, warp, number, site, same):
+    """A warp comes to a barrier; `same`: to that instruction all the block's warps must come."""
     st = BLOCK.check[blk]
     number = number & 15
+    STATE.at[st, warp] = site + 1
+    first = STATE.first[st, number]
+    if same and first and first != site + 1:
+        r = rk_check_report(ck, st, DIFFERENT_BARRIERS, site, warp * 32, 0, 0)
+        if r:
+            REPORT.other_site[r] = first - 1
+            REPORT.other_block[r] = STATE.number[st]
+            REPORT.other_thread[r] = STATE.first_warp[st, number] * 32
+    if same and first == 0:
+        STATE.first[st, number] = site + 1
+        STATE.first_warp[st, number] = warp
     arrived = st + STATE_ARRIVED + number * CLOCKS
     rk_check_join(arrived, st + STATE_SEEN + warp * CLOCKS)
     rk_check_join(arrived, st + STATE_FENCED + warp * CLOCKS)
@@ -433,6 +453,7 @@ def rk_check_open(blk, number):
     arrived = st + STATE_ARRIVED + number * CLOCKS
     rk_check_join(st + STATE_OPENED + number * CLOCKS, arrived)
     clear(arrived, CLOCKS)
+    STATE.first[st, number] = 0
     return 0
 
 
@@ -440,6 +461,7 @@ def rk_check_depart(ck, blk, warp, number):
     """A warp goes on behind a barrier; fences of any that met there serve all."""
     st = BLOCK.check[blk]
     number = number & 15
+    STATE.at[st, warp] = 0
     opened = st + STATE_OPENED + number * CLOCKS
     rk_check_join(st + STATE_SEEN + warp * CLOCKS, opened)
     fence = STATE.waiting[st, number]

@@ -37,13 +37,14 @@ class Place:
     site: dict[str, Any]
     thread: Dim3
     block: Dim3
+    lane: int
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that the checker found; `kind` as in `check_layout.KINDS`.
 
-    `piece` is the memory meant, `offset` the byte in it (or the address, where there is none).
+    `piece` is the memory meant, `offset` the byte in it (or the address, where there is none); `extra` are lanes.
     """
 
     kind: str
@@ -51,3 +52,4 @@ class Finding:
     piece: Piece | None
     offset: int
     other: Place | None
+    extra: int = 0

@@ -6,6 +6,7 @@ the blocks in order (`flow`), so a check stands where lanes can wait and the low
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
@@ -105,6 +106,7 @@ def wait_at(f: FunctionLowering, t: int, mask: Val) -> None:
 
 def retire(f: FunctionLowering, mask: Val) -> None:
     """Lanes end."""
+    check.pass_by(f)
     if f.analysis.free_running:
         alive = f.e.let("i32", 1, "load i32, ptr %alive")
         f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")

@@ -8,6 +8,7 @@ ended, all go on.
 
 from __future__ import annotations
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES, Form, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -25,6 +26,7 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
+    check.members(f, instr, mask)
     if not f.analysis.concurrent[f.block]:
         _together(f, instr, row, value, e.bin("and", act, mask), follow)
         return
@@ -47,6 +49,9 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     e.line(f"store {e.bin('or', waiting, act)}, ptr %meet{key}")
     here = e.bin("or", act, e.let("i32", 1, "load i32, ptr %met"))
     e.line(f"store {here}, ptr %met")
+    if f.plan.checked:
+        missed = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
+        e.line(f"store {e.bin('or', missed, missing)}, ptr %missed{key}")
     _go_if_complete(f, after(f, key))
     e.label(together)
     f.cache = known
@@ -135,6 +140,7 @@ def report_unmet(f: FunctionLowering) -> None:
         e.line(f"br {e.cmp('icmp ne', unmet, 0)}, label %{stuck}, label %{on}")
         e.label(stuck)
         f.cache["act"] = unmet
+        check.blame(f, "MASK_NOT_HERE", unmet, f.flow.blocks[key].instrs[0])
         service(f, "UNMET", f.flow.blocks[key].instrs[0])
         e.line(f"br label %{on}")
         e.label(on)
@@ -160,6 +166,13 @@ def release_met(f: FunctionLowering) -> None:
         f.cache["act"] = freed
         e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
         f.instr = instr = block.instrs[0]
+        if f.plan.checked and check.is_conditional(f, key):
+            missed = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
+            named = _union(f, f.value(instr.args[-1], 32))
+            strange = e.bin("and", e.bin("and", missed, named), e.invert(freed))
+            lanes = e.select(e.cmp("icmp ne", strange, 0), freed, 0)
+            check.blame(f, "MASK_NOT_HERE", lanes, instr, strange)
+            e.line(f"store i32 0, ptr %missed{key}")
         row = EXCHANGES[base(instr.op)]
         value = None
         if row.bits is not None:

@@ -36,7 +36,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(some)
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
-    check.note(f, "arrive", number)
+    check.arrive(f, instr, number, len(args) > 1)
     wait = const("i1", 0 if parts[1] == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
     bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args_text})")
@@ -138,7 +138,8 @@ def _arrive(f: FunctionLowering) -> None:
         if _parts(f.flow.blocks[key].instrs[-1])[1] != "arrive":
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
-    check.note(f, "arrive", number)
+    check.part_ways(f, freed)
+    check.arrive(f, f.flow.blocks[f.barriers[0]].instrs[-1], number, counted=True)
     bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args})")
     check.note(f, "depart", number)
     for key in f.barriers:

@@ -45,6 +45,7 @@ def at_once(f: FunctionLowering, instr: Instr) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
+    check.members(f, instr, mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
 
 
@@ -82,6 +83,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
         picks = ", ".join(f"i32 {j}" for j, _ in lanes)
         moved = e.let("i32", LANES, f"shufflevector {value}, {value.t} poison, <32 x i32> <{picks}>")
         inside = Val(f"<{', '.join('i1 true' if ok else 'i1 false' for _, ok in lanes)}>", "i1", LANES)
+        j = Val(f"<{', '.join(f'i32 {k}' for k, _ in lanes)}>", "i32", LANES)
     else:
         lane = ramp("i32", 1)
         amount = e.bin("and", f.vector(b, 32), 31)
@@ -101,6 +103,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
             inside = e.cmp("icmp sle", j, high)
         j = e.select(inside, j, lane)
         moved = permute(f, value, j)
+    check.source_lanes(f, instr, j, inside, members)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
         f.put(first.name, Lazy(moved, "f32") if lazy else moved)

@@ -1,0 +1,36 @@
+"""Every planted defect is found, as what it is, at its line and nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import rawkern
+
+_spec = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
+planted = importlib.util.module_from_spec(_spec)
+sys.modules["planted"] = planted
+_spec.loader.exec_module(planted)
+
+
+@pytest.mark.parametrize("defect", planted.DEFECTS, ids=lambda d: d.name)
+def test_defect_is_found_at_its_line(defect, device):
+    if defect.device_memory and device == "cuda":
+        pytest.skip("the table's address is of the GPU's memory, which a checked launch does not look at")
+    arguments = defect.arguments(device)
+    before = [a.clone() for a in arguments if isinstance(a, torch.Tensor)]
+    kernel = rawkern.RawKernel(defect.code, "k", options=defect.options)
+    with rawkern.check(), pytest.raises(getattr(rawkern, defect.error)) as caught:
+        kernel[defect.grid, defect.block, defect.shared](*arguments)
+    reports = caught.value.reports
+    assert {r.line for r in reports} <= set(defect.lines), [r.message for r in reports]
+    assert reports[0].error is getattr(rawkern, defect.error)
+    assert all("// defect" in r.access.excerpt for r in reports)
+    assert re.search(defect.says, str(caught.value), re.S)
+    if device == "cuda":  # left as they were
+        assert all(map(torch.equal, before, [a for a in arguments if isinstance(a, torch.Tensor)]))
