@@ -87,12 +87,13 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
         j--;
     out[i] = j;
 }""", 1, 32, ints(100)),
-    Defect("index_overflow", BOUNDS, r"""// a 32-bit product that wraps around
-extern "C" __global__ void k(int n, const float* x, float* out) {
-    int i = threadIdx.x, row = i * 70000;
+    Defect("index_overflow", BOUNDS, r"""// a 32-bit product that wraps around and passes the test
+extern "C" __global__ void k(int n, int pitch, const float* x, float* out) {
+    int i = threadIdx.x * pitch;
     if (i < n)
-        out[i] = x[row * 70000 / 70000 / 70000];     // defect
-}""", 1, 64, lambda d: (64, torch.arange(64.0, device=d), torch.zeros(64, device=d))),
+        out[threadIdx.x] = x[i];                     // defect
+}""", 1, 64, lambda d: (64, 200_000_000, torch.arange(64.0, device=d), torch.zeros(64, device=d)),
+           says=r"thread \(11,0,0\) .* reads x\[-2094967296\]"),
     Defect("wrong_stride", BOUNDS, r"""// a grid-stride loop that counts in bytes
 extern "C" __global__ void k(int n, const float* x, float* out) {
     for (int i = threadIdx.x; i < n * sizeof(float); i += blockDim.x)

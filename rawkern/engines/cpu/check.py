@@ -20,6 +20,7 @@ from rawkern.engines.cpu.symbols import store_parameter
 from rawkern.engines.cpu.variables import local_frame
 
 if TYPE_CHECKING:
+    from rawkern.engines.cpu.flow import Flow
     from rawkern.engines.cpu.function import FunctionLowering
     from rawkern.engines.cpu.plan import Plan
 
@@ -149,6 +150,8 @@ def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
 
 def enter(f: FunctionLowering) -> None:
     """A warp starts a kernel."""
+    if f.plan.checked and not f.analysis.free_running:
+        f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     if f.plan.checked and f.function.entry:
         ck, blk, _ = identity(f)
         f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
@@ -197,11 +200,37 @@ def _is_aligned(instr: Instr) -> bool:
 
 def is_conditional(f: FunctionLowering, block: int) -> bool:
     """Whether lanes can pass by a block and then go on where the others come to later."""
-    for i in f.analysis.divergent:
-        members, meet = f.flow.region(i)
-        if meet is not None and block in members:
-            return True
-    return False
+    if f.conditional is None:
+        f.conditional = frozenset().union(*(_between(f.flow, i) for i in f.analysis.divergent))
+    return block in f.conditional
+
+
+def _between(flow: Flow, index: int) -> set[int]:
+    """Blocks that lanes can pass after those of block `index` part and before they meet; none if they never do."""
+    stop = flow.ipdom[index]
+    seen: set[int] = set()
+    work = [t for t in flow.lane_targets(index) if t != stop] if stop is not None else []
+    while work:
+        block = work.pop()
+        if block not in seen:
+            seen.add(block)
+            work += [t for t in flow.lane_targets(block) if t != stop]
+    return seen
+
+
+def is_alone(f: FunctionLowering, instr: Instr, kind: str, named: Val | None = None) -> None:
+    """Where no other lanes can come to an instruction: those of the `named` ones that live must all be here."""
+    if not (f.plan.checked and f.function.entry and is_conditional(f, f.block)):
+        return
+    e = f.e
+    alive = e.let("i32", 1, "load i32, ptr %alive")
+    absent = e.bin("and", alive, e.invert(f.act()))
+    if named is not None:
+        bits = e.bin("and", e.splat(named, LANES), e.splat(absent, LANES))
+        lanes = e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act())
+        blame(f, kind, lanes, instr, absent)
+    elif _is_aligned(instr):
+        blame(f, kind, e.select(e.cmp("icmp ne", absent, 0), f.act(), 0), instr, absent)
 
 
 def pass_by(f: FunctionLowering) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from time import perf_counter
 from typing import Any
 
 from rawkern.engines.cpu import check_layout as layout
@@ -19,6 +20,7 @@ from rawkern.errors import LaunchError
 
 MAX_REPORTS = 1024
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
+PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL}
@@ -62,6 +64,7 @@ class Checker:
         self.address = self._new(CHECK.size)
         self.entries: dict[int, Piece] = {}  # by address of the entry
         self.shared_total = shared_total
+        self.found_at: float | None = None
         self.regions = self._shadows()
         roots = self._roots(checks)
         self._segments()
@@ -85,6 +88,13 @@ class Checker:
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
+
+    def is_late(self) -> bool:
+        """Whether a kernel that has gone wrong takes long to end: with a zero for a value it may loop for ever."""
+        if self._get("nreports"):
+            self.found_at = self.found_at or perf_counter()
+            return perf_counter() - self.found_at > PATIENCE
+        return False
 
     def end(self) -> None:
         """Keep what is left on the device heap."""

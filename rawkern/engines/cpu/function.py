@@ -56,6 +56,7 @@ class FunctionLowering:
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
+        self.conditional: frozenset[int] | None = None  # blocks that lanes may pass by (check)
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts

@@ -185,6 +185,9 @@ class Launcher:
             self.workers.add_block(k)
         elif reason == "PRINTF":
             requests.print_lines(self.workers, k)
-        elif reason != "SLICE":
+        elif reason == "SLICE":
+            if self.check is not None and self.check.is_late():
+                raise LaunchError(f"{self.name}: stopped, as it does not end after what was found")
+        else:
             why = requests.failure(self.workers, k, reason, self.block, self.code.sites)
             raise LaunchError(f"{self.name}: {why}")

@@ -70,7 +70,7 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
     e.label(expired)
     e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
-    if f.analysis.free_running:
+    if f.analysis.free_running or f.plan.checked:
         alive = e.let("i32", 1, "load i32, ptr %alive")
         aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
         e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{aside}, label %{alone}")

@@ -46,6 +46,7 @@ def at_once(f: FunctionLowering, instr: Instr) -> None:
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
     check.members(f, instr, mask)
+    check.is_alone(f, instr, "MASK_NOT_HERE", mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
 
 
