@@ -214,6 +214,8 @@ def _freed(f: Finding, does: str, name: str | None, index: int | None, size: int
 
 
 def _uninitialized(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
+    if f.place.site["space"] == "register":
+        return "uses a variable that it has not set"
     if f.place.site["space"] == "local":
         return f"{does} byte {f.offset} of its local variables, which it has not written"
     what = _of(name, index, f) if f.piece is not None else f"byte {f.offset} of shared memory"

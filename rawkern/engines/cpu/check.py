@@ -5,7 +5,7 @@ Lanes whose access fails go on with an address of their own: they read zeros, an
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -185,6 +185,18 @@ def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
     return Site(instr.op if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
 
 
+def register_use(site: Site) -> Site:
+    """The site of an instruction that uses a register's value."""
+    return replace(site, what="uses", space="register")
+
+
+def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
+    """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
+    ck, blk, warp = identity(f)
+    _store(f, "addresses", f.e.resize(shadow, "i64"))
+    f.e.line(f"call i64 @rk_check_unset({ck}, {blk}, {warp}, {f.e.resize(lanes, 'i64')}, i64 {site})")
+
+
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:
     """A warp comes to a barrier; `counted`: the barrier says how many threads it takes."""
     if f.plan.checked:
@@ -264,7 +276,7 @@ def members(f: FunctionLowering, instr: Instr, mask: Val) -> None:
 
 
 def source_lanes(f: FunctionLowering, instr: Instr, source: Val, inside: Val, named: Val) -> None:
-    """Lanes must not read from lanes that are not there; reductions by ``shfl.up`` and ``.down`` do so at their ends."""
+    """Lanes must not read from lanes that are not there; at the ends of reductions ``shfl.up`` and ``.down`` may."""
     if f.plan.checked and instr.op.split(".")[2] in ("idx", "bfly"):
         e = f.e
         there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)

@@ -24,6 +24,7 @@ from rawkern.engines.cpu.scalar import clear, load8, load16, load32, load64, low
 ENTRY_SIZE, SITE_SIZE, REPORT_SIZE = ENTRY.size, SITE.size, REPORT.size
 BLOCK_MASK = (1 << THREAD_AT) - 1
 ORDER_SIZE = 16  # bytes of a block's two times in `order`: of its last fence that was passed on, of its last look
+UNSET = 0xFFFF
 THREAD_MASK = (1 << MASK_AT) - 1
 CLOCKS = 8 * 32
 STATE_CLOCKS, STATE_REST = STATE.offset("clocks"), STATE.size - STATE.offset("clocks")
@@ -419,6 +420,19 @@ def rk_check_blame(ck, blk, warp, lanes, site, kind, other):
         r = rk_check_report(ck, BLOCK.check[blk], kind, site, warp * 32 + lowest_bit(lanes), 0, 0)
         if r:
             REPORT.extra[r] = other
+    return 0
+
+
+def rk_check_unset(ck, blk, warp, lanes, site):
+    """Report lanes that use what has not been set: the place where they first computed with it, else this one."""
+    while lanes:
+        lane = lowest_bit(lanes)
+        lanes = lanes & (lanes - 1)
+        first = CHECK.addresses[ck, lane]
+        at = site
+        if first != UNSET:
+            at = first - 1
+        rk_check_report(ck, BLOCK.check[blk], UNINITIALIZED, at, warp * 32 + lane, 0, 0)
     return 0
 
 

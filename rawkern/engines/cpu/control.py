@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, undefined
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
@@ -45,6 +45,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
             why = refusal(instr.op)
             if why is not None:
                 raise f.unsupported(why)
+            undefined.follow(f, instr)
             handlers[base(instr.op)](f, instr)
         _end(f, i)
     _finish(f)
@@ -98,6 +99,7 @@ def _end(f: FunctionLowering, i: int) -> None:
         wait(f, f.instr, block.targets[0])
         return
     assert block.pred is not None
+    undefined.branch(f, block.pred.name)
     form = f.form(block.pred.name)
     if isinstance(form, Agreed):
         _diverge(f, i, act, form)

@@ -6,7 +6,7 @@ lives in stack slots of the form that `kinds` found, which LLVM turns into SSA v
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import arith
+from rawkern.engines.cpu import arith, undefined
 from rawkern.engines.cpu.forms import (
     LANES,
     Affine,
@@ -57,6 +57,8 @@ class FunctionLowering:
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
         self.conditional: frozenset[int] | None = None  # blocks that lanes may pass by (check)
+        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
+        self.shadows: dict[str, str] = {}  # and the slots that say so
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
@@ -179,6 +181,7 @@ class FunctionLowering:
         values = [self.operand_form(Reg(source), 0) for _, source in copies]
         for (name, _), value in zip(copies, values, strict=True):
             self._store_slot(name, value, mask)
+        undefined.edge(self, copies, mask)
         self.cache = known  # what is made on one edge is not there on another
 
     def _store_slot(self, reg: str, form: Form, lanes: Val) -> None:

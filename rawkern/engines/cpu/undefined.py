@@ -1,0 +1,130 @@
+"""Checked builds: variables that are used before they are set, which PTX has as registers that nobody has written.
+
+A register that may be read before it is written has a shadow for each lane, and so have those that are computed from
+it: 0 where the value is good, else the number of the place that first computed with it, plus one; `UNSET` where it has
+only been moved. Moving is no mistake (compilers do it for values that are not used); to store the result of a
+computation, to branch on it or to use it as an address is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.operands import base, destinations, registers, sources
+from rawkern.engines.cpu.ptx import Instr, Mem, Reg, Vec
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.function import FunctionLowering
+
+UNSET = 0xFFFF
+_MOVES = frozenset(("mov", "selp", "cvt"))
+#: What computes with its operands; bit operations do not, as they put values together piece by piece.
+_COMPUTES = frozenset(
+    ("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "sqrt", "rsqrt", "rcp", "sin", "cos",
+     "ex2", "lg2", "tanh", "setp", "mad24", "mul24", "sad")
+)  # fmt: skip
+
+
+def doubtful(f: FunctionLowering) -> frozenset[str]:
+    """Registers whose values may be unset, or computed from such."""
+    if f.doubtful is None:
+        found = set(f.flow.live_in[0]) if f.plan.checked else set()
+        instrs = [i for i in f.flow.instructions() if base(i.op) in _MOVES | _COMPUTES] if found else []
+        grown = bool(found)
+        while grown:
+            before = len(found)
+            for i in instrs:
+                if any(name in found for name in sources(i)):
+                    found.update(destinations(i))
+            grown = len(found) > before
+        f.doubtful = frozenset(found)
+    return f.doubtful
+
+
+def follow(f: FunctionLowering, instr: Instr) -> None:
+    """Keep the shadows of what an instruction writes, and report what it must not use; call it before lowering."""
+    doubt = doubtful(f)
+    if not doubt:
+        return
+    root, e = base(instr.op), f.e
+    written = [name for name in destinations(instr) if name in doubt]
+    used = [name for name in sources(instr) if name in doubt]
+    if used and root in ("ld", "st", "atom", "red") and ".param" not in instr.op:
+        mem = next(a for a in instr.args if isinstance(a, Mem))
+        if isinstance(mem.base, Reg) and mem.base.name in doubt:
+            _report(f, _shadow(f, mem.base.name), moved=True)
+        values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
+        for name in dict.fromkeys(n for n in values if n in used and root != "ld"):
+            _report(f, _shadow(f, name), moved=False)
+    if not written:
+        return
+    value = Val("zeroinitializer", "i16", LANES)
+    if root == "selp" and used:
+        pick = e.splat(f.value(instr.args[3], 1), LANES)
+        value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
+    elif root in _MOVES | _COMPUTES:
+        for k, name in enumerate(used):
+            shadow = _shadow(f, name)
+            value = shadow if not k else e.select(e.cmp("icmp ugt", shadow, value), shadow, value)
+    if used and root in _COMPUTES:
+        here = _site(f, instr) + 1
+        value = e.select(e.cmp("icmp eq", value, const("i16", UNSET, LANES)), const("i16", here, LANES), value)
+    for name in written:
+        old = _shadow(f, name)
+        e.line(f"store {e.select(f.actv(), value, old)}, ptr {_slot(f, name)}")
+
+
+def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
+    """Lanes take values along an edge of the flow: pairs of where to and where from."""
+    doubt = doubtful(f)
+    moved = [(name, _shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
+    for name, value in moved:
+        shadow = value or Val("zeroinitializer", "i16", LANES)
+        f.e.line(f"store {f.e.select(f.lanes(mask), shadow, _shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def branch(f: FunctionLowering, name: str) -> None:
+    """Lanes branch on a register."""
+    if name in doubtful(f):
+        _report(f, _shadow(f, name), moved=True)
+
+
+def _of(f: FunctionLowering, a) -> Val:
+    if isinstance(a, Reg) and a.name in doubtful(f):
+        return _shadow(f, a.name)
+    return Val("zeroinitializer", "i16", LANES)
+
+
+def _slot(f: FunctionLowering, name: str) -> str:
+    slot = f.shadows.get(name)
+    if slot is None:
+        slot = f.shadows[name] = f"%unset{len(f.shadows)}"
+        start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
+        f.entry += [f"{slot} = alloca <32 x i16>", f"store {start}, ptr {slot}"]
+    return slot
+
+
+def _shadow(f: FunctionLowering, name: str) -> Val:
+    return f.e.let("i16", LANES, f"load <32 x i16>, ptr {_slot(f, name)}")
+
+
+def _site(f: FunctionLowering, instr: Instr | None) -> int:
+    from rawkern.engines.cpu import check
+
+    site = check.meeting_site(f, instr)
+    return int(check.add_site(f, check.register_use(site)).ref)
+
+
+def _report(f: FunctionLowering, shadow: Val, moved: bool) -> None:
+    """Report the active lanes whose shadow says that the value is bad; `moved`: even if it has only been moved."""
+    from rawkern.engines.cpu import check
+
+    e = f.e
+    bad = e.cmp("icmp ne", shadow, 0)
+    if not moved:
+        bad = e.bin("and", bad, e.cmp("icmp ne", shadow, const("i16", UNSET, LANES)))
+    lanes = e.bin("and", f.mask_of(bad), f.act())
+    check.unset(f, lanes, shadow, _site(f, f.instr))
