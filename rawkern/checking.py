@@ -15,7 +15,9 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rawkern import binder, compiler, lookup, reports
+import torch
+
+from rawkern import binder, compiler, lookup, reachable, reports, variables
 from rawkern import module as modules
 from rawkern.arguments import Call
 from rawkern.ctype import CType
@@ -34,6 +36,7 @@ __all__ = ["active", "check", "launch"]
 
 _depth = int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0"))
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
+_also: list[torch.Tensor] = []  # what `check` was given
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
@@ -52,6 +55,12 @@ class check(contextlib.ContextDecorator):
     The environment variable ``RAWKERN_CHECK=1`` turns it on for a whole program. All threads are checked while one of
     them is inside.
 
+    Parameters
+    ----------
+    *also : torch.Tensor
+        Tensors that kernels may use beside their arguments. Needed only where an address reaches a kernel on a way that
+        cannot be followed; addresses in int64 and uint8 arguments that lead to a tensor of Python's are.
+
     Raises
     ------
     OutOfBoundsError, MisalignedError, FreedMemoryError, ReadOnlyError
@@ -64,9 +73,13 @@ class check(contextlib.ContextDecorator):
         By a launch: threads do not meet where they have to.
     """
 
+    def __init__(self, *also: torch.Tensor) -> None:
+        self.also = also
+
     def __enter__(self) -> check:
         global _depth
         _depth += 1
+        _also.extend(self.also)
         for module in list(modules.ALIVE):
             with module._lock:
                 for kernel in list(module._kernels):  # their functions for repeated launches go the long way then
@@ -76,6 +89,7 @@ class check(contextlib.ContextDecorator):
     def __exit__(self, *_: object) -> None:
         global _depth
         _depth -= 1
+        del _also[len(_also) - len(self.also) :]
 
 
 def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -87,16 +101,28 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
         One of its kinds, for what was found.
     """
     signature = state.signature
+    given = binder.arrange(signature, args, kwargs)
     call = _Watched(state.strided, signature.struct_layout)
-    bound = binder.careful(signature, Bound, binder.arrange(signature, args, kwargs), state.strided, call)
-    if launcher._nothing or (bound.device is not None and bound.device.type == "meta"):
+    bound = binder.careful(signature, Bound, given, state.strided, call)
+    device = bound.device or CPU
+    if launcher._nothing or device.type == "meta":
         return
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        copies = reachable.Copies(given)
+        given = tuple(map(copies.of, given))
+        call = _Watched(state.strided, signature.struct_layout)
+        bound = binder.careful(signature, Bound, given, state.strided, call)
+        behind = copies.behind
+    else:
+        behind = reachable.tensors_behind([*reachable.tensors_in(given), *bound.tensors], "cpu")
+    call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)
     config = launcher._settled(kernel)
     pieces = _placed(signature, bound.values, call.pieces)
     from rawkern.engines.cpu import check_launch
 
-    with check_launch.lock, _variables(state, kernel.module) as theirs:
+    with check_launch.lock, _variables(state, kernel.module, device) as theirs:
         pieces += theirs
         found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
     if found:
@@ -127,7 +153,7 @@ def _kernel(state: State) -> Any:
 
 
 @contextlib.contextmanager
-def _variables(state: State, module: Any) -> Iterator[list[Piece]]:
+def _variables(state: State, module: Any, device: torch.device) -> Iterator[list[Piece]]:
     """Give the checked build's ``__device__`` variables the values of the usual build's, and take them back.
 
     Yields the usual build's memory: pointers may lead there, as those to its strings do.
@@ -136,7 +162,11 @@ def _variables(state: State, module: Any) -> Iterator[list[Piece]]:
     if not names:
         yield []
         return
-    usual = state.build.engine_module(CPU, state.asked)
+    usual = state.build.engine_module(device, state.asked)
+    if device.type == "cuda":
+        _fetch_variables(names, usual, module, device)
+        yield []
+        return
     pairs = []
     for name in names:
         with contextlib.suppress(KeyError):  # nobody uses it in the usual build
@@ -152,6 +182,26 @@ def _variables(state: State, module: Any) -> Iterator[list[Piece]]:
         for theirs, ours, size in pairs:
             ctypes.memmove(theirs, ours, size)
             _relocate(theirs, size, [(o, t, n) for t, o, n in pairs])
+
+
+def _fetch_variables(names: Sequence[str], usual: Any, module: Any, device: torch.device) -> None:
+    """Copy variables from a GPU; addresses of GPU memory in them lead nowhere."""
+    for name in names:
+        try:
+            address, size = usual.global_view(name)
+            ours, same = module.global_view(name)
+        except KeyError:
+            continue
+        if size == same:
+            values = variables.on_gpu(address, size, device, usual).cpu()
+            ctypes.memmove(ours, values.data_ptr(), size)
+
+
+def _whole(t: torch.Tensor) -> Piece:
+    """A tensor's storage, which an address leads to."""
+    storage = t.untyped_storage()
+    name = f"the tensor of {t.numel()} elements that an address leads to"
+    return Piece(name, storage.data_ptr(), storage.nbytes(), t.element_size(), False)
 
 
 def _relocate(address: int, size: int, moved: Sequence[tuple[int, int, int]]) -> None:

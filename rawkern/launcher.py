@@ -133,7 +133,7 @@ class Launcher:
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch on the CPU engine with the checker beside it, wherever the tensors are."""
-        state = self._kernel._find(_device_of(args, kwargs))
+        state = self._kernel._find()
         checking.launch(state, self, args, kwargs)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     variable = describe(build, name)
     module = build.engine_module(device)
     address, nbytes = module.global_view(variable.symbol)
-    memory = _cuda(address, nbytes, device, module) if device.type == "cuda" else _host(address, nbytes, module)
+    memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else _host(address, nbytes, module)
     return memory.view(variable.dtype)
 
 
@@ -104,5 +104,5 @@ class _CudaMemory:
         }
 
 
-def _cuda(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
+def on_gpu(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
     return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)

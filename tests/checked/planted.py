@@ -50,7 +50,12 @@ def ints(n: int, m: int | None = None) -> Callable[[str], tuple]:
     return make
 
 
-HEAD = 'extern "C" __global__ void '
+def freed(device: str) -> tuple:
+    table, out = torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(32, device=device)
+    table[0] = torch.randn(32, device=device).data_ptr()
+    return 32, table, out
+
+
 BOUNDS = "OutOfBoundsError"
 DEFECTS = [
     Defect("tail", BOUNDS, r"""// off by one at the tail: `<=` for `<`
@@ -423,7 +428,7 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     Defect("stale_pointer", BOUNDS, r"""// a table holds the address of a tensor that has been freed
 extern "C" __global__ void k(int n, float* const* table, float* out) {
     out[threadIdx.x] = table[0][threadIdx.x];        // defect
-}""", 1, 32, lambda d: (32, torch.tensor([torch.randn(32, device=d).data_ptr()], device=d), torch.zeros(32, device=d)),
+}""", 1, 32, freed,
            says="freed, or never passed", device_memory=True),
 ]  # fmt: skip
 

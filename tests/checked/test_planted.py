@@ -23,7 +23,7 @@ def test_defect_is_found_at_its_line(defect, device):
     if defect.device_memory and device == "cuda":
         pytest.skip("the table's address is of the GPU's memory, which a checked launch does not look at")
     arguments = defect.arguments(device)
-    before = [a.clone() for a in arguments if isinstance(a, torch.Tensor)]
+    before = [a.clone() for a in arguments if isinstance(a, torch.Tensor)] if device == "cuda" else []
     kernel = rawkern.RawKernel(defect.code, "k", options=defect.options)
     with rawkern.check(), pytest.raises(getattr(rawkern, defect.error)) as caught:
         kernel[defect.grid, defect.block, defect.shared](*arguments)
