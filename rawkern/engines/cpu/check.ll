@@ -10,6 +10,8 @@ define internal i32 @rk_check(i64 %ck, i64 %blk, i64 %warp, i32 %m, i64 %site, <
   %pblk = inttoptr i64 %blk to ptr
   %pa = &Check.addresses %pck
   store <32 x i64> %a, ptr %pa, align 8
+  %punset = &Check.unset %pck
+  store i64 0, ptr %punset
   %w = trunc i64 %warp to i32
   %top = call ptr @rk_stack_top(ptr %pblk, i32 %w)
   %topi = ptrtoint ptr %top to i64

@@ -10,9 +10,11 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from rawkern.engines.cpu import undefined
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.operands import is_barrier, is_meeting
 from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
@@ -32,9 +34,10 @@ READ, WRITE, UPDATE = "reads", "writes", "updates"
 class Site:
     """An instruction that the checker can name.
 
-    `what` is "reads", "writes", "updates" (atomically) or the name of an instruction at which threads meet; `root` the
-    variable or parameter whose address the instruction uses, if it is one; `size` bytes are accessed by a lane, in
-    values of `element` bytes. `lines` are (file, line), from the inside out where code was inlined.
+    `what` is "reads", "writes", "updates" (atomically), "uses" (a register) or the name of an instruction at which threads
+    meet; `root` the variable or parameter whose address the instruction uses, if it is one; `size` bytes are accessed
+    by a lane, in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
+    `lines` are (file, line), from the inside out where code was inlined.
     """
 
     what: str
@@ -45,6 +48,7 @@ class Site:
     strong: bool
     align: int
     lines: tuple[tuple[str, int], ...]
+    defers: bool = False
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
@@ -73,22 +77,26 @@ def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
 def access(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
     values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
+    dest: list[str] | None = None,
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
     `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
-    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access.
+    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access; `dest`: registers
+    that are loaded.
     """
     if not f.plan.checked:
         return form
     e = f.e
     scalar = isinstance(form, Val) and form.n == 1
     addrs = spread(e, form) if isinstance(form, (Affine, Wide)) else e.splat(f.plain(form), LANES)
-    root = _root(f, mem)
+    root = root_of(f, mem)
     strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    number = add_site(f, Site(what, space, root, size * count, size, strong, align or size * count, place(f)))
+    defers = dest is not None and undefined.tracks(f, dest)
+    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers)
+    number = add_site(f, site)
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
@@ -100,6 +108,8 @@ def access(
     ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask or f.act()}, {number}, {addrs})")
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
+    if defers:
+        undefined.loaded(f, dest, field_now(f, "unset"), int(number.ref) + 1)
     null = field(f, "null", SINK if what != READ else 0)
     if mask is not None:
         ok = e.bin("or", ok, e.invert(mask))
@@ -150,11 +160,17 @@ def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
 
 def enter(f: FunctionLowering) -> None:
     """A warp starts a kernel."""
-    if f.plan.checked and not f.analysis.free_running:
-        f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     if f.plan.checked and f.function.entry:
         ck, blk, _ = identity(f)
         f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
+
+
+def field_now(f: FunctionLowering, name: str) -> Val:
+    """A field of the checker as it is now."""
+    from rawkern.engines.cpu.check_layout import CHECK
+
+    at = f.e.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name))
+    return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 
 def note(f: FunctionLowering, what: str, *args: Val) -> None:
@@ -207,14 +223,24 @@ def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> Non
 
 def _is_aligned(instr: Instr) -> bool:
     """Whether all threads must come to the same barrier instruction."""
-    return instr.op.startswith("bar.") or ".aligned" in instr.op
+    return is_barrier(instr.op) and (instr.op.startswith("bar.") or ".aligned" in instr.op)
 
 
-def is_conditional(f: FunctionLowering, block: int) -> bool:
-    """Whether lanes can pass by a block and then go on where the others come to later."""
-    if f.conditional is None:
-        f.conditional = frozenset().union(*(_between(f.flow, i) for i in f.analysis.divergent))
-    return block in f.conditional
+def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
+    """For blocks where lanes meet after a branch: the barriers and warp instructions that lanes can have passed by."""
+    if f.meeting_points is None:
+        f.meeting_points = {}
+        places = [k for k, block in enumerate(f.flow.blocks) if any(map(_waits, block.instrs))]
+        for i in f.analysis.divergent if f.plan.checked and f.function.entry else ():
+            stop, between = f.flow.ipdom[i], _between(f.flow, i)
+            if stop is not None:
+                known = f.meeting_points.setdefault(stop, [])
+                known += [k for k in places if k in between and k not in known]
+    return f.meeting_points
+
+
+def _waits(instr: Instr) -> bool:
+    return _is_aligned(instr) or (is_meeting(instr.op) and not instr.op.startswith("bar.warp"))
 
 
 def _between(flow: Flow, index: int) -> set[int]:
@@ -230,29 +256,41 @@ def _between(flow: Flow, index: int) -> set[int]:
     return seen
 
 
-def is_alone(f: FunctionLowering, instr: Instr, kind: str, named: Val | None = None) -> None:
-    """Where no other lanes can come to an instruction: those of the `named` ones that live must all be here."""
-    if not (f.plan.checked and f.function.entry and is_conditional(f, f.block)):
+def passing(f: FunctionLowering, block: int) -> None:
+    """Lanes are where others, which wait at an instruction, meet them later: they have passed it by."""
+    if f.analysis.free_running:
+        e = f.e
+        for key in meeting_points(f).get(block, ()):
+            kind = "park" if f.flow.blocks[key].kind == "barrier" else "meet"
+            some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.mask(f'{kind}{key}')}"), 0)
+            old = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
+            e.line(f"store {e.bin('or', old, e.select(some, f.act(), 0))}, ptr %missed{key}")
+
+
+def missed(f: FunctionLowering, key: int, came: Val, instr: Instr, kind: str, named: Val | None = None) -> None:
+    """The lanes that wait at block `key` go on: those that passed by it, are `named` and have not come are missing."""
+    if not any(key in keys for keys in meeting_points(f).values()):
         return
     e = f.e
-    alive = e.let("i32", 1, "load i32, ptr %alive")
-    absent = e.bin("and", alive, e.invert(f.act()))
+    gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}"), e.invert(came))
+    gone = e.bin("and", gone, named) if named is not None else gone
+    blame(f, kind, e.select(e.cmp("icmp ne", gone, 0), came, 0), instr, gone)
+    e.line(f"store i32 0, ptr %missed{key}")
+
+
+def is_alone(f: FunctionLowering, instr: Instr, kind: str, named: Val | None = None) -> None:
+    """Where no other lanes can come to an instruction: none that it needs may have passed it by."""
+    e, absent = f.e, const("i32", 0)
+    for stop, keys in meeting_points(f).items():
+        if f.block in keys and stop in f.analysis.waitable:
+            absent = e.bin("or", absent, e.let("i32", 1, f"load i32, ptr %wait{stop}"))
+    if absent.ref == "0" or not _waits(instr):
+        return
     if named is not None:
         bits = e.bin("and", e.splat(named, LANES), e.splat(absent, LANES))
-        lanes = e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act())
-        blame(f, kind, lanes, instr, absent)
-    elif _is_aligned(instr):
+        blame(f, kind, e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act()), instr, absent)
+    else:
         blame(f, kind, e.select(e.cmp("icmp ne", absent, 0), f.act(), 0), instr, absent)
-
-
-def pass_by(f: FunctionLowering) -> None:
-    """Lanes end: those that wait at a barrier which these have gone past are reported."""
-    if not (f.plan.checked and f.function.entry and f.analysis.free_running):
-        return
-    for key, block in enumerate(f.flow.blocks):
-        instr = block.instrs[-1] if block.kind == "barrier" else None
-        if instr is not None and _is_aligned(instr) and is_conditional(f, key):
-            blame(f, "DIVERGENT_BARRIER", f.e.let("i32", 1, f"load i32, ptr {f.mask(f'park{key}')}"), instr)
 
 
 def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
@@ -262,6 +300,7 @@ def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
         for key, lanes in freed.items():
             instr = f.flow.blocks[key].instrs[-1]
             if _is_aligned(instr):
+                missed(f, key, lanes, instr, "DIVERGENT_BARRIER")
                 rest = f.e.bin("and", alive, f.e.invert(lanes))
                 some = f.e.cmp("icmp ne", rest, 0)
                 blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)
@@ -305,7 +344,7 @@ def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> N
         store_parameter(f, results[0].name, 0, got)
 
 
-def _root(f: FunctionLowering, mem: Mem) -> Root | None:
+def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
     if f.roots is None:
         f.roots = find_roots(f.plan, f.function)
     if isinstance(mem.base, Reg):
@@ -326,7 +365,7 @@ def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
     if f.validated is None:
         instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.startswith(("atom.", "red."))]
         roots = (
-            _root(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
+            root_of(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
         )
         f.validated = frozenset(roots)
     return root in f.validated

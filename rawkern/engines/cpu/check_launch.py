@@ -202,8 +202,18 @@ class Checker:
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            numbers = (root, site["size"], site["element"], site["align"], what, space, site["strong"], 0)
-            rows.append(struct.pack("=8Q", *numbers))
+            numbers = (
+                root,
+                site["size"],
+                site["element"],
+                site["align"],
+                what,
+                space,
+                site["strong"],
+                0,
+                site["defers"],
+            )
+            rows.append(struct.pack("=12Q", *numbers, 0, 0, 0))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)

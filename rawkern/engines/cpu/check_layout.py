@@ -18,7 +18,9 @@ def _words(names: str) -> tuple[tuple[str, str], ...]:
 CHECK = Record(
     "Check",
     (
-        *_words("segments nsegments last sites reports nreports max_reports clock serial grid_x grid_y shared_total"),
+        *_words(
+            "unset segments nsegments last sites reports nreports max_reports clock serial grid_x grid_y shared_total"
+        ),
         *_words("order null frame frame_bytes frame_init stack_low stack_high"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room"),
         ("addresses", "[32 x i64]"),
@@ -29,7 +31,9 @@ CHECK = Record(
 ENTRY = Record("Entry", _words("low high flags bias"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
 #: An instruction that touches memory, or at which threads meet.
-SITE = Record("Site", _words("root size element align what space strong seen"))
+SITE = Record(
+    "Site", _words("root size element align what space strong seen defers unset_address unset_thread unset_block")
+)
 READ, WRITE, UPDATE = 0, 1, 2  # what
 GENERIC, GLOBAL, SHARED, LOCAL = 0, 1, 2, 3  # space
 #: What is known of one block: clocks of its warps, and what of the others' each has seen.

@@ -208,14 +208,27 @@ def rk_check_local(ck, st, thread, a, site, s):
     if SITE.what[s] != WRITE:
         while k < SITE.size[s]:
             if load8(init + k) == 0:
-                rk_check_report(ck, st, UNINITIALIZED, site, thread, a - CHECK.frame[ck], 0)
+                rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
                 k = SITE.size[s]
             k += 1
     k = 0
-    while k < SITE.size[s]:
+    while SITE.what[s] != READ and k < SITE.size[s]:
         store8(init + k, 1)
         k += 1
     return 1
+
+
+def rk_check_found_unset(ck, st, thread, address, site, s, e):
+    """A read of what is not set: reported at once, or when the value is used."""
+    if SITE.defers[s]:
+        CHECK.unset[ck] = CHECK.unset[ck] | (1 << (thread & 31))
+        if SITE.unset_thread[s] == 0:
+            SITE.unset_address[s] = address
+            SITE.unset_thread[s] = thread + 1
+            SITE.unset_block[s] = STATE.number[st]
+        return 0
+    rk_check_report(ck, st, UNINITIALIZED, site, thread, address, e)
+    return 0
 
 
 # -- order of accesses ------------------------------------------------------------------------------------------------
@@ -261,7 +274,7 @@ def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
     if when < base:
         who = 0
     if base != 0 and (who >> INIT_AT) & part != part:
-        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a - STATE.window[st], SITE.root[s])
+        rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, lane, me, who, when):
         rk_check_race(ck, st, warp, lane, a, site, who, 0)
     first = load64(cell + 16)
@@ -432,7 +445,16 @@ def rk_check_unset(ck, blk, warp, lanes, site):
         at = site
         if first != UNSET:
             at = first - 1
-        rk_check_report(ck, BLOCK.check[blk], UNINITIALIZED, at, warp * 32 + lane, 0, 0)
+        s = CHECK.sites[ck] + at * SITE_SIZE
+        root = 0
+        if SITE.space[s] != LOCAL:
+            root = SITE.root[s]
+        thread = warp * 32 + lane
+        if SITE.unset_thread[s]:
+            thread = SITE.unset_thread[s] - 1
+        r = rk_check_report(ck, BLOCK.check[blk], UNINITIALIZED, at, thread, SITE.unset_address[s], root)
+        if r and SITE.unset_thread[s]:
+            REPORT.block[r] = SITE.unset_block[s]
     return 0
 
 

@@ -78,6 +78,7 @@ def _begin(f: FunctionLowering, i: int) -> None:
         act = e.bin("or", act, waiting)
         e.line(f"store {act}, ptr %act")
         f.cache["act"] = act
+    check.passing(f, i)
 
 
 def _end(f: FunctionLowering, i: int) -> None:

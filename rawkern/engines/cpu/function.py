@@ -56,7 +56,7 @@ class FunctionLowering:
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
-        self.conditional: frozenset[int] | None = None  # blocks that lanes may pass by (check)
+        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together

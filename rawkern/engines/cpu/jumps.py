@@ -6,7 +6,6 @@ the blocks in order (`flow`), so a check stands where lanes can wait and the low
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
@@ -70,7 +69,7 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
     e.label(expired)
     e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
-    if f.analysis.free_running or f.plan.checked:
+    if f.analysis.free_running:
         alive = e.let("i32", 1, "load i32, ptr %alive")
         aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
         e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{aside}, label %{alone}")
@@ -106,7 +105,6 @@ def wait_at(f: FunctionLowering, t: int, mask: Val) -> None:
 
 def retire(f: FunctionLowering, mask: Val) -> None:
     """Lanes end."""
-    check.pass_by(f)
     if f.analysis.free_running:
         alive = f.e.let("i32", 1, "load i32, ptr %alive")
         f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")

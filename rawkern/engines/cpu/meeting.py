@@ -49,9 +49,6 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     e.line(f"store {e.bin('or', waiting, act)}, ptr %meet{key}")
     here = e.bin("or", act, e.let("i32", 1, "load i32, ptr %met"))
     e.line(f"store {here}, ptr %met")
-    if f.plan.checked:
-        missed = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
-        e.line(f"store {e.bin('or', missed, missing)}, ptr %missed{key}")
     _go_if_complete(f, after(f, key))
     e.label(together)
     f.cache = known
@@ -166,13 +163,9 @@ def release_met(f: FunctionLowering) -> None:
         f.cache["act"] = freed
         e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
         f.instr = instr = block.instrs[0]
-        if f.plan.checked and check.is_conditional(f, key):
-            missed = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
-            named = _union(f, f.value(instr.args[-1], 32))
-            strange = e.bin("and", e.bin("and", missed, named), e.invert(freed))
-            lanes = e.select(e.cmp("icmp ne", strange, 0), freed, 0)
-            check.blame(f, "MASK_NOT_HERE", lanes, instr, strange)
-            e.line(f"store i32 0, ptr %missed{key}")
+        if f.plan.checked:
+            came = e.bin("or", freed, e.let("i32", 1, "load i32, ptr %going"))
+            check.missed(f, key, came, instr, "MASK_NOT_HERE", _union(f, f.value(instr.args[-1], 32)))
         row = EXCHANGES[base(instr.op)]
         value = None
         if row.bits is not None:

@@ -31,7 +31,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
         form, at = address_parts(f, mem, space)
-        form = check.access(f, form, mem, space, check.READ, size, count, order)
+        form = check.access(f, form, mem, space, check.READ, size, count, order, dest=names)
         values = load_lanes(f, form, at, size, count, order, space == "const" or ".nc" in instr.op)
     for name, value in zip(names, values, strict=True):
         if name is not None:

@@ -32,6 +32,8 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
     """Registers whose values may be unset, or computed from such."""
     if f.doubtful is None:
         found = set(f.flow.live_in[0]) if f.plan.checked else set()
+        if f.plan.checked:
+            found.update(n for i in f.flow.instructions() if _reads_shared(i) for n in destinations(i))
         instrs = [i for i in f.flow.instructions() if base(i.op) in _MOVES | _COMPUTES] if found else []
         grown = bool(found)
         while grown:
@@ -42,6 +44,25 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
             grown = len(found) > before
         f.doubtful = frozenset(found)
     return f.doubtful
+
+
+def _reads_shared(instr: Instr) -> bool:
+    """Whether an instruction may load what is not set: from shared or local memory, or from anywhere."""
+    return base(instr.op) == "ld" and not any(space in instr.op for space in (".param", ".global", ".const"))
+
+
+def tracks(f: FunctionLowering, names: list[str | None]) -> bool:
+    """Whether the registers that are loaded have shadows."""
+    return all(name is None or name in doubtful(f) for name in names)
+
+
+def loaded(f: FunctionLowering, names: list[str | None], unset: Val, number: int) -> None:
+    """Registers have been loaded, in the lanes `unset` from memory that is not set."""
+    e = f.e
+    bad = f.lanes(e.bin("and", e.resize(unset, "i32"), f.act()))
+    for name in names:
+        if name is not None:
+            e.line(f"store {e.select(bad, const('i16', number, LANES), _shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
@@ -57,7 +78,8 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
         if isinstance(mem.base, Reg) and mem.base.name in doubt:
             _report(f, _shadow(f, mem.base.name), moved=True)
         values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
-        for name in dict.fromkeys(n for n in values if n in used and root != "ld"):
+        stays = root == "st" and _root_space(f, instr, mem) in ("shared", "local")
+        for name in dict.fromkeys(n for n in values if n in used and root != "ld" and not stays):
             _report(f, _shadow(f, name), moved=False)
     if not written:
         return
@@ -75,6 +97,14 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
     for name in written:
         old = _shadow(f, name)
         e.line(f"store {e.select(f.actv(), value, old)}, ptr {_slot(f, name)}")
+
+
+def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
+    from rawkern.engines.cpu import check
+
+    space = next((s for s in ("shared", "local", "global") if f".{s}" in instr.op), None)
+    root = check.root_of(f, mem)
+    return space or (root[0] if root is not None else "global")
 
 
 def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
