@@ -34,9 +34,9 @@ READ, WRITE, UPDATE = "reads", "writes", "updates"
 class Site:
     """An instruction that the checker can name.
 
-    `what` is "reads", "writes", "updates" (atomically), "uses" (a register) or the name of an instruction at which threads
-    meet; `root` the variable or parameter whose address the instruction uses, if it is one; `size` bytes are accessed
-    by a lane, in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
+    `what` is "reads", "writes", "updates" (atomically), "uses" (a register) or the name of an instruction at which
+    threads meet; `root` the variable or parameter whose address the instruction uses, if it is one; `size` bytes are
+    accessed by a lane, in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
     `lines` are (file, line), from the inside out where code was inlined.
     """
 
@@ -77,13 +77,13 @@ def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
 def access(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
     values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
-    dest: list[str] | None = None,
+    regs: list[str | None] | None = None,
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
     `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
-    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access; `dest`: registers
-    that are loaded.
+    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access; `regs`: registers
+    that are loaded or stored.
     """
     if not f.plan.checked:
         return form
@@ -94,12 +94,14 @@ def access(
     strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    defers = dest is not None and undefined.tracks(f, dest)
+    defers = what == READ and regs is not None and undefined.tracks(f, regs)
     site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers)
     number = add_site(f, site)
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
+    if what == WRITE and undefined.doubtful(f):
+        _store(f, "storing", f.e.resize(undefined.unset_lanes(f, regs or []), "i64"))
     ck, blk, warp = identity(f)
     if order in ("release", "acq_rel"):
         note(f, "fence")
@@ -109,7 +111,7 @@ def access(
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers:
-        undefined.loaded(f, dest, field_now(f, "unset"), int(number.ref) + 1)
+        undefined.loaded(f, regs, field_now(f, "unset"), int(number.ref) + 1)
     null = field(f, "null", SINK if what != READ else 0)
     if mask is not None:
         ok = e.bin("or", ok, e.invert(mask))

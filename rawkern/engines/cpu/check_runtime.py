@@ -212,8 +212,11 @@ def rk_check_local(ck, st, thread, a, site, s):
                 k = SITE.size[s]
             k += 1
     k = 0
+    set = 1
+    if SITE.what[s] == WRITE:
+        set = ((CHECK.storing[ck] >> (thread & 31)) & 1) ^ 1
     while SITE.what[s] != READ and k < SITE.size[s]:
-        store8(init + k, 1)
+        store8(init + k, set)
         k += 1
     return 1
 
@@ -312,6 +315,8 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
                 return 0
             rk_check_race(ck, st, warp, lane, a, site, reader, 0)
     init = ((who >> INIT_AT) | part) & 15
+    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
+        init = init & (part ^ 15)
     store64(cell, me | (part << MASK_AT) | (init << INIT_AT))
     store64(cell + 8, now)
     return 0

@@ -14,7 +14,7 @@ from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.lanewise import lane_loop, pointer
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Sym, Vec
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Reg, Sym, Vec
 from rawkern.engines.cpu.scattered import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 
@@ -31,7 +31,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
         form, at = address_parts(f, mem, space)
-        form = check.access(f, form, mem, space, check.READ, size, count, order, dest=names)
+        form = check.access(f, form, mem, space, check.READ, size, count, order, regs=names)
         values = load_lanes(f, form, at, size, count, order, space == "const" or ".nc" in instr.op)
     for name, value in zip(names, values, strict=True):
         if name is not None:
@@ -190,8 +190,9 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
+    regs = [a.name for a in items if isinstance(a, Reg)]
     form, at = address_parts(f, mem, space)
-    form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values)
+    form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values, regs=regs)
     store_lanes(f, form, at, values, size, order)
 
 

@@ -56,6 +56,15 @@ def tracks(f: FunctionLowering, names: list[str | None]) -> bool:
     return all(name is None or name in doubtful(f) for name in names)
 
 
+def unset_lanes(f: FunctionLowering, names: list[str | None]) -> Val:
+    """The active lanes in which one of the registers is not set, or computed from what is not."""
+    e, lanes = f.e, const("i32", 0)
+    for name in names:
+        if name is not None and name in doubtful(f):
+            lanes = e.bin("or", lanes, f.mask_of(e.cmp("icmp ne", _shadow(f, name), 0)))
+    return e.bin("and", lanes, f.act())
+
+
 def loaded(f: FunctionLowering, names: list[str | None], unset: Val, number: int) -> None:
     """Registers have been loaded, in the lanes `unset` from memory that is not set."""
     e = f.e

@@ -1,0 +1,143 @@
+"""Correct kernels that use what the checker must understand: fences, atomics, flags, barriers of all kinds."""
+
+from __future__ import annotations
+
+CODE = r"""
+#include <cooperative_groups.h>
+#include <cub/block/block_scan.cuh>
+#include <cub/block/block_merge_sort.cuh>
+namespace cg = cooperative_groups;
+__device__ unsigned done;
+__device__ int lock;
+__device__ volatile int flag;
+
+// the last block adds up what all have written
+extern "C" __global__ void last_block(const float* x, float* part, float* out) {
+    __shared__ bool last;
+    float v = x[blockIdx.x * blockDim.x + threadIdx.x];
+    for (int d = 16; d; d /= 2) v += __shfl_down_sync(~0u, v, d);
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = v;
+        __threadfence();
+        last = atomicInc(&done, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last) {
+        float sum = 0;
+        for (int b = 0; b < gridDim.x; b++) sum += part[b];
+        if (threadIdx.x == 0) out[0] = sum;
+    }
+}
+// every thread fences, one counts: the fences of all serve the atomic after the barrier
+extern "C" __global__ void all_fence(const float* x, float* part, float* out) {
+    __shared__ bool last;
+    part[blockIdx.x * blockDim.x + threadIdx.x] = 2 * x[blockIdx.x * blockDim.x + threadIdx.x];
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicInc(&done, gridDim.x - 1) == gridDim.x - 1;
+    __syncthreads();
+    if (last) for (int i = threadIdx.x; i < gridDim.x * blockDim.x; i += blockDim.x) out[i] = part[i];
+}
+// a lock, with the fences that it needs
+extern "C" __global__ void locked(int* count) {
+    if (threadIdx.x == 0) {
+        while (atomicCAS(&lock, 0, 1) != 0) { }
+        __threadfence();
+        count[0] = count[0] + 1;
+        __threadfence();
+        atomicExch(&lock, 0);
+    }
+}
+// a flag that one warp sets for another
+extern "C" __global__ void flags(const int* x, int* out) {
+    __shared__ int data[32];
+    __shared__ volatile int ready;
+    int t = threadIdx.x;
+    if (t == 0) ready = 0;
+    __syncthreads();
+    if (t < 32) {
+        data[t] = x[t];
+        __threadfence_block();
+        __syncwarp();
+        if (t == 0) ready = 1;
+    } else {
+        while (!ready) { }
+        __threadfence_block();
+        out[t - 32] = data[63 - t];
+    }
+}
+// producers and consumers at named barriers
+extern "C" __global__ void named(const int* x, int* out) {
+    __shared__ int s[2][32];
+    int t = threadIdx.x, lane = t % 32;
+    for (int r = 0; r < 4; r++) {
+        if (t < 32) {
+            asm volatile("bar.sync 1, 64;" ::: "memory");
+            s[r % 2][lane] = x[32 * r + lane];
+            asm volatile("bar.arrive 2, 64;" ::: "memory");
+        } else {
+            asm volatile("bar.arrive 1, 64;" ::: "memory");
+            asm volatile("bar.sync 2, 64;" ::: "memory");
+            out[32 * r + lane] = s[r % 2][31 - lane];
+        }
+    }
+}
+// CUDA's own way to write an atomic operation
+extern "C" __global__ void own_atomic(const float* x, float* out) {
+    int* p = (int*)out, old = *p, seen;
+    float v = x[blockIdx.x * blockDim.x + threadIdx.x];
+    do { seen = old; if (__int_as_float(seen) >= v) break; old = atomicCAS(p, seen, __float_as_int(v)); } while (old != seen);
+}
+// grid-wide steps
+extern "C" __global__ void steps(float* a, float* b, int n) {
+    cg::grid_group grid = cg::this_grid();
+    int i = grid.thread_rank();
+    for (int r = 0; r < 3; r++) {
+        if (i < n) b[i] = a[(i * 7 + 3) % n] + 1;
+        grid.sync();
+        if (i < n) a[i] = b[n - 1 - i];
+        grid.sync();
+    }
+}
+// threads that return before a barrier; all set the same flag; a tail without values
+extern "C" __global__ void early(int n, const int* x, int* out, int* any) {
+    __shared__ int s[64];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    s[threadIdx.x] = x[i];
+    if (x[i] > 3) *any = 1;
+    __syncthreads();
+    int left = s[threadIdx.x - (threadIdx.x > 0)];
+    out[i] = left;
+}
+// groups of lanes go their own ways
+extern "C" __global__ void groups(const int* x, int* out) {
+    auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+    int v = x[threadIdx.x];
+    if (tile.meta_group_rank() % 2) for (int d = 4; d; d /= 2) v += tile.shfl_xor(v, d);
+    else v = tile.shfl(v, 3);
+    if (v & 1) {
+        auto some = cg::coalesced_threads();
+        v = some.shfl(v, 0) + some.size();
+    }
+    out[threadIdx.x] = v;
+}
+// cub's scan and merge sort, which read beyond what they have and do not use it
+extern "C" __global__ void library(const int* x, int* out) {
+    using Scan = cub::BlockScan<int, 64>;
+    using Sort = cub::BlockMergeSort<int, 64, 2>;
+    __shared__ union { Scan::TempStorage scan; Sort::TempStorage sort; } temp;
+    int t = threadIdx.x, v[2] = {x[2 * t], x[2 * t + 1]}, sum;
+    Scan(temp.scan).InclusiveSum(v[0], sum);
+    __syncthreads();
+    Sort(temp.sort).Sort(v, [](int a, int b) { return a < b; });
+    out[2 * t] = v[0] + sum; out[2 * t + 1] = v[1];
+}
+// registers and arrays that are set on the ways that use them
+extern "C" __global__ void maybe(int n, const int* x, int* out) {
+    int value, stack[8], top = 0;
+    if (x[threadIdx.x] & 1) value = x[threadIdx.x] * 3;
+    for (int i = 0; i < n; i++) { stack[top++ & 7] = i; if (i & 1) top--; }
+    out[threadIdx.x] = x[threadIdx.x] & 1 ? value : stack[(top - 1) & 7];
+}
+"""
