@@ -35,8 +35,8 @@ class Site:
     """An instruction that the checker can name.
 
     `what` is "reads", "writes", "updates" (atomically), "uses" (a register) or the name of an instruction at which
-    threads meet; `root` the variable or parameter whose address the instruction uses, if it is one; `size` bytes are
-    accessed by a lane, in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
+    threads meet; `root` the variable or parameter whose address the instruction uses, if it is one; a lane accesses
+    `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
     `lines` are (file, line), from the inside out where code was inlined.
     """
 
