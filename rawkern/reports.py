@@ -264,7 +264,7 @@ def _not_here(f: Finding, does: str, *_) -> str:
 
 
 def _inactive(f: Finding, does: str, *_) -> str:
-    return f"executes {_instruction(does)} and reads from a lane that does not take part in it"
+    return f"executes {_instruction(does)} and uses what it gets from a lane that does not take part"
 
 
 def _bad_free(f: Finding, *_) -> str:

@@ -405,11 +405,12 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
         v += __shfl_down_sync(~0u, v, 8);            // defect
     out[threadIdx.x] = v;
 }""", 1, 32, floats(32)),
-    Defect("ballot_in_loop", "WarpSyncError", r"""// a vote with a full mask in a loop that lanes leave at different times
+    Defect("ballot_in_loop", "WarpSyncError", r"""// a vote with a full mask in a loop that lanes leave at different times, to wait elsewhere
 extern "C" __global__ void k(int n, const int* x, int* out) {
     int count = 0;
     for (int i = threadIdx.x; i < n; i += 32)
         count += __popc(__ballot_sync(~0u, x[i] > 30));  // defect
+    count += __shfl_xor_sync(~0u, count, 1);         // defect
     out[threadIdx.x] = count;
 }""", 1, 32, ints(100)),
     Defect("mask_without_self", "WarpSyncError", r"""// a mask of the lower half, executed by all

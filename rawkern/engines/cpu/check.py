@@ -111,7 +111,7 @@ def access(
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers:
-        undefined.loaded(f, regs, field_now(f, "unset"), int(number.ref) + 1)
+        undefined.loaded(f, regs, field_now(f, "unset"), number)
     null = field(f, "null", SINK if what != READ else 0)
     if mask is not None:
         ok = e.bin("or", ok, e.invert(mask))
@@ -229,20 +229,18 @@ def _is_aligned(instr: Instr) -> bool:
 
 
 def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
-    """For blocks where lanes meet after a branch: the barriers and warp instructions that lanes can have passed by."""
+    """For blocks where lanes meet after a branch: the blocks of barriers and warp instructions passed by."""
     if f.meeting_points is None:
         f.meeting_points = {}
-        places = [k for k, block in enumerate(f.flow.blocks) if any(map(_waits, block.instrs))]
+        places = [
+            k for k, block in enumerate(f.flow.blocks) if any(_is_aligned(x) or is_meeting(x.op) for x in block.instrs)
+        ]
         for i in f.analysis.divergent if f.plan.checked and f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
             if stop is not None:
                 known = f.meeting_points.setdefault(stop, [])
                 known += [k for k in places if k in between and k not in known]
     return f.meeting_points
-
-
-def _waits(instr: Instr) -> bool:
-    return _is_aligned(instr) or (is_meeting(instr.op) and not instr.op.startswith("bar.warp"))
 
 
 def _between(flow: Flow, index: int) -> set[int]:
@@ -259,40 +257,47 @@ def _between(flow: Flow, index: int) -> set[int]:
 
 
 def passing(f: FunctionLowering, block: int) -> None:
-    """Lanes are where others, which wait at an instruction, meet them later: they have passed it by."""
+    """Lanes are where others, which wait at a barrier, meet them later: they have passed it by."""
     if f.analysis.free_running:
         e = f.e
-        for key in meeting_points(f).get(block, ()):
-            kind = "park" if f.flow.blocks[key].kind == "barrier" else "meet"
-            some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.mask(f'{kind}{key}')}"), 0)
+        for key in (k for k in meeting_points(f).get(block, ()) if f.flow.blocks[k].kind == "barrier"):
+            some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.mask(f'park{key}')}"), 0)
             old = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
             e.line(f"store {e.bin('or', old, e.select(some, f.act(), 0))}, ptr %missed{key}")
 
 
-def missed(f: FunctionLowering, key: int, came: Val, instr: Instr, kind: str, named: Val | None = None) -> None:
-    """The lanes that wait at block `key` go on: those that passed by it, are `named` and have not come are missing."""
-    if not any(key in keys for keys in meeting_points(f).values()):
-        return
-    e = f.e
-    gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}"), e.invert(came))
-    gone = e.bin("and", gone, named) if named is not None else gone
-    blame(f, kind, e.select(e.cmp("icmp ne", gone, 0), came, 0), instr, gone)
-    e.line(f"store i32 0, ptr %missed{key}")
+def missed(f: FunctionLowering, key: int, came: Val, instr: Instr) -> None:
+    """The lanes that wait at block `key` go on: those that passed by it and have not come are missing."""
+    if any(key in keys for keys in meeting_points(f).values()):
+        e = f.e
+        gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}"), e.invert(came))
+        blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", gone, 0), came, 0), instr, gone)
+        e.line(f"store i32 0, ptr %missed{key}")
 
 
-def is_alone(f: FunctionLowering, instr: Instr, kind: str, named: Val | None = None) -> None:
-    """Where no other lanes can come to an instruction: none that it needs may have passed it by."""
+def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> None:
+    """Where no other lanes can come to an instruction: none that it needs may have passed it by.
+
+    Those that a warp instruction has `named` may, if they end without waiting for anybody themselves.
+    """
     e, absent = f.e, const("i32", 0)
     for stop, keys in meeting_points(f).items():
-        if f.block in keys and stop in f.analysis.waitable:
+        if f.block in keys and stop in f.analysis.waitable and (named is None or _waits_later(f.flow, stop)):
             absent = e.bin("or", absent, e.let("i32", 1, f"load i32, ptr %wait{stop}"))
-    if absent.ref == "0" or not _waits(instr):
+    if absent.ref == "0":
         return
     if named is not None:
         bits = e.bin("and", e.splat(named, LANES), e.splat(absent, LANES))
-        blame(f, kind, e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act()), instr, absent)
-    else:
-        blame(f, kind, e.select(e.cmp("icmp ne", absent, 0), f.act(), 0), instr, absent)
+        lanes = e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act())
+        blame(f, "MASK_NOT_HERE", lanes, instr, absent)
+    elif _is_aligned(instr):
+        blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", absent, 0), f.act(), 0), instr, absent)
+
+
+def _waits_later(flow: Flow, block: int) -> bool:
+    """Whether there is an instruction at which threads meet from a block on."""
+    places = flow.reachable(block) | {block}
+    return any(is_barrier(x.op) or is_meeting(x.op) for k in places for x in flow.blocks[k].instrs)
 
 
 def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
@@ -302,7 +307,7 @@ def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
         for key, lanes in freed.items():
             instr = f.flow.blocks[key].instrs[-1]
             if _is_aligned(instr):
-                missed(f, key, lanes, instr, "DIVERGENT_BARRIER")
+                missed(f, key, lanes, instr)
                 rest = f.e.bin("and", alive, f.e.invert(lanes))
                 some = f.e.cmp("icmp ne", rest, 0)
                 blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)
@@ -316,13 +321,16 @@ def members(f: FunctionLowering, instr: Instr, mask: Val) -> None:
         blame(f, "MASK_WITHOUT_SELF", outside, instr)
 
 
-def source_lanes(f: FunctionLowering, instr: Instr, source: Val, inside: Val, named: Val) -> None:
-    """Lanes must not read from lanes that are not there; at the ends of reductions ``shfl.up`` and ``.down`` may."""
-    if f.plan.checked and instr.op.split(".")[2] in ("idx", "bfly"):
+def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, inside: Val, named: Val) -> None:
+    """What a lane gets from one that does not take part is undefined: to use it is a mistake, to get it is none.
+
+    Reductions by ``shfl.down`` get such values at their ends.
+    """
+    if f.plan.checked:
         e = f.e
         there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
         bad = e.bin("and", f.mask_of(e.cmp("icmp eq", there, 0)), f.mask_of(inside))
-        blame(f, "INACTIVE_SOURCE", e.bin("and", bad, f.act()), instr)
+        undefined.exchanged(f, dest, e.bin("and", bad, f.act()), add_site(f, meeting_site(f, instr)))
 
 
 def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> None:

@@ -23,7 +23,7 @@ HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from th
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
-_SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL}
+_SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "updates": layout.UPDATE}
 
 

@@ -33,7 +33,7 @@ SITE = Record(
     "Site", _words("root size element align what space strong seen defers unset_address unset_thread unset_block")
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
-GENERIC, GLOBAL, SHARED, LOCAL = 0, 1, 2, 3  # space
+GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
 #: What is known of one block: clocks of its warps, and what of the others' each has seen.
 STATE = Record(
     "State",

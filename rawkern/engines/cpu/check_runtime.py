@@ -14,9 +14,9 @@ that an access may be taken for ordered that is not, never the other way round.
 from __future__ import annotations
 
 from rawkern.engines.cpu.check_layout import (
-    BAD_FREE, BOUNDS, CELL, CHECK, DIFFERENT_BARRIERS, ENTRY, FREED_USE, GENERIC, INIT_AT, IS_CONST, IS_FREED,
-    IS_SHARED, IS_UNKNOWN, LOCAL, MASK_AT, MISALIGNED, RACE, READ, READ_ONLY_WRITE, REPORT, SHARED, SITE, SITE_AT,
-    STATE, STRONG_AT, THREAD_AT, UNINITIALIZED, UPDATE, WRITE,
+    BAD_FREE, BOUNDS, CELL, CHECK, DIFFERENT_BARRIERS, ENTRY, FREED_USE, GENERIC, INACTIVE_SOURCE, INIT_AT, MEETING,
+    IS_CONST, IS_FREED, IS_SHARED, IS_UNKNOWN, LOCAL, MASK_AT, MISALIGNED, RACE, READ, READ_ONLY_WRITE, REPORT,
+    SHARED, SITE, SITE_AT, STATE, STRONG_AT, THREAD_AT, UNINITIALIZED, UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.scalar import clear, load8, load16, load32, load64, lowest_bit, store8, store64
@@ -457,7 +457,10 @@ def rk_check_unset(ck, blk, warp, lanes, site):
         thread = warp * 32 + lane
         if SITE.unset_thread[s]:
             thread = SITE.unset_thread[s] - 1
-        r = rk_check_report(ck, BLOCK.check[blk], UNINITIALIZED, at, thread, SITE.unset_address[s], root)
+        kind = UNINITIALIZED
+        if SITE.space[s] == MEETING:
+            kind = INACTIVE_SOURCE
+        r = rk_check_report(ck, BLOCK.check[blk], kind, at, thread, SITE.unset_address[s], root)
         if r and SITE.unset_thread[s]:
             REPORT.block[r] = SITE.unset_block[s]
     return 0

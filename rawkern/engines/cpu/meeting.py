@@ -163,9 +163,6 @@ def release_met(f: FunctionLowering) -> None:
         f.cache["act"] = freed
         e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
         f.instr = instr = block.instrs[0]
-        if f.plan.checked:
-            came = e.bin("or", freed, e.let("i32", 1, "load i32, ptr %going"))
-            check.missed(f, key, came, instr, "MASK_NOT_HERE", _union(f, f.value(instr.args[-1], 32)))
         row = EXCHANGES[base(instr.op)]
         value = None
         if row.bits is not None:

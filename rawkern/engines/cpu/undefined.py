@@ -1,9 +1,10 @@
 """Checked builds: variables that are used before they are set, which PTX has as registers that nobody has written.
 
-A register that may be read before it is written has a shadow for each lane, and so have those that are computed from
-it: 0 where the value is good, else the number of the place that first computed with it, plus one; `UNSET` where it has
-only been moved. Moving is no mistake (compilers do it for values that are not used); to store the result of a
-computation, to branch on it or to use it as an address is.
+Registers that may be read before they are written have a shadow for each lane, and so have those that are loaded from
+shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
+of the place where it was got or first computed with, plus one; `UNSET` where it has only been moved. Getting and moving
+such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
+to use it as an address is.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
     if f.doubtful is None:
         found = set(f.flow.live_in[0]) if f.plan.checked else set()
         if f.plan.checked:
-            found.update(n for i in f.flow.instructions() if _reads_shared(i) for n in destinations(i))
+            found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
         instrs = [i for i in f.flow.instructions() if base(i.op) in _MOVES | _COMPUTES] if found else []
         grown = bool(found)
         while grown:
@@ -46,8 +47,10 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
     return f.doubtful
 
 
-def _reads_shared(instr: Instr) -> bool:
-    """Whether an instruction may load what is not set: from shared or local memory, or from anywhere."""
+def _gets(instr: Instr) -> bool:
+    """Whether an instruction may get what is not set: from shared or local memory, from anywhere, from other lanes."""
+    if base(instr.op) == "shfl":
+        return True
     return base(instr.op) == "ld" and not any(space in instr.op for space in (".param", ".global", ".const"))
 
 
@@ -65,13 +68,20 @@ def unset_lanes(f: FunctionLowering, names: list[str | None]) -> Val:
     return e.bin("and", lanes, f.act())
 
 
-def loaded(f: FunctionLowering, names: list[str | None], unset: Val, number: int) -> None:
+def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
+    """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
+    value = f.e.select(f.lanes(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
+    f.e.line(f"store {f.e.select(f.actv(), value, _shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def loaded(f: FunctionLowering, names: list[str | None], unset: Val, site: Val) -> None:
     """Registers have been loaded, in the lanes `unset` from memory that is not set."""
     e = f.e
     bad = f.lanes(e.bin("and", e.resize(unset, "i32"), f.act()))
+    number = const("i16", int(site.ref) + 1, LANES)
     for name in names:
         if name is not None:
-            e.line(f"store {e.select(bad, const('i16', number, LANES), _shadow(f, name))}, ptr {_slot(f, name)}")
+            e.line(f"store {e.select(bad, number, _shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:

@@ -37,7 +37,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
     if not f.analysis.free_running:
-        check.is_alone(f, instr, "DIVERGENT_BARRIER")
+        check.is_alone(f, instr)
     check.arrive(f, instr, number, len(args) > 1)
     wait = const("i1", 0 if parts[1] == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))

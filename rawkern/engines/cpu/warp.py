@@ -46,7 +46,7 @@ def at_once(f: FunctionLowering, instr: Instr) -> None:
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
     check.members(f, instr, mask)
-    check.is_alone(f, instr, "MASK_NOT_HERE", mask)
+    check.is_alone(f, instr, mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
 
 
@@ -104,9 +104,9 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
             inside = e.cmp("icmp sle", j, high)
         j = e.select(inside, j, lane)
         moved = permute(f, value, j)
-    check.source_lanes(f, instr, j, inside, members)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
+        check.source_lanes(f, instr, first.name, j, inside, members)
         f.put(first.name, Lazy(moved, "f32") if lazy else moved)
     if isinstance(second, Reg):
         f.put(second.name, inside)
