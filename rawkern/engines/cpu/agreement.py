@@ -1,7 +1,8 @@
 """Comparisons of affine with uniform values: scalars tell whether the whole warp agrees, before any lane is looked at.
 
-Along a segment an affine value rises or falls steadily, so where its first and its last lane compare alike, and nothing
-wraps around between them, all do. A loop ``for (i = tid; i < n; i += width)`` then needs no mask until its last round.
+Along a segment an affine value rises or falls steadily, unless it wraps around: where its largest lane is less than a
+bound all are, and where its smallest is not none is. A loop ``for (i = tid; i < n; i += width)`` then needs no mask
+until its last round.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from rawkern.engines.cpu.addresses import fits, starts
 from rawkern.engines.cpu.forms import LANES, Affine, Agreed, Form, Wide
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Reg
 
 #: Instructions that can have such a result.
@@ -32,27 +34,30 @@ def lower_agreement(f: FunctionLowering, instr: Instr) -> bool:
 
 
 def _comparison(f: FunctionLowering, instr: Instr) -> Agreed | None:
-    ty = instr.op.rsplit(".", 1)[1]
+    _, order, ty = instr.op.split(".")
     forms = tuple(f.operand_form(a, 8 * TYPE_BYTES[ty]) for a in instr.args[1:])
     for k, (form, other) in enumerate((forms, forms[::-1])):
         if isinstance(form, (Affine, Wide)) and isinstance(other, Val) and other.n == 1:
-            alike, results = _steady(f, form, ty[0] == "s"), []
-            for value in _ends(f, form):
-                operands = [other, value] if k else [value, other]
-                results.append(arith.lower(f.e, instr.op, operands).vals[0])
-            for result in dict.fromkeys(results[1:]):
-                alike = f.e.bin("and", alike, f.e.cmp("icmp eq", result, results[0]))
-            return Agreed(alike, results[0], instr.op, forms)
+            steady, (least, most) = _steady(f, form, ty[0] == "s"), _ends(f, form)
+            if (order[0] == "l") == bool(k):  # it holds for large values, so for all if for the smallest
+                least, most = most, least
+            every, none = steady, steady
+            for decides_all, decides_none in zip(most, least, strict=True):
+                yes, no = (
+                    arith.lower(f.e, instr.op, [other, value] if k else [value, other]).vals[0]
+                    for value in (decides_all, decides_none)
+                )
+                every, none = f.e.bin("and", every, yes), f.e.bin("and", none, f.e.invert(no))
+            return Agreed(every, none, instr.op, forms)
     return None
 
 
-def _ends(f: FunctionLowering, form: Affine | Wide) -> list[Val]:
-    """Values of the first and the last lane of each segment, where nothing wraps around."""
-    stride, run = _stride(form), _run(form)
-    values = []
-    for start in dict.fromkeys(starts(f, form)):
-        values += [start, f.e.bin("add", start, (run - 1) * stride)] if stride else [start]
-    return values
+def _ends(f: FunctionLowering, form: Affine | Wide) -> tuple[list[Val], list[Val]]:
+    """The smallest and the largest value of each segment, where nothing wraps around."""
+    reach = (_run(form) - 1) * _stride(form)
+    first = list(dict.fromkeys(starts(f, form)))
+    last = [f.e.bin("add", start, reach) for start in first] if reach else first
+    return (last, first) if reach < 0 else (first, last)
 
 
 def _steady(f: FunctionLowering, form: Affine | Wide, signed: bool) -> Val:
@@ -97,9 +102,10 @@ def _combination(f: FunctionLowering, instr: Instr) -> Agreed | None:
     if not all(isinstance(x, Agreed) or (isinstance(x, Val) and x.n == 1) for x in forms):
         return None
     e = f.e
-    alike = const("i1", 1)
-    for x in forms:
-        if isinstance(x, Agreed):
-            alike = e.bin("and", alike, x.alike)
-    first = arith.lower(e, instr.op, [x.first if isinstance(x, Agreed) else f.plain(x) for x in forms]).vals[0]
-    return Agreed(alike, first, instr.op, tuple(forms))
+    every, none = zip(*((x.every, x.none) if isinstance(x, Agreed) else (x, e.invert(x)) for x in forms), strict=True)
+    if len(forms) == 1:
+        every, none = none, every
+    else:
+        root = base(instr.op)
+        every, none = [e.bin(root, *every)], [e.bin("or" if root == "and" else "and", *none)]
+    return Agreed(every[0], none[0], instr.op, tuple(forms))

@@ -129,11 +129,11 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
     known = dict(f.cache)
     if isinstance(form, Agreed):
-        alike, each = e.fresh("alike")[1:], e.fresh("each")[1:]
-        e.line(f"br {form.alike}, label %{alike}, label %{each}, !prof !2")
-        e.label(alike)
-        first, second = (none_label, all_label) if block.negated else (all_label, none_label)
-        e.line(f"br {form.first}, label %{first}, label %{second}")
+        other, each = e.fresh("other")[1:], e.fresh("each")[1:]
+        every, none = (none_label, all_label) if block.negated else (all_label, none_label)
+        e.line(f"br {form.every}, label %{every}, label %{other}")
+        e.label(other)
+        e.line(f"br {form.none}, label %{none}, label %{each}")
         e.label(each)
     cond = f.plain(form)
     taken = e.bin("and", act, f.mask_of(e.invert(cond) if block.negated else cond))

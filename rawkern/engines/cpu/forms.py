@@ -74,10 +74,10 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """A predicate that is `first` in all lanes where `alike` holds, and else what `op` makes of its operands."""
+    """A predicate that scalars may tell to hold in all lanes or in none, and else what `op` makes of its operands."""
 
-    alike: Val
-    first: Val
+    every: Val
+    none: Val
     op: str
     operands: tuple[Form, ...]
 
