@@ -136,6 +136,8 @@ def _widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
 
 def _convert(e: Emitter, form: Form, to: str, source: str) -> Form:
     bits = int(to[1:])
+    if source[1:] == "32" and isinstance(form, Affine) and form.bases[0].ty == "i64":  # a wider register's low half
+        form = _convert(e, form, "u32", "u64")
     if bits == 64 and source[1:] == "32":
         assert isinstance(form, Affine)
         return _widened(e, form, 1, source == "s32")

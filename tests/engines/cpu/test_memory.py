@@ -652,3 +652,20 @@ def test_known_strides(device, ctype):
         want[1, :, :width] = rows[:, 3 * w + 1]
         want[2, :, :width] = rows[:, :width]
         same(out.cpu().view(3, height, pitch), want)
+
+
+def test_index_in_a_wider_register(device):
+    """``cvt`` may read the low half of a 64-bit register, also of one whose lanes differ by a constant step."""
+    code = r"""extern "C" __global__ void k(unsigned char* out) {
+        __shared__ unsigned char s[96];
+        long long t = threadIdx.x, i;
+        s[t] = t * 3;
+        asm volatile("cvt.s64.s32 %0, %1;" : "=l"(i) : "l"(t));
+        __syncthreads();
+        unsigned char v = s[i];
+        __syncthreads();
+        out[i] = v + 1;
+    }"""
+    out = torch.full((96,), 77, dtype=torch.uint8, device=device)
+    rawkern.RawKernel(code)[1, 96](out)
+    assert out.tolist() == [(3 * t + 1) % 256 for t in range(96)]
