@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.flow import Block, Flow
 from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.operands import base, destinations, sources
 from rawkern.engines.cpu.pairing import lanes_can_meet
@@ -32,7 +32,7 @@ class Analysis:
 
 
 def spin_headers(flow: Flow) -> set[int]:
-    """Headers of loops that may wait for another thread: they read memory in a way that sees others' writes."""
+    """Headers of loops that may wait for another thread: they look at what others write, and branch on it."""
     used = {name for instr in flow.instructions() for name in sources(instr)}
     used |= {block.pred.name for block in flow.blocks if block.pred is not None}
 
@@ -45,7 +45,31 @@ def spin_headers(flow: Flow) -> set[int]:
         ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
         return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
 
-    return {h for h, members in flow.loops if any(waits(i) for m in members for i in flow.blocks[m].instrs)}
+    found = set()
+    for header, members in flow.loops:
+        blocks = [flow.blocks[m] for m in members]
+        if any(waits(i) for block in blocks for i in block.instrs) and _decides_by_memory(blocks):
+            found.add(header)
+    return found
+
+
+def _decides_by_memory(blocks: list[Block]) -> bool:
+    """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
+    reading = ("ld", "ldu", "atom", "mbarrier", "activemask")
+    calls = any(base(instr.op) == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
+    read: set[str] = set()
+    grown = True
+    while grown:
+        before = len(read)
+        for block in blocks:
+            for instr in block.instrs:
+                loads = base(instr.op) in reading and ".const" not in instr.op and (calls or ".param" not in instr.op)
+                if loads or not read.isdisjoint(sources(instr)):
+                    read.update(destinations(instr))
+            for copies in block.copies.values():
+                read.update(name for name, source in copies if source in read)
+        grown = len(read) != before
+    return any(block.pred is not None and block.pred.name in read for block in blocks)
 
 
 def analyse(

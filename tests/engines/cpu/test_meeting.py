@@ -242,6 +242,12 @@ SHUFFLE = "shfl.sync.idx.b32 %r3|%p2, %r1, 0, 31, -1;"
         ("@%p1 bra A; bar.sync 0; A: mov.u32 %r4, 1;", False),
         ("@%p1 bra A; bar.sync 0; bra B; A: bar.sync 0; B: mov.u32 %r4, 1;", True),
         ("@%p1 bra A; bar.sync 0; A: mov.u32 %r4, 1; bar.sync 0;", True),
+        (
+            "mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2; L: ld.volatile.global.u32 %r4, [%rd3]; setp.eq.s32 %p3, %r4, 0; @%p3 bra L;",
+            True,
+        ),  # waits for a change
+        ("L: ld.volatile.global.u32 %r4, [%rd1]; add.s32 %r5, %r5, %r4; @%p1 bra L;", False),  # goes by its own count
+        ("L: atom.global.exch.b32 %r4, [%rd1], 1; add.s32 %r5, %r4, 1; setp.ne.s32 %p3, %r5, 1; @%p3 bra L;", True),
     ],
 )
 def test_when_lanes_can_meet_on_different_ways(body, expected):
