@@ -234,6 +234,35 @@ def test_barriers_that_count(device, block):
         assert out.cpu().view(4, block).tolist() == [[w] * block for w in want]
 
 
+def test_counting_barriers_on_two_ways(device):
+    """``barrier.red`` without ``.aligned`` counts the lanes of all ways together, and each way gets the result."""
+    code = r"""
+    __device__ int count(int v) {
+        int c; asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, 0; barrier.red.popc.u32 %0, 1, p; }" : "=r"(c) : "r"(v) : "memory"); return c;
+    }
+    __device__ int any(int v) {
+        int c; asm volatile("{ .reg .pred p, q; setp.gt.s32 p, %1, 60; barrier.red.or.pred q, 2, p; selp.s32 %0, 1, 0, q; }" : "=r"(c) : "r"(v) : "memory"); return c;
+    }
+    extern "C" __global__ void k(const int* x, int* out) {
+        int t = threadIdx.x, v = x[t];
+        if (t % 3 == 0) { out[t] = count(v) * 4 + any(v); }
+        else if (v > 40) { out[t] = count(-v) * 4 + any(v) + 1000; }
+        else { int c = count(v); out[t] = c * 4 + any(-v) + 2000; }
+    }"""
+    kernel = rawkern.RawKernel(code)
+    for top in (60, 70):
+        x = np.random.default_rng(top).integers(-60, top, 96).astype(np.int32)
+        out = poison(96, torch.int32, device)
+        kernel[1, 96](torch.from_numpy(x).to(device), out)
+        t = np.arange(96)
+        first, second = t % 3 == 0, (t % 3 != 0) & (x > 40)
+        third = ~first & ~second
+        given = np.where(second, -x, x)
+        flags = np.where(third, -x, x) > 60
+        want = int((given > 0).sum()) * 4 + int(flags.any()) + np.where(first, 0, np.where(second, 1000, 2000))
+        np.testing.assert_array_equal(out.cpu(), want)
+
+
 def test_counting_barrier_without_ended_threads(device):
     code = r"""extern "C" __global__ void k(int alive, int* out) {
         int t = threadIdx.x;
