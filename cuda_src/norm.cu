@@ -149,16 +149,21 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         return;
     }
     Row<T, V, P, G> grad(grad_out, r, n), row(x, r, n), next_grad = grad, next_row = row;
+    C next_by = rstd[r], next_center = RMS ? C(0) : mean[r];
     for (int turn = 0; r < rows; turn ^= 1) {
-        const C by = rstd[r], center = RMS ? C(0) : mean[r];
+        const C by = next_by, center = next_center;
         const auto normalized = [=](C x) {  // half types have no digits that this loses, and it takes one instruction
             return RMS ? x * by : sizeof(T) == 2 ? x * by + -center * by : (x - center) * by;
         };
         const long long offset = r * n;
         r += Group<G>::count();
-        if (AHEAD && r < rows) {
-            next_grad.hold(grad_out + r * n);
-            next_row.hold(x + r * n);
+        if (r < rows) {
+            if constexpr (AHEAD) {
+                next_grad.hold(grad_out + r * n);
+                next_row.hold(x + r * n);
+            }
+            next_by = rstd[r];
+            if constexpr (!RMS) next_center = mean[r];
         }
         Pack<C, 2> sums = {};  // of w * g * xhat and of w * g
         both(grad, row, [&](int p, index_t<P> i, const Pack<T, V>& g, const Pack<T, V>& x) {
