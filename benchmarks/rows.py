@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._dynamo.config
+import torch._functorch.config
 import torch.nn.functional as F
 
 import rawkern

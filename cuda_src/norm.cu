@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         const auto normalized = [=](C x) {  // half types have no digits that this loses, and it takes one instruction
             return RMS ? x * by : sizeof(T) == 2 ? x * by + -center * by : (x - center) * by;
         };
-        const long long offset = r * n;
+        const long long now = r, offset = r * n;
         r += Group<G>::count();
         if (r < rows) {
             if constexpr (AHEAD) {
@@ -180,6 +180,8 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
             for_weight.add(p, i, products);
             if constexpr (!RMS) for_bias.add(p, i, bias);
         });
+        Row<T, V, P, G> more = row;  // loaded before the threads wait for each other
+        if (grad_summed) more = Row<T, V, P, G>(grad_summed, now, n);
         C along, constant = 0;  // what w * g loses along xhat and along a constant
         if constexpr (RMS) {
             along = reduce<G>(turn, Sum(), sums.at[0]) * share;
@@ -190,12 +192,12 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         }
         both(grad, row, [&](int p, index_t<P> i, const Pack<T, V>& g, const Pack<T, V>& x) {
             const Pack<T, V> w = weights.at(p, i);
-            Pack<T, V> more = {}, result;
-            if (grad_summed) more = load<T, V>(grad_summed + offset + i);
+            const Pack<T, V> added = more.pack(p, i);
+            Pack<T, V> result;
 #pragma unroll
             for (int k = 0; k < V; ++k) {
                 const C xhat = normalized(C(x.at[k])), wg = C(w.at[k]) * C(g.at[k]);
-                result.at[k] = T((wg - constant - xhat * along) * by + C(more.at[k]));
+                result.at[k] = T((wg - constant - xhat * along) * by + (grad_summed ? C(added.at[k]) : C(0)));
             }
             store(grad_x + offset + i, result);
         });

@@ -123,7 +123,7 @@ def _plan(rows: int, n: int, inner: int, itemsize: int, on_gpu: bool, width: int
 
 def pieces(rows: int, n: int, inner: int, *tensors: Tensor) -> tuple[Plan, int]:
     """Return a plan that cuts rows into pieces, for kernels without reductions, and the elements of a piece."""
-    found = plan(rows, n, inner, *tensors)
+    found = plan(rows, n, inner, *tensors, cpu_held=0)
     if symbolic(rows, n, inner) or found.group != BLOCK:
         return found, n
     full = PACK_BYTES // tensors[0].element_size()

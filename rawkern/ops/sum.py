@@ -26,6 +26,8 @@ from rawkern.ops.rows import (
 
 __all__ = ["column_sums", "mean", "part_sums", "row_sums", "sum"]
 
+LOADS = 4  # of row.cuh
+LONG_COLUMNS = 2048  # elements of columns that are worth more and smaller blocks
 CPU_PART = 1 << 16  # elements that are worth a block of their own on the CPU
 
 
@@ -158,8 +160,9 @@ def part_sums(x: Tensor, rows: int, n: int, parts: int, dtype: torch.dtype, scal
     if not symbolic(rows, n):
         if x.is_cuda:
             width = pack_width(n, x)
-            if n > 32 * WARP * width * parts:
-                group, block = BLOCK, THREADS
+            packs = -(-n // (width * parts))
+            if packs >= 8 * WARP:
+                group, block = BLOCK, min(THREADS, -(-packs // (LOADS * WARP)) * WARP)
             else:
                 block = (WARP, WARPS)
         grid = rows * parts if group == BLOCK else -(-rows * parts // block[1])
@@ -175,9 +178,9 @@ def column_sums(x: Tensor, outer: int, n: int, inner: int, dtype: torch.dtype, s
     if not symbolic(outer, n, inner):
         if x.is_cuda:
             width = pack_width(inner, x)
-            sharing = min(WARP, 1 << (n - 1).bit_length())
+            sharing = min(WARP if n < LONG_COLUMNS else WARP // 4, 1 << (n - 1).bit_length())
         tiles = outer * -(-inner // (WARP * width))
-        parts = _parts(4 * multiprocessors(x.device) if x.is_cuda else 16, tiles, n // (16 * sharing))
+        parts = _parts(8 * multiprocessors(x.device) if x.is_cuda else 16, tiles, n // (16 * sharing))
         grid = tiles * parts
     out = x.new_empty(outer * parts * inner, dtype=dtype if parts == 1 else accumulator(x.dtype))
     arguments = f"{C_NAMES.get(out.dtype)}, {width}"
@@ -190,7 +193,7 @@ def _row_parts(x: Tensor, rows: int, n: int) -> int:
     if symbolic(rows, n):
         return 1
     if x.is_cuda:
-        return _parts(4 * multiprocessors(x.device), rows, n // (16 * THREADS))
+        return _parts(8 * multiprocessors(x.device), rows, n // (16 * THREADS))
     return _parts(64, rows, n // CPU_PART)
 
 
