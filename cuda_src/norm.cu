@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         const auto normalized = [=](C x) {  // half types have no digits that this loses, and it takes one instruction
             return RMS ? x * by : sizeof(T) == 2 ? x * by + -center * by : (x - center) * by;
         };
-        const long long now = r, offset = r * n;
+        const long long offset = r * n;
         r += Group<G>::count();
         if (r < rows) {
             if constexpr (AHEAD) {
@@ -180,8 +180,11 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
             for_weight.add(p, i, products);
             if constexpr (!RMS) for_bias.add(p, i, bias);
         });
-        Row<T, V, P, G> more = row;  // loaded before the threads wait for each other
-        if (grad_summed) more = Row<T, V, P, G>(grad_summed, now, n);
+        Row<T, V, P, G> more(n);  // loaded before the threads wait for each other
+        if (grad_summed) {
+            more.from = grad_summed + offset;
+            if constexpr (P > 0) more.hold(more.from);
+        }
         C along, constant = 0;  // what w * g loses along xhat and along a constant
         if constexpr (RMS) {
             along = reduce<G>(turn, Sum(), sums.at[0]) * share;
@@ -192,12 +195,12 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         }
         both(grad, row, [&](int p, index_t<P> i, const Pack<T, V>& g, const Pack<T, V>& x) {
             const Pack<T, V> w = weights.at(p, i);
-            const Pack<T, V> added = more.pack(p, i);
-            Pack<T, V> result;
+            Pack<T, V> added = {}, result;
+            if (grad_summed) added = more.pack(p, i);
 #pragma unroll
             for (int k = 0; k < V; ++k) {
                 const C xhat = normalized(C(x.at[k])), wg = C(w.at[k]) * C(g.at[k]);
-                result.at[k] = T((wg - constant - xhat * along) * by + (grad_summed ? C(added.at[k]) : C(0)));
+                result.at[k] = T((wg - constant - xhat * along) * by + C(added.at[k]));
             }
             store(grad_x + offset + i, result);
         });

@@ -109,6 +109,9 @@ template <typename T, int V, int P, int G> struct Row {
         if constexpr (P > 0) hold(from);
     }
 
+    // A row that is still to be told where it is.
+    __device__ explicit Row(long long n) : from(nullptr), n(n), inner(1) {}
+
     __device__ void hold(const T* row) {
 #pragma unroll
         for (int p = 0; p < P; ++p) {

@@ -2,7 +2,7 @@
 #include "row.cuh"
 
 // Of each row, cut into `parts` parts: out[row][part] = scale * the sum. in: rows x n. A group of threads per part;
-// see row.cuh. Grid: at least rows * parts groups. Parts but the last have the same number of elements, whole packs.
+// see row.cuh. Grid: at least rows * parts groups. Parts are whole rounds of LOADS packs, so the last ones may be empty.
 template <typename In, typename Out, int V, int G>
 __global__ void __launch_bounds__(MOST_THREADS<0, G>)
     sum_rows(const In* in, Out* out, long long rows, long long n, long long parts, double scale) {
@@ -10,8 +10,9 @@ __global__ void __launch_bounds__(MOST_THREADS<0, G>)
     const long long which = Group<G>::index();
     if (which >= rows * parts) return;
     const long long row = which / parts, part = which % parts;
-    const long long size = (n + parts * V - 1) / (parts * V) * V, first = part * size;
-    const long long left = n - first < size ? n - first : size;
+    const long long round = V * LOADS * (long long)Group<G>::size();
+    const long long size = parts == 1 ? n : (n + parts * round - 1) / (parts * round) * round, first = part * size;
+    const long long left = max(0LL, min(size, n - first));
     Row<In, V, 0, G> elements(in + row * n + first, 0, left);
     Pack<C, LOADS> sums = {};
     elements.some([&](long long, long long, const Pack<In, V>* packs, int count) {

@@ -14,8 +14,8 @@ from rawkern.ops.sum import part_sums
 
 __all__ = ["scale_by_sign_of_sum"]
 
-SIZE = 1 << 14  # elements of x that a group of threads scales
-PARTS = 528  # sums at most, which each group adds up for itself
+SIZE = 1 << 13  # elements of x that a group of threads scales
+PARTS = 512  # sums at most, which each group adds up for itself
 
 
 def scale_by_sign_of_sum(x: Tensor) -> Tensor:

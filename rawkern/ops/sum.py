@@ -193,7 +193,7 @@ def _row_parts(x: Tensor, rows: int, n: int) -> int:
     if symbolic(rows, n):
         return 1
     if x.is_cuda:
-        return _parts(8 * multiprocessors(x.device), rows, n // (16 * THREADS))
+        return _parts(4 * multiprocessors(x.device), rows, n // (16 * THREADS))
     return _parts(64, rows, n // CPU_PART)
 
 
