@@ -1,32 +1,45 @@
 // One step of AdamW (Loshchilov and Hutter, Decoupled Weight Decay Regularization, 2019) over many tensors.
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "pack.cuh"
 
-template <typename T> struct Real { using type = float; };
-template <> struct Real<double> { using type = double; };
+struct Step { double lr, beta1, beta2, eps, decay, correction1, root_correction2; };
 
-// A chunk is the elements first[c] to first[c] + chunk of tensor which[c], as far as it has them; count is the tensors'
-// numbers of elements. T: parameters and gradients; S: the averages. Grid: one block for each chunk.
+// A chunk is the elements first[c] to first[c] + chunk of tensor which[c], as far as it has them. The table has a row of
+// addresses each for parameters and gradients (T) and for the averages of gradients and of their squares (S), and a row
+// with the numbers of elements. Grid: one block for each chunk.
 template <typename T, typename S>
-__global__ void adamw(T* const* params, const T* const* grads, S* const* averages, S* const* squares,
-    const long long* count, const int* which, const long long* first, int chunk, float sign, double lr, double beta1,
-    double beta2, double eps, double decay, double correction1, double root_correction2) {
+__global__ void adamw(const long long* table, int tensors, const int* which, const long long* first, int chunk,
+    float sign, Step step) {
+    using R = compute_t<T>;
+    constexpr int V = 16 / (sizeof(T) < sizeof(S) ? sizeof(S) : sizeof(T));
     const int tensor = which[blockIdx.x];
-    const long long begin = first[blockIdx.x], end = min(begin + chunk, count[tensor]);
-    T* const p = params[tensor];
-    const T* const g = grads[tensor];
-    S* const m = averages[tensor];
-    S* const v = squares[tensor];
-    using R = typename Real<T>::type;
-    const R rest1 = 1 - beta1, b2 = beta2, rest2 = 1 - beta2, keep = 1 - lr * decay;
-    const R size = lr / correction1, root = 1 / root_correction2;
-    for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        const R grad = R(sign) * R(g[i]);
-        const R average = R(m[i]) + rest1 * (grad - R(m[i]));
-        const R square = b2 * R(v[i]) + rest2 * grad * grad;
-        p[i] = T(R(p[i]) * keep - size * average / (sqrt(square) * root + R(eps)));
-        m[i] = S(average);
-        v[i] = S(square);
+    T* const p = reinterpret_cast<T*>(table[tensor]);
+    const T* const g = reinterpret_cast<const T*>(table[tensors + tensor]);
+    S* const m = reinterpret_cast<S*>(table[2 * tensors + tensor]);
+    S* const v = reinterpret_cast<S*>(table[3 * tensors + tensor]);
+    const long long count = table[4 * tensors + tensor], begin = first[blockIdx.x];
+    const long long end = begin + chunk < count ? begin + chunk : count;
+    const R rest1 = 1 - step.beta1, b2 = step.beta2, rest2 = 1 - step.beta2, keep = 1 - step.lr * step.decay;
+    const R size = step.lr / step.correction1, root = 1 / step.root_correction2, eps = step.eps;
+    const auto update = [&](T& p, const T& g, S& m, S& v) {
+        const R grad = R(sign) * R(g), average = R(m) + rest1 * (grad - R(m)), square = b2 * R(v) + rest2 * grad * grad;
+        p = T(R(p) * keep - size * average / (sqrt(square) * root + eps));
+        m = S(average);
+        v = S(square);
+    };
+    long long done = begin;
+    if (aligned<V>(p, g) && aligned<V>(m, v)) {
+        done = begin + (end - begin) / V * V;
+        for (long long i = begin + (long long)threadIdx.x * V; i < done; i += (long long)blockDim.x * V) {
+            auto ps = load<T, V>(p + i);
+            const auto gs = load<T, V>(g + i);
+            auto ms = load<S, V>(m + i), vs = load<S, V>(v + i);
+#pragma unroll
+            for (int k = 0; k < V; ++k) update(ps.at[k], gs.at[k], ms.at[k], vs.at[k]);
+            store(p + i, ps);
+            store(m + i, ms);
+            store(v + i, vs);
+        }
     }
+    for (long long i = done + threadIdx.x; i < end; i += blockDim.x) update(p[i], g[i], m[i], v[i]);
 }

@@ -20,48 +20,30 @@ __device__ __forceinline__ Words philox(unsigned long long seed, unsigned long l
     return {{c0, c1, c2, c3}};
 }
 
-// out[i] = word i < drop ? 0 : in[i] * scale. A thread does 4 P neighbouring elements, those of P counters. Grid: 1-D, at
-// least ceil(n / (4 P)) threads.
-template <typename T, int P>
+// out[i] = word i < drop ? 0 : in[i] * scale. Words have 32 bits, or 16 for half types, which come twice as fast: so a
+// counter is enough for C = 4 or 8 elements. A thread does C neighbouring ones. Grid: 1-D, at least ceil(n / C) threads.
+template <typename T>
 __global__ void dropout(const T* in, T* out, const long long* seed, unsigned int drop, compute_t<T> scale, long long n) {
-    constexpr int V = 4 * P, LOAD = V * sizeof(T) > 16 ? 16 / sizeof(T) : V;  // elements of a load
-    const long long first = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * V;
+    constexpr int C = sizeof(T) == 2 ? 8 : 4, LOAD = 16 / sizeof(T) < C ? 16 / sizeof(T) : C;  // elements of a load
+    const long long counter = (long long)blockIdx.x * blockDim.x + threadIdx.x, first = counter * C;
     if (first >= n) return;
-    const unsigned long long key = *seed;
-    Pack<T, V> values;
-    const bool whole = first + V <= n && aligned<LOAD>(in, out);
-    if (whole) {
+    Pack<T, LOAD> values[C / LOAD];
+    const bool whole = first + C <= n && aligned<LOAD>(in, out);
 #pragma unroll
-        for (int k = 0; k < V; k += LOAD) {
-            const auto part = load<T, LOAD>(in + first + k);
+    for (int k = 0; k < C; ++k) {
+        if (whole && k % LOAD == 0) values[k / LOAD] = load<T, LOAD>(in + first + k);
+        if (!whole) values[k / LOAD].at[k % LOAD] = first + k < n ? in[first + k] : T(0.0f);
+    }
+    const Words words = philox(*seed, counter);
 #pragma unroll
-            for (int j = 0; j < LOAD; ++j) values.at[k + j] = part.at[j];
-        }
-    } else {
-#pragma unroll
-        for (int k = 0; k < V; ++k) values.at[k] = first + k < n ? in[first + k] : T(0.0f);
+    for (int k = 0; k < C; ++k) {
+        T& value = values[k / LOAD].at[k % LOAD];
+        const unsigned int word = C == 4 ? words.at[k % 4] : words.at[k / 2] >> (k % 2 * 16) & 0xFFFFu;
+        value = word < drop ? T(0.0f) : T(compute_t<T>(value) * scale);
     }
 #pragma unroll
-    for (int p = 0; p < P; ++p) {
-        const Words words = philox(key, static_cast<unsigned long long>(first) / 4 + p);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-            T& value = values.at[4 * p + k];
-            value = words.at[k] < drop ? T(0.0f) : T(compute_t<T>(value) * scale);
-        }
-    }
-    if (whole) {
-#pragma unroll
-        for (int k = 0; k < V; k += LOAD) {
-            Pack<T, LOAD> part;
-#pragma unroll
-            for (int j = 0; j < LOAD; ++j) part.at[j] = values.at[k + j];
-            store(out + first + k, part);
-        }
-    } else {
-#pragma unroll
-        for (int k = 0; k < V; ++k) {
-            if (first + k < n) out[first + k] = values.at[k];
-        }
+    for (int k = 0; k < C; ++k) {
+        if (whole && k % LOAD == 0) store(out + first + k, values[k / LOAD]);
+        if (!whole && first + k < n) out[first + k] = values[k / LOAD].at[k % LOAD];
     }
 }

@@ -8,25 +8,33 @@ __device__ __forceinline__ float fast_reciprocal(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-__device__ __forceinline__ float fast_exp(float x) {
+__device__ __forceinline__ float fast_exp2(float x) {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+__device__ __forceinline__ float fast_exp(float x) { return fast_exp2(x * 1.44269504f); }
 
 __device__ __forceinline__ float fast_tanh(float x) { return 1.0f - 2.0f * fast_reciprocal(1.0f + fast_exp(2.0f * x)); }
 
-// erfc(x) / exp(-x * x) for x >= 0: Abramowitz and Stegun 7.1.26, absolute error of erf 1.5e-7.
-__device__ __forceinline__ float fast_scaled_erfc(float x) {
-    const float t = fast_reciprocal(1.0f + 0.3275911f * x);
-    return t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-}
+// Abramowitz and Stegun 7.1.26, absolute error 1.5e-7.
 __device__ __forceinline__ float fast_erf(float x) {
-    return copysignf(1.0f - fast_scaled_erfc(fabsf(x)) * fast_exp(-x * x), x);
+    const float z = fabsf(x), t = fast_reciprocal(1.0f + 0.3275911f * z);
+    const float poly = 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
+    return copysignf(1.0f - t * poly * fast_exp(-z * z), x);
 }
+
+// x * (1 + erf(x / sqrt(2))) / 2, with the constants of fast_erf times those of the argument and the half.
 __device__ __forceinline__ float fast_gelu(float x) {
-    const float tail = 0.5f * fast_scaled_erfc(0.707106781f * fabsf(x)) * fast_exp(-0.5f * x * x);
+    const float t = fast_reciprocal(1.0f + 0.231641888f * fabsf(x));
+    const float poly = 0.127414796f + t * (-0.142248368f + t * (0.7107068705f + t * (-0.7265760135f + t * 0.5307027145f)));
+    const float tail = t * poly * fast_exp2(-0.721347520f * x * x);
     return x * (x > 0.0f ? 1.0f - tail : tail);
+}
+
+// x * (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+__device__ __forceinline__ float fast_gelu_tanh(float x) {
+    return x * fast_reciprocal(1.0f + fast_exp2(x * (-2.30220819f - 0.102943240f * x * x)));
 }
 
 // The argument comes within half a turn of 0 first, since halves reach 65504; beyond 1e5 (bfloat16) the exact functions.

@@ -434,9 +434,9 @@ def _one_dtype(args: Sequence[Any]) -> bool:
     first = args[0]
     if not isinstance(first, torch.Tensor):
         return False
-    dtype = first.dtype
-    for a in args[1:]:  # noqa: SIM110 - all() with a generator takes three times as long
-        if not isinstance(a, torch.Tensor) or a.dtype is not dtype:
+    dtype, device = first.dtype, first.get_device()
+    for a in args[1:]:
+        if not isinstance(a, torch.Tensor) or a.dtype is not dtype or a.get_device() != device:
             return False
     return True
 

@@ -65,11 +65,11 @@ _silu = _activation(_SILU, "silu")
 _swiglu = _gated(_SILU, "swiglu")
 _gelu = {
     "none": _activation(_GELU["none"], "gelu", "fast_gelu"),
-    "tanh": _activation(_GELU["tanh"], "gelu_tanh"),
+    "tanh": _activation(_GELU["tanh"], "gelu_tanh", "fast_gelu_tanh"),
 }
 _geglu = {
     "none": _gated(_GELU["none"], "geglu", "fast_gelu"),
-    "tanh": _gated(_GELU["tanh"], "geglu_tanh"),
+    "tanh": _gated(_GELU["tanh"], "geglu_tanh", "fast_gelu_tanh"),
 }
 _add_sin_cos = _Pair(
     "T a, T b",

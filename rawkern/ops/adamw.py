@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Sequence
 
 import torch
 
+from rawkern._torch_private import PLAIN, increment_version
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.ops.instances import C_NAMES
 
 __all__ = ["adamw_"]
 
-_CHUNK = 1 << 15  # elements a block updates
+_CHUNK = 1 << 14  # elements a block updates
+_STEP = struct.Struct("7d")  # Step of adamw.cu
 
 
 @torch.no_grad()
@@ -61,38 +64,38 @@ def adamw_(
         _check(k, p, {name: tensors[k] for name, tensors in lists.items()})
         if p.numel():
             groups.setdefault((p.dtype, exp_avgs[k].dtype, p.device), []).append(k)
-    rest = (
-        -1.0 if maximize else 1.0, lr, betas[0], betas[1], eps, weight_decay,
-        1 - betas[0] ** step, (1 - betas[1] ** step) ** 0.5,
-    )  # fmt: skip
+    numbers = (lr, *betas, eps, weight_decay, 1 - betas[0] ** step, (1 - betas[1] ** step) ** 0.5)
     for (dtype, state, device), members in groups.items():
-        copies = {k: params[k].contiguous() for k in members}
-        averages = {k: exp_avgs[k].contiguous() for k in members}
-        squares = {k: exp_avg_sqs[k].contiguous() for k in members}
-        sizes = tuple(params[k].numel() for k in members)
-        count, which, first = _chunks(sizes, device)
-        _kernel(dtype, state)[which.numel(), 256](
-            [copies[k] for k in members], [grads[k].contiguous() for k in members],
-            [averages[k] for k in members], [squares[k] for k in members],
-            count, which, first, _CHUNK, *rest,
-        )  # fmt: skip
-        for k in members:
-            for given, used in ((params[k], copies[k]), (exp_avgs[k], averages[k]), (exp_avg_sqs[k], squares[k])):
-                if given is not used and given.data_ptr() != used.data_ptr():
-                    given.copy_(used)
+        given = [[tensors[k] for k in members] for tensors in (params, grads, exp_avgs, exp_avg_sqs)]
+        used = [[t if t.is_contiguous() else t.contiguous() for t in tensors] for tensors in given]
+        sizes = tuple([t.numel() for t in used[0]])
+        which, first = _chunks(sizes, device)
+        rows = [*([t.data_ptr() for t in tensors] for tensors in used), list(sizes)]
+        table = torch.tensor(rows).to(device, non_blocking=True)
+        sign = -1.0 if maximize else 1.0
+        _kernel(dtype, state)[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
+        for k in (0, 2, 3):
+            for t, copy in zip(given[k], used[k], strict=True):
+                if copy is not t:
+                    t.copy_(copy)
+            increment_version([t for t, copy in zip(given[k], used[k], strict=True) if copy is t])
 
 
 def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
     if p.dtype not in C_NAMES:
         names = ", ".join(str(d).removeprefix("torch.") for d in C_NAMES)
         raise TypeError(f"adamw_: params[{k}] is {p.dtype}; there is adamw_ for {names}")
+    for name, t in (("params", p), *others.items()):
+        if type(t) not in PLAIN or t.layout is not torch.strided or t.is_neg() or t.is_meta:
+            raise TypeError(f"adamw_: {name}[{k}] is no plain dense tensor ({type(t).__name__}, {t.layout})")
+    averages = others["exp_avgs"].dtype
     for name, t in others.items():
         allowed = (p.dtype,) if name == "grads" else (p.dtype, torch.float32)
-        if t.dtype not in allowed or (name == "exp_avg_sqs" and t.dtype is not others["exp_avgs"].dtype):
+        if t.dtype not in allowed or (name == "exp_avg_sqs" and t.dtype is not averages):
             raise TypeError(f"adamw_: {name}[{k}] is {t.dtype}, params[{k}] is {p.dtype}; pass {name} in that dtype")
         if t.shape != p.shape:
             raise ValueError(f"adamw_: {name}[{k}] has shape {tuple(t.shape)}, params[{k}] has {tuple(p.shape)}")
-        if t.device != p.device:
+        if t.get_device() != p.get_device():
             raise ValueError(f"adamw_: {name}[{k}] is on {t.device}, params[{k}] is on {p.device}")
 
 
@@ -102,9 +105,8 @@ def _kernel(dtype: torch.dtype, state: torch.dtype) -> RawKernel:
 
 
 @functools.lru_cache(maxsize=64)
-def _chunks(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return each tensor's number of elements, and each chunk's tensor and first element."""
+def _chunks(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each chunk's tensor and first element."""
     chunks = [(k, first) for k, size in enumerate(sizes) for first in range(0, size, _CHUNK)]
     which = torch.tensor([k for k, _ in chunks], dtype=torch.int32, device=device)
-    first = torch.tensor([at for _, at in chunks], dtype=torch.int64, device=device)
-    return torch.tensor(sizes, dtype=torch.int64, device=device), which, first
+    return which, torch.tensor([at for _, at in chunks], dtype=torch.int64, device=device)

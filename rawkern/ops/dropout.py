@@ -26,7 +26,7 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     input : torch.Tensor
         float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
     p : float
-        In [0, 1]; kept to 32 bits.
+        In [0, 1]; kept to 32 bits, for half types to 16.
     training : bool
         Otherwise the input is returned.
     inplace : bool
@@ -55,20 +55,18 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
 def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
     if not x.is_contiguous() or x.is_neg():
         x = x.contiguous().resolve_neg()
-    run, width = _kernel(x.dtype, x.is_cuda)
+    bits = 16 if x.dtype.itemsize == 2 else 32
     out = torch.empty_like(x)
     n = x.numel()
-    # With p near 1 the words reach no further than 2^32 - 1, which is then not dropped; p = 1 is scaled by 0.
-    run.forall(-(-n // width))(x, out, seed, min(round(p * 2**32), 2**32 - 1), 1 / (1 - p) if p < 1 else 0.0, n)
+    # The words reach no further than 2^bits - 1, which p = 1 does not drop but scale by 0.
+    drop, scale = min(round(p * 2**bits), 2**bits - 1), 1 / (1 - p) if p < 1 else 0.0
+    _kernel(x.dtype).forall(-(-n // (8 if bits == 16 else 4)))(x, out, seed, drop, scale, n)
     return out
 
 
 @functools.cache
-def _kernel(dtype: torch.dtype, on_gpu: bool) -> tuple[RawKernel, int]:
-    """Return the kernel, and how many elements a thread does: 16 bytes on a GPU, but whole counters."""
-    counters = max(1, 16 // dtype.itemsize // 4) if on_gpu else 1
-    name = f"dropout<{C_NAMES[dtype]}, {counters}>"
-    return RawKernel(path=own_sources() / "dropout.cu", name=name), 4 * counters
+def _kernel(dtype: torch.dtype) -> RawKernel:
+    return RawKernel(path=own_sources() / "dropout.cu", name=f"dropout<{C_NAMES[dtype]}>")
 
 
 @_dropout.backward
