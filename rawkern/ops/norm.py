@@ -63,11 +63,11 @@ def rms_norm(
 ) -> Tensor:
     """Return x / sqrt(mean(x * x) + eps) * weight over the last dimensions; differentiable once.
 
-    Parameters, result and errors are those of `layer_norm`, without a bias; `eps` is by default that of the input's
-    dtype, `torch.finfo(input.dtype).eps`.
+    Parameters, result and errors are those of `layer_norm`, without a bias; `eps` is by default that of the dtype it is
+    computed in (2**-23, for float64 2**-52), as in torch.
     """
     dims = _checked("rms_norm", input, normalized_shape, weight=weight)
-    return _norm(input, weight, None, dims, torch.finfo(input.dtype).eps if eps is None else eps, True)
+    return _norm(input, weight, None, dims, _default_eps(input) if eps is None else eps, True)
 
 
 def add_layer_norm(
@@ -100,8 +100,11 @@ def add_rms_norm(
     rest is as for `rms_norm`.
     """
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
-    eps = torch.finfo(input.dtype).eps if eps is None else eps
-    return _add_norm(input, residual, weight, None, dims, eps, True)
+    return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)
+
+
+def _default_eps(x: Tensor) -> float:
+    return torch.finfo(accumulator(x.dtype)).eps
 
 
 def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> int:

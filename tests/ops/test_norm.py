@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import rawkern
-from tests.ops.common import DTYPES, compare, layouts, numbers, poison
+from tests.ops.common import DTYPES, assert_near, compare, layouts, numbers, poison
 
 EPS = 0.1
 
@@ -86,6 +86,14 @@ def test_without_weights_and_with_some_gradients(device: str) -> None:
     compare(lambda x: rawkern.rms_norm(x, [40]), lambda x: F.rms_norm(x, (40,), eps=2.0**-23), x, factor=8)
     compare(lambda b: rawkern.layer_norm(x, 40, w, b), lambda b: F.layer_norm(x.double(), (40,), w.double(), b), b)
     compare(lambda w: rawkern.layer_norm(x, 40, w, b), lambda w: F.layer_norm(x.double(), (40,), w, b.double()), w)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_default_eps_of_rms_norm(dtype: torch.dtype, device: str) -> None:
+    x = numbers((3, 8), dtype, device) * 1e-3  # squares of the order of float32's eps, far under bfloat16's
+    exact = F.rms_norm(x.double(), (8,), eps=2.0**-23)
+    assert_near(rawkern.rms_norm(x, 8), exact, dtype, 4)
+    assert_near(rawkern.add_rms_norm(x, torch.zeros_like(x), 8)[0], exact, dtype, 4)
 
 
 def test_layouts_and_empty(device: str) -> None:
