@@ -110,6 +110,7 @@ class Checker:
 
     def _new(self, size: int) -> int:
         mapping = Mapping(max(size, 8))
+        mapping.spread()
         self.memory.append(mapping)
         return mapping.address
 

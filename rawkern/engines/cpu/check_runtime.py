@@ -19,7 +19,7 @@ from rawkern.engines.cpu.check_layout import (
     SHARED, SITE, SITE_AT, STATE, STRONG_AT, THREAD_AT, UNINITIALIZED, UPDATE, WRITE,
 )  # fmt: skip
 from rawkern.engines.cpu.records import BLOCK
-from rawkern.engines.cpu.scalar import clear, load8, load16, load32, load64, lowest_bit, store8, store64
+from rawkern.engines.cpu.scalar import clear, inline, load8, load16, load32, load64, lowest_bit, store8, store64
 
 ENTRY_SIZE, SITE_SIZE, REPORT_SIZE = ENTRY.size, SITE.size, REPORT.size
 BLOCK_MASK = (1 << THREAD_AT) - 1
@@ -238,11 +238,33 @@ def rk_check_found_unset(ck, st, thread, address, site, s, e):
 
 
 def rk_check_trace(ck, st, warp, mask, site, s, bias, shared):
-    """Follow the accesses of a warp's lanes."""
+    """Follow the accesses of a warp's lanes; of neighbours that read the same, the first and the last."""
+    if SITE.what[s] == READ and SITE.size[s] <= 4:
+        return rk_check_words(ck, st, warp, mask, site, s, bias, shared)
     while mask:
         lane = lowest_bit(mask)
         mask = mask & (mask - 1)
         rk_check_cell(ck, st, warp, lane, CHECK.addresses[ck, lane], site, s, bias, shared)
+    return 0
+
+
+def rk_check_words(ck, st, warp, mask, site, s, bias, shared):
+    """Follow reads of one word or less, which are the most there are."""
+    mine = STATE.number[st] | (warp << (THREAD_AT + 5)) | (SITE.strong[s] << STRONG_AT) | (site << SITE_AT)
+    now = STATE.clocks[st, warp]
+    base = 0
+    if shared:
+        base = STATE.base[st]
+    bits = (1 << SITE.size[s]) - 1
+    last = 0
+    while mask:
+        lane = lowest_bit(mask)
+        mask = mask & (mask - 1)
+        a = CHECK.addresses[ck, lane]
+        if a != last or mask == 0 or CHECK.addresses[ck, lowest_bit(mask)] != a:
+            last = a
+            cell = bias + (a >> 2) * CELL
+            rk_check_read(ck, st, warp, lane, a, site, s, cell, mine | (lane << THREAD_AT), now, bits << (a & 3), base)
     return 0
 
 
@@ -258,9 +280,9 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, bias, shared):
     while a < end:
         offset = a & 3
         bytes = end - a
-        if bytes > 4:
-            bytes = 4
-        part = (((1 << bytes) - 1) << offset) & 15
+        if bytes > 4 - offset:
+            bytes = 4 - offset
+        part = ((1 << bytes) - 1) << offset
         cell = bias + (a >> 2) * CELL
         if SITE.what[s] == READ:
             rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base)
@@ -270,6 +292,7 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, bias, shared):
     return 0
 
 
+@inline
 def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
     """Follow a read of one word."""
     who = load64(cell)
@@ -291,6 +314,7 @@ def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
     return 0
 
 
+@inline
 def rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
     """Follow a write of one word, or an atomic operation on it."""
     who = load64(cell)
@@ -322,6 +346,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
     return 0
 
 
+@inline
 def rk_check_apart(ck, st, warp, lane, me, who, when):
     """Whether an access (`who`, `when`) is by another thread and nothing orders it before this one."""
     if when == 0 or (who >> STRONG_AT) & (me >> STRONG_AT) & 1:

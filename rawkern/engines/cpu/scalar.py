@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rawkern.engines.cpu.records import Record
 
@@ -31,6 +31,11 @@ load8 = load16 = load32 = load64 = _only_compiled  # (address): an unaligned val
 store8 = store16 = store32 = store64 = _only_compiled  # (address, value)
 lowest_bit = _only_compiled  # (value): number of the lowest bit that is set
 clear = _only_compiled  # (address, bytes): fill with zeros
+
+
+def inline(function: Callable) -> Callable:
+    """Mark a function whose code is to stand where it is called."""
+    return function
 
 
 def compiled(source: str, names: Mapping[str, object]) -> str:

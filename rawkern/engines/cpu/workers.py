@@ -44,6 +44,10 @@ class Mapping:
             raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
         self.address: int = address
 
+    def spread(self) -> None:
+        """Let the system commit it in large pages."""
+        _libc().madvise(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), 14)  # MADV_HUGEPAGE; it may refuse
+
     def guard(self, offset: int) -> None:
         _libc().mprotect(self.address + offset, PAGE, 0)
 
