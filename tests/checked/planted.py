@@ -1,6 +1,6 @@
 """Kernels with one bug each, marked ``// defect``: what the checker must find, and where.
 
-``python tests/checked/planted.py`` prints the table of docs/planted-defects.md.
+``python tests/checked/planted.py > docs/planted-defects.md`` writes the page of them.
 """
 
 from __future__ import annotations
@@ -434,11 +434,24 @@ extern "C" __global__ void k(int n, float* const* table, float* out) {
 ]  # fmt: skip
 
 
-def table() -> str:
-    """Rows of the documentation's table."""
-    rows = ["| defect | found as |", "| --- | --- |"]
-    return "\n".join([*rows, *(f"| {d.title.replace('|', '')} | `{d.error}` |" for d in DEFECTS)])
+def page() -> str:
+    """The text of docs/planted-defects.md."""
+    rows = [f"| {d.title.replace('|', '')} | `{d.error}` |" for d in DEFECTS]
+    return "\n".join(
+        [
+            "# Planted defects",
+            "",
+            f"{len(DEFECTS)} kernels with one bug each (tests/checked/planted.py). The tests run all of them under "
+            "`rawkern.check()`: each bug is found,",
+            "as this exception, at its line, and nothing else is reported.",
+            "",
+            "| defect | found as |",
+            "| --- | --- |",
+            *rows,
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":
-    print(table())
+    print(page(), end="")

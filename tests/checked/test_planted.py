@@ -34,3 +34,9 @@ def test_defect_is_found_at_its_line(defect, device):
     assert re.search(defect.says, str(caught.value), re.S)
     if device == "cuda":  # left as they were
         assert all(map(torch.equal, before, [a for a in arguments if isinstance(a, torch.Tensor)]))
+
+
+def test_page_of_planted_defects_is_current():
+    page = Path(__file__).parents[2] / "docs" / "planted-defects.md"
+    assert page.read_text() == planted.page()
+    assert len(planted.DEFECTS) >= 30
