@@ -156,19 +156,19 @@ def row_sums(x: Tensor, rows: int, n: int, dtype: torch.dtype, scale: float = 1.
 def part_sums(x: Tensor, rows: int, n: int, parts: int, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
     """Return the same of each row cut into `parts` parts, rows * parts sums."""
     width = 1
-    group, grid, block = WARP, 1, (WARP, 1)
+    group, threads, sums, grid = WARP, WARP, 1, 1  # threads of a sum, sums of a block
     if not symbolic(rows, n):
         if x.is_cuda:
             width = pack_width(n, x)
             packs = -(-n // (width * parts))
             if packs >= 8 * WARP:
-                group, block = BLOCK, min(THREADS, -(-packs // (LOADS * WARP)) * WARP)
+                group, threads = BLOCK, min(THREADS, -(-packs // (LOADS * WARP)) * WARP)
             else:
-                block = (WARP, WARPS)
-        grid = rows * parts if group == BLOCK else -(-rows * parts // block[1])
+                sums = WARPS
+        grid = -(-rows * parts // sums)
     out = x.new_empty(rows * parts, dtype=dtype)
     arguments = f"{C_NAMES.get(dtype)}, {width}, {group}"
-    kernel("sum", "sum_rows", x.dtype, arguments)[grid, block](x, out, rows, n, parts, scale)
+    kernel("sum", "sum_rows", x.dtype, arguments)[grid, (threads, sums)](x, out, rows, n, parts, scale)
     return out
 
 
