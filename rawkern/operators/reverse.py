@@ -215,11 +215,31 @@ class Reverse:
         if not recorded and forward_ad._current_level < 0:
             return below()
         try:
-            return self._packed(composed(self.compute, *unpacked), given[0])
+            guarded = (unpacked[0], self._guarded(unpacked[1], unpacked[0]), *unpacked[2:])
+            return self._packed(composed(self.compute, *guarded), given[0])
         except LaunchError:
             pass
         with private.single_level():
             return _once(f"{self.op.declaration.qualified}_backward").apply(below, *given)
+
+    def _guarded(self, saved: list[Any], grads: Sequence[Any]) -> list[Any]:
+        """Hidden outputs depend on the inputs in a way that nothing here knows: a derivative that needs it raises."""
+        decl = self.op.declaration
+        if not decl.hidden or decl.has_lists:
+            return saved
+        anchors = [t for t in saved if t is not None and t.requires_grad]  # the inputs, if they are there
+        anchors = anchors or [t for t in grads if t is not None and t.requires_grad]
+        if not anchors:
+            return saved
+        found = list(saved)
+        for i, name in enumerate(decl.save):
+            t = saved[i]
+            if name in decl.hidden and t is not None and t.is_floating_point():
+                with private.single_level():
+                    found[i] = _unknown(f"{decl.qualified}: its hidden output {name}").apply(
+                        lambda t=t: t.clone(), *anchors
+                    )
+        return found
 
     def _batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
         """The rule for vmap: the whole batch at once for elementwise operators, else one call after the other."""
@@ -258,18 +278,36 @@ class _Watch(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def _unknown(name: str) -> Any:
+    """An autograd function for a value whose derivative is not known."""
+    message = (
+        f"{name} has no derivative, and the backward reads it, so the operator cannot be differentiated twice; "
+        "let the backward compute it again from the inputs"
+    )
+    return _raising(message, message)
+
+
 def _once(name: str) -> Any:
     """An autograd function for what launches kernels itself, and so has no derivative."""
     way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
+
+    return _raising(
+        f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}",
+        f"{name} launches kernels itself and has no forward-mode derivative; {way_out}",
+    )
+
+
+def _raising(on_backward: str, on_jvp: str) -> Any:
+    """An autograd function ``apply(run, *tensors)`` that returns run(), and cannot be differentiated."""
 
     def forward(ctx: Any, below: Callable[[], Any], *given: torch.Tensor) -> Any:
         return below()
 
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}")
+        raise RuntimeError(on_backward)
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(f"{name} launches kernels itself and has no forward-mode derivative; {way_out}")
+        raise NotImplementedError(on_jvp)
 
     members: dict[str, Any] = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type("Opaque", (private.SingleLevelFunction,), members | {"jvp": staticmethod(jvp)})
