@@ -212,6 +212,7 @@ _TABLE = _build_table()
 # cuda::std::__4::complex<float>, thrust::complex<double>, std::complex<float>
 _COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16)>$")
 _ARRAY = re.compile(r"(.+?)\s*\[(\d+)\]$")
+_TO_ARRAY = re.compile(r"(.+?)\s*\(\s*[*&](?:\s*const)?\s*\)\s*(?:\[\d+\])+$")
 _QUALIFIER = re.compile(r"(?:^|(?<=[\s*&]))(const|volatile|__restrict__|__restrict|restrict)$")
 _LEADING = re.compile(r"^(const|volatile)\s+")
 
@@ -235,6 +236,9 @@ def _parse(text: str) -> tuple[CType, bool]:
         kind = "pointer" if text.endswith("*") else "reference"
         target, target_const = _parse(text.rstrip("&").rstrip() if kind == "reference" else text[:-1].rstrip())
         return CType(text, kind, 8, 8, "Q", target=target, const=target_const), const
+    if match := _TO_ARRAY.match(text):  # "float (*) [32]", "float (&) [32]": where rows of 32 floats lie, floats do
+        element, element_const = _parse(match.group(1))
+        return CType(text, "pointer", 8, 8, "Q", target=element, const=element_const), const
     while match := _LEADING.match(text):
         const |= match.group(1) == "const"
         text = text[match.end() :].lstrip()

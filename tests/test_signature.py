@@ -21,6 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rawkern
 from rawkern.ctype import Member, StructLayout, parse
 from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.signature import Bound, Signature, make_signature
@@ -1159,3 +1160,15 @@ def test_compiled_signatures() -> None:
     assert struct.pack(signature.format, *bound.values) == want
     assert bound.written == (y, raw, bound.written[2])
     assert str(found["axpy<float, 4>"][0]) == "void axpy<float, 4>(float a, const float *x, float *y)"
+
+
+def test_pointers_to_arrays_take_rows() -> None:
+    """A `T (*)[N]` was taken for an array by value."""
+    kernel = rawkern.RawKernel(
+        'extern "C" __global__ void rows(unsigned (*d)[4], const float (&f)[2], int n) { d[1][threadIdx.x] = n * f[1]; }'
+    )
+    x = torch.zeros(3, 4, dtype=torch.int32)
+    kernel[1, 4](x, torch.tensor([0.0, 2.0]), 7)
+    assert x.tolist() == [[0] * 4, [14] * 4, [0] * 4]
+    with pytest.raises(TypeError, match="argument 1 'd' is float32"):
+        kernel[1, 4](x.float(), torch.tensor([0.0, 2.0]), 7)
