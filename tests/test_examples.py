@@ -14,12 +14,12 @@ import rawkern
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-TESTED = ["square", "edit_and_rerun", "saxpy", "shared_memory", "elementwise_mult", "cupy_interop"]
+TESTED = ["square", "edit_and_rerun", "saxpy", "shared_memory", "elementwise_mult", "cupy_interop", "nbody"]
 
 
-def run(name: str, device: str) -> str:
+def run(name: str, device: str, *options: str) -> str:
     """Run an example and return what it printed; a warning or an error is a failure."""
-    return python(str(EXAMPLES / f"{name}.py"), "--device", device)
+    return python(str(EXAMPLES / f"{name}.py"), "--device", device, *options)
 
 
 def python(*arguments: str) -> str:
@@ -88,6 +88,40 @@ def test_cupy_interop(device: str) -> None:
     assert "[[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]" in output
     assert "[[100.0, 400.0, 900.0], [1600.0, 2500.0, 3600.0]]" in output
     assert "data pointers unchanged" in output
+
+
+def test_nbody(device: str, tmp_path: Path) -> None:
+    """A table with a row for each size, and plots where matplotlib is installed."""
+    output = run("nbody", device, "--sizes", "33", "100", "--rivals", "eager", "--images", str(tmp_path))
+    error = re.search(rf"1,000 planets on {device}: relative error (\S+) against torch in float64", output)
+    assert error and float(error[1]) < 1e-5
+    times = re.findall(r"^ +(33|100) +([\d.]+) +([\d.]+) +\(([\d.]+)x\)$", output, re.M)
+    assert [n for n, *_ in times] == ["33", "100"] and all(float(t) > 0 for _, *ts in times for t in ts)
+    plots = sorted(file.name for file in tmp_path.glob("*.png"))
+    assert plots == (
+        [] if "no plots: matplotlib is not installed" in output else ["nbody_forces.png", "nbody_times.png"]
+    )
+
+
+def test_nbody_without_matplotlib_memory_and_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is said, and the rest runs."""
+    (tmp_path / "matplotlib.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    program = f"""
+import argparse, pathlib, sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import nbody
+nbody.free_memory = lambda device: 100_000
+images = pathlib.Path({str(tmp_path)!r})
+nbody.main(argparse.Namespace(device="cpu", sizes=[90], rivals=["eager", "compile"], images=images))
+"""
+    output = python("-c", program)
+    assert "no plots: matplotlib is not installed" in output and not list(tmp_path.glob("*.png"))
+    assert re.search(r"^ +90 +[\d.]+ +- +-$", output, re.M)
+    assert "torch eager at N = 90: needs about 0.00023 GB, 0.0001 GB are free" in output
+    assert re.search(r"^torch.compile at N = 90: \w+: .*compiler", output, re.M)
 
 
 def test_readme(device: str, tmp_path: Path) -> None:
