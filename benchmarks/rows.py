@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._dynamo.config
-import torch._functorch.config
 import torch.nn.functional as F
 
 import rawkern
-from benchmarks.harness import Report, Table, Timing, compare, failed
+from benchmarks.harness import Report, Table
+from benchmarks.passes import Case, bandwidth, measured, row, settings
 
 ROWS, COLUMNS = 8192, 4096
 TOKENS, CLASSES = 4096, 32768
-SPIN = 10_000_000  # cycles the GPU is kept busy with while the host enqueues what is timed
-CALLS = 10
 CONTENDERS = ("torch", "torch.compile", "Liger", "rawkern")
-
-
-@dataclass(frozen=True)
-class Case:
-    """An operator by each contender, its inputs, and the elements that forward and backward have to read and write."""
-
-    contenders: dict[str, Callable[..., Any]]
-    inputs: tuple[torch.Tensor, ...]
-    forward: int
-    backward: int
 
 
 def cases(dtype: torch.dtype) -> dict[str, Callable[[], Case]]:
@@ -115,72 +101,14 @@ def liger(module: str, name: str) -> Callable[..., Any]:
     return getattr(import_module(f"liger_kernel.ops.{module}"), name).apply
 
 
-def on_gpu(run: Callable[[], Any], calls: int) -> float:
-    """Seconds per call on the GPU's clock, with the host's time hidden behind a kernel that only waits."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(SPIN)
-    start.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1000 / calls
-
-
-def bandwidth() -> float:
-    """Bytes per second that a large copy reads and writes."""
-    x = torch.empty(1 << 28, device="cuda")
-    y = torch.empty_like(x)
-    return 2 * x.nbytes / compare({"copy": lambda: y.copy_(x)}, timer=on_gpu, most_calls=5, patience=0)["copy"].median
-
-
-def measured(case: Case, rounds: int) -> tuple[dict[str, Timing], dict[str, Timing]]:
-    """Times of forward and backward of all contenders."""
-    contenders = dict(case.contenders)
-    contenders["torch.compile"] = torch.compile(contenders["torch"], fullgraph=True, dynamic=False)
-    forwards, backwards, errors = {}, {}, {}
-    wanted = case.contenders["torch"](*case.inputs)
-    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    grads = [torch.randn_like(t) for t in wanted]
-
-    def backward(results: tuple[torch.Tensor, ...]) -> Any:
-        return torch.autograd.grad(results, case.inputs, grads, retain_graph=True)
-
-    for name, run in contenders.items():
-        try:
-            result = run(*case.inputs)
-            results = result if isinstance(result, tuple) else (result,)
-            for a, b in zip(results, wanted, strict=True):
-                torch.testing.assert_close(a, b, rtol=0.02, atol=0.02 * b.abs().max().item())
-            forwards[name] = lambda run=run: run(*case.inputs)
-            backwards[name] = lambda results=results: backward(results)
-        except Exception as error:
-            errors[name] = failed(error)
-    options: dict[str, Any] = {"baseline": "torch", "rounds": rounds, "timer": on_gpu, "most_calls": CALLS}
-    both = (compare(contenders, patience=0, **options) for contenders in (forwards, backwards))
-    return tuple(found | errors for found in both)  # type: ignore[return-value]
-
-
-def row(name: str, times: tuple[dict[str, Timing], ...], limits: list[float]) -> tuple[str, ...]:
-    """The cells of one operator: forward / backward of each contender, the limits, and what rawkern makes of them."""
-    cells = []
-    for contender in CONTENDERS:
-        found = [t[contender] for t in times if contender in t]
-        error = next((t.error for t in found if t.error), "")
-        cells.append(error or " / ".join(f"{t.median * 1e6:.1f}" for t in found))
-    shares = [f"{t['rawkern'].median / limit:.2f}" if limit else "-" for t, limit in zip(times, limits, strict=True)]
-    return name, *cells, " / ".join(f"{t * 1e6:.1f}" if t else "-" for t in limits), " / ".join(shares)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="*", help="operators to measure, by name")
     options = parser.parse_args()
-    torch._functorch.config.donated_buffer = False  # a graph that is run backwards many times cannot donate
-    torch._dynamo.config.cache_size_limit = 64
+    settings()
     report = Report("rows-gpu", "Operators over rows on the GPU")
-    rate = bandwidth()
+    rate = bandwidth("cuda")
     report.notes.append(
         f"Microseconds of GPU time, forward / backward, medians; the sizes are {ROWS} x {COLUMNS}, for cross_entropy "
         f"{TOKENS} x {CLASSES}, for embedding 16384 rows of 1024 out of 32000. The limit is the time for reading each "
@@ -194,9 +122,9 @@ def main() -> None:
             if options.only and name not in options.only:
                 continue
             case = make()
-            numbers[name] = measured(case, options.rounds)
+            numbers[name] = measured(case, "cuda", options.rounds)
             limits = [elements * dtype.itemsize / rate for elements in (case.forward, case.backward)]
-            table.rows.append(row(name, numbers[name], limits))
+            table.rows.append(tuple(row(name, numbers[name], limits, CONTENDERS)))
             print(*table.rows[-1], sep=" | ", flush=True)
         report.add(table, numbers)
     report.write()
