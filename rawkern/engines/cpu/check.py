@@ -19,7 +19,7 @@ from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
 from rawkern.engines.cpu.symbols import store_parameter
-from rawkern.engines.cpu.variables import local_frame
+from rawkern.engines.cpu.variables import RESERVED, RESERVED_BYTES, local_frame
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.flow import Flow
@@ -415,7 +415,7 @@ def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
 def table(plan: Plan) -> dict:
     """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
     every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
-    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)}
+    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
     return {
         "sites": [asdict(site) for site in plan.checked_sites],
         "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},

@@ -15,6 +15,7 @@ from rawkern.engines.cpu import check_layout as layout
 from rawkern.engines.cpu.check_layout import CELL, CHECK, ENTRY, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
 
@@ -74,6 +75,9 @@ class Checker:
         self._set("reports", self._new(REPORT.size * MAX_REPORTS))
         self._set("max_reports", MAX_REPORTS)
         self._set("shared_total", shared_total)
+        start, size = checks["shared"].get(RESERVED, (0, 0))
+        self._set("reserved", start)
+        self._set("reserved_end", start + size)
 
     def start(self, grid: Dim3) -> None:
         """Settle the grid."""

@@ -202,15 +202,15 @@ def rk_check_entry(ck, st, warp, lane, a, site, s, e):
 
 
 def rk_check_local(ck, st, thread, a, site, s):
-    """An access to a variable of the function's own: is what it reads set?"""
+    """An access to a variable of the function's own: is any of what it reads set? (Unions and padding are in part.)"""
     init = CHECK.frame_init[ck] + (a - CHECK.frame[ck])
     k = 0
-    if SITE.what[s] != WRITE:
-        while k < SITE.size[s]:
-            if load8(init + k) == 0:
-                rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
-                k = SITE.size[s]
-            k += 1
+    some = 0
+    while k < SITE.size[s]:
+        some = some | load8(init + k)
+        k += 1
+    if SITE.what[s] != WRITE and some == 0:
+        rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
     k = 0
     set = 1
     if SITE.what[s] == WRITE:
@@ -223,6 +223,8 @@ def rk_check_local(ck, st, thread, a, site, s):
 
 def rk_check_found_unset(ck, st, thread, address, site, s, e):
     """A read of what is not set: reported at once, or when the value is used."""
+    if SITE.space[s] != LOCAL and address >= CHECK.reserved[ck] and address < CHECK.reserved_end[ck]:
+        return 0  # CUDA's own part of shared memory, which is zero at first
     if SITE.defers[s]:
         CHECK.unset[ck] = CHECK.unset[ck] | (1 << (thread & 31))
         if SITE.unset_thread[s] == 0:
@@ -264,7 +266,8 @@ def rk_check_words(ck, st, warp, mask, site, s, bias, shared):
         if a != last or mask == 0 or CHECK.addresses[ck, lowest_bit(mask)] != a:
             last = a
             cell = bias + (a >> 2) * CELL
-            rk_check_read(ck, st, warp, lane, a, site, s, cell, mine | (lane << THREAD_AT), now, bits << (a & 3), base)
+            if rk_check_read(ck, st, warp, lane, a, site, cell, mine | (lane << THREAD_AT), now, bits << (a & 3), base):
+                rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
     return 0
 
 
@@ -277,6 +280,7 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, bias, shared):
     base = 0
     if shared:
         base = STATE.base[st]
+    unset = 1
     while a < end:
         offset = a & 3
         bytes = end - a
@@ -285,22 +289,25 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, bias, shared):
         part = ((1 << bytes) - 1) << offset
         cell = bias + (a >> 2) * CELL
         if SITE.what[s] == READ:
-            rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base)
+            unset = unset & rk_check_read(ck, st, warp, lane, a, site, cell, me, now, part, base)
         else:
             rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base)
         a = (a & (0 - 4)) + 4
+    if unset and SITE.what[s] == READ:
+        rk_check_found_unset(ck, st, thread, end - SITE.size[s] - STATE.window[st], site, s, SITE.root[s])
     return 0
 
 
 @inline
-def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
-    """Follow a read of one word."""
+def rk_check_read(ck, st, warp, lane, a, site, cell, me, now, part, base):
+    """Follow a read of one word; returns whether nothing of it is set."""
     who = load64(cell)
     when = load64(cell + 8)
     if when < base:
         who = 0
-    if base != 0 and (who >> INIT_AT) & part != part:
-        rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
+    unset = 0
+    if base != 0 and (who >> INIT_AT) & part == 0:
+        unset = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, lane, me, who, when):
         rk_check_race(ck, st, warp, lane, a, site, who, 0)
     first = load64(cell + 16)
@@ -311,7 +318,7 @@ def rk_check_read(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
         part = part | ((first >> MASK_AT) & 15)
     store64(cell + 16, me | (part << MASK_AT))
     store64(cell + 24, now)
-    return 0
+    return unset
 
 
 @inline
@@ -323,7 +330,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, me, now, part, base):
         who = 0
         when = 0
     if SITE.what[s] == UPDATE and base != 0 and (who >> INIT_AT) & part != part:
-        rk_check_report(ck, st, UNINITIALIZED, site, warp * 32 + lane, a - STATE.window[st], SITE.root[s])
+        rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, lane, me, who, when):
         if rk_check_same(ck, lane, s, a, who, me):
             return 0
