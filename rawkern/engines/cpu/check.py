@@ -103,7 +103,8 @@ def access(
     if what == WRITE and undefined.doubtful(f):
         _store(f, "storing", f.e.resize(undefined.unset_lanes(f, regs or []), "i64"))
     ck, blk, warp = identity(f)
-    if order in ("release", "acq_rel"):
+    # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
+    if order in ("release", "acq_rel") or (order and RESERVED in f.plan.shared):
         note(f, "fence")
     if order and what != WRITE and looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")

@@ -19,9 +19,8 @@ CHECK = Record(
     "Check",
     (
         *_words("unset storing segments nsegments last sites reports nreports max_reports clock serial"),
-        *_words(
-            "grid_x grid_y shared_total reserved reserved_end order null frame frame_bytes frame_init stack_low stack_high"
-        ),
+        *_words("grid_x grid_y shared_total reserved reserved_end order null"),
+        *_words("frame frame_bytes frame_init stack_low stack_high"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room"),
         ("addresses", "[32 x i64]"),
         ("values", "[128 x i64]"),

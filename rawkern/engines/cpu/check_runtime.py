@@ -396,6 +396,8 @@ def rk_check_race(ck, st, warp, lane, a, site, who, wrote):
     e = 0
     if a - STATE.window[st] < CHECK.shared_total[ck]:
         a = a - STATE.window[st]
+        if a >= CHECK.reserved[ck] and a < CHECK.reserved_end[ck]:
+            return 0
         e = SITE.root[CHECK.sites[ck] + site * SITE_SIZE]
     r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, e)
     if r:
