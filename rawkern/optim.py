@@ -15,6 +15,8 @@ __all__ = ["AdamW"]
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` with its step in one launch for each dtype and device; a state dict fits both.
 
+    Of a DTensor, as FSDP2 makes parameters, each process updates the part that it has.
+
     Parameters
     ----------
     params, lr, betas, eps, weight_decay, maximize
@@ -50,10 +52,10 @@ class AdamW(torch.optim.AdamW):
                 by_step.setdefault(int(state["step"].item()), []).append(p)
             for step, members in by_step.items():
                 adamw_(
-                    members,
-                    [p.grad for p in members],  # type: ignore[misc]
-                    [self.state[p]["exp_avg"] for p in members],
-                    [self.state[p]["exp_avg_sq"] for p in members],
+                    [_local(p) for p in members],
+                    [_local(p.grad, p) for p in members],
+                    [_local(self.state[p]["exp_avg"], p) for p in members],
+                    [_local(self.state[p]["exp_avg_sq"], p) for p in members],
                     step=step,
                     lr=float(group["lr"]),
                     betas=group["betas"],
@@ -62,3 +64,12 @@ class AdamW(torch.optim.AdamW):
                     maximize=group["maximize"],
                 )
         return loss
+
+
+def _local(t: Any, like: Any = None) -> torch.Tensor:
+    """Return what this process has of a DTensor, placed as `like`: each element's step is its own."""
+    if not hasattr(t, "placements"):
+        return t
+    if like is not None and t.placements != like.placements:
+        t = t.redistribute(like.device_mesh, like.placements)
+    return t.to_local()
