@@ -9,12 +9,23 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import rawkern
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-TESTED = ["square", "edit_and_rerun", "saxpy", "shared_memory", "elementwise_mult", "cupy_interop", "nbody"]
+TESTED = [
+    "square",
+    "edit_and_rerun",
+    "saxpy",
+    "shared_memory",
+    "elementwise_mult",
+    "cupy_interop",
+    "nbody",
+    "train",
+    "train_ddp",
+]
 
 
 def run(name: str, device: str, *options: str) -> str:
@@ -22,15 +33,15 @@ def run(name: str, device: str, *options: str) -> str:
     return python(str(EXAMPLES / f"{name}.py"), "--device", device, *options)
 
 
-def python(*arguments: str) -> str:
+def python(*arguments: str, **environment: str) -> str:
     package = str(Path(rawkern.__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         [sys.executable, *arguments],
-        env=os.environ | {"PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr
@@ -122,6 +133,41 @@ nbody.main(argparse.Namespace(device="cpu", sizes=[90], rivals=["eager", "compil
     assert re.search(r"^ +90 +[\d.]+ +- +-$", output, re.M)
     assert "torch eager at N = 90: needs about 0.00023 GB, 0.0001 GB are free" in output
     assert re.search(r"^torch.compile at N = 90: \w+: .*compiler", output, re.M)
+
+
+def test_train(device: str, tmp_path: Path) -> None:
+    """A few steps lower the loss, the same way with rawkern's operators and with torch's."""
+    file = tmp_path / "curves" / "training.png"
+    options = ("--steps", "8", "--batch", "4", "--plot", str(file))
+    output = run("train", device, *options)
+    losses = re.findall(r"^(?:rawkern|torch) +loss ([\d.]+) -> ([\d.]+), [\d.]+ ms a step$", output, re.M)
+    assert len(losses) == 2
+    for first, last in losses:  # at first about that of a guess, log(69 characters)
+        assert float(first) == pytest.approx(4.23, abs=0.3) and float(last) < float(first) - 0.7
+    apart = re.search(r"the curves are at most ([\d.e+-]+) apart", output)
+    assert apart and float(apart[1]) < 1e-4
+    if f"plot: {file}" in output:
+        assert file.read_bytes().startswith(b"\x89PNG")
+    else:
+        assert "no plot: matplotlib is not installed" in output and not file.exists()
+    assert len(output.partition("ROSALIND\t")[2]) > 150
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.multigpu)])
+def test_train_ddp(device: str) -> None:
+    """Two processes have the gradients of one, with replicated parameters and with sharded ones."""
+    if not torch.distributed.is_available():
+        pytest.skip("this torch is built without torch.distributed")
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLES / "train_ddp.py"))
+    ends = []
+    for options, way in (((), "DistributedDataParallel"), (("--fsdp",), "FSDP2")):
+        output = python(*launch, "--device", device, "--steps", "2", "--batch", "4", *options, OMP_NUM_THREADS="1")
+        assert f"{way} on 2 x {device} through {'gloo' if device == 'cpu' else 'nccl'}" in output
+        assert "gradients equal those of a single process" in output
+        losses = re.search(r"^loss ([\d.]+) -> ([\d.]+)$", output, re.M)
+        assert losses and float(losses[2]) < float(losses[1])
+        ends.append(float(losses[2]))
+    assert ends[0] == pytest.approx(ends[1], abs=2e-4)  # the optimizer's step is the same on shards
 
 
 def test_readme(device: str, tmp_path: Path) -> None:
