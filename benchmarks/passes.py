@@ -58,7 +58,7 @@ def timed(contenders: dict[str, Callable[[], Any]], device: str, rounds: int) ->
         rounds=rounds,
         timer=on_gpu if gpu else sample,
         most_calls=CALLS,
-        patience=0 if gpu else 2,
+        patience=0 if gpu else 0.5,
     )
 
 
