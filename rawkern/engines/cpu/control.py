@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rawkern.engines.cpu import check, undefined
+from rawkern.engines.cpu import check, check_meetings, undefined
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
@@ -78,7 +78,7 @@ def _begin(f: FunctionLowering, i: int) -> None:
         act = e.bin("or", act, waiting)
         e.line(f"store {act}, ptr %act")
         f.cache["act"] = act
-    check.passing(f, i)
+    check_meetings.passing(f, i)
 
 
 def _end(f: FunctionLowering, i: int) -> None:

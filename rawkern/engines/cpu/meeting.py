@@ -8,7 +8,7 @@ ended, all go on.
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES, Form, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -26,7 +26,7 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
-    check.members(f, instr, mask)
+    check_meetings.members(f, instr, mask)
     if not f.analysis.concurrent[f.block]:
         _together(f, instr, row, value, e.bin("and", act, mask), follow)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.jumps import after, jump, wait_at
@@ -37,8 +37,8 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
     if not f.analysis.free_running:
-        check.is_alone(f, instr)
-    check.arrive(f, instr, number, len(args) > 1)
+        check_meetings.is_alone(f, instr)
+    check_meetings.arrive(f, instr, number, len(args) > 1)
     wait = const("i1", 0 if parts[1] == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
     bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args_text})")
@@ -140,8 +140,8 @@ def _arrive(f: FunctionLowering) -> None:
         if _parts(f.flow.blocks[key].instrs[-1])[1] != "arrive":
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
-    check.part_ways(f, freed)
-    check.arrive(f, f.flow.blocks[f.barriers[0]].instrs[-1], number, counted=True)
+    check_meetings.part_ways(f, freed)
+    check_meetings.arrive(f, f.flow.blocks[f.barriers[0]].instrs[-1], number, counted=True)
     bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args})")
     check.note(f, "depart", number)
     for key in f.barriers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.function import FunctionLowering
@@ -45,8 +45,8 @@ def at_once(f: FunctionLowering, instr: Instr) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
-    check.members(f, instr, mask)
-    check.is_alone(f, instr, mask)
+    check_meetings.members(f, instr, mask)
+    check_meetings.is_alone(f, instr, mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
 
 
@@ -106,7 +106,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
         moved = permute(f, value, j)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
-        check.source_lanes(f, instr, first.name, j, inside, members)
+        check_meetings.source_lanes(f, instr, first.name, j, inside, members)
         f.put(first.name, Lazy(moved, "f32") if lazy else moved)
     if isinstance(second, Reg):
         f.put(second.name, inside)
