@@ -44,7 +44,7 @@ class TorchRotaryEmbedding(rawkern.nn.RotaryEmbedding):
     def forward(self, x: Tensor) -> Tensor:
         a, b = x.chunk(2, dim=-1)
         cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
-        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
 
 
 RAWKERN = SimpleNamespace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 
 import pytest
 import torch
@@ -36,9 +37,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_directory(tmp_path_factory: pytest.TempPathFactory):
-    """Keep the tests' compiled code out of the user's cache."""
+    """Keep the tests' compiled code out of the user's cache; the workers of a run share what they compile."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "compiled"
+    folder.mkdir(mode=0o700, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAWKERN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("RAWKERN_CACHE_DIR", str(folder))
         yield
 
 

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operators.md").read_t
 def test_code(device: str) -> None:
     """The blocks run one after the other, on tensors of the device; they compare with torch themselves."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names: dict = {"__name__": "page"}
     torch.manual_seed(0)
     for block in blocks:
