@@ -9,7 +9,7 @@ from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const
-from rawkern.engines.cpu.jumps import after, back, jump, next_check, retire, wait_at
+from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
@@ -37,7 +37,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         waitable = i in f.analysis.waitable
         if block.exit_only and i and not waitable:
             continue
-        if waitable:
+        if i in f.looked:
             _check(f, i)
         _begin(f, i)
         for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
@@ -57,13 +57,13 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
 
 
 def _check(f: FunctionLowering, i: int) -> None:
-    """Look whether lanes wait at a block that no lane has gone on to."""
+    """Look whether lanes wait at a block that no lane has gone on to; else they do at a later one."""
     e = f.e
     e.label(f"c{i}")
     waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
     some = e.cmp("icmp ne", waiting, 0)
     e.line("store i32 0, ptr %act")
-    e.line(f"br {some}, label %b{i}, label %{next_check(f, i)}")
+    e.line(f"br {some}, label %b{i}, label %{look(f, f.looked[i] - {i})}")
 
 
 def _begin(f: FunctionLowering, i: int) -> None:
@@ -78,6 +78,8 @@ def _begin(f: FunctionLowering, i: int) -> None:
         act = e.bin("or", act, waiting)
         e.line(f"store {act}, ptr %act")
         f.cache["act"] = act
+    for reg in f.analysis.fresh[i]:
+        f.forget(reg)
     check_meetings.passing(f, i)
 
 
@@ -152,24 +154,35 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
             retire(f, ending)
             jump(f, other, going)
             return
-    for target, going in ((yes, taken), (no, rest)):
-        f.copy(target, going)
-        wait_at(f, target, going)
-    _lowest(f, i, (yes, no))
+    _part(f, i, {yes: taken, no: rest})
 
 
-def _lowest(f: FunctionLowering, i: int, targets: tuple[int, ...]) -> None:
-    """Go to the lowest block where lanes wait, some at `targets`."""
-    low = min(targets)
-    if low > i:
-        others = [w for w in f.analysis.concurrent[i] if i < w < low and w in f.analysis.waitable]
-        f.e.line(f"br label %c{min(others, default=low)}")
-    elif low in f.analysis.spin_headers and f.plan.waiting:
-        mask = f.e.let("i32", 1, f"load i32, ptr %wait{low}")
-        f.e.line(f"store i32 0, ptr %wait{low}")
-        back(f, low, mask)
+def _part(f: FunctionLowering, i: int, going: dict[int, Val]) -> None:
+    """Lanes go on to the lowest of several blocks, or to a lower one where others wait; the rest wait."""
+    low = min(going)
+    others = waiting_after(f, i)
+    first = low > i and min(others, default=low) >= low
+    for target, mask in going.items():
+        f.copy(target, mask)
+        if target != low or not first:
+            wait_at(f, target, mask)
+    if first:
+        f.e.line(f"store {going[low]}, ptr %act")
+        f.e.line(f"br label %b{low}")
+    elif low > i:
+        f.e.line(f"br label %{look(f, others | set(going))}")
     else:
-        back(f, low, const("i32", 0))
+        _back_to_waiting(f, low)
+
+
+def _back_to_waiting(f: FunctionLowering, header: int) -> None:
+    """Go round a loop with the lanes that wait at its header."""
+    if header not in f.analysis.spin_headers or not f.plan.waiting:
+        back(f, header, const("i32", 0))  # the header takes them up
+        return
+    mask = f.e.let("i32", 1, f"load i32, ptr %wait{header}")
+    f.e.line(f"store i32 0, ptr %wait{header}")
+    back(f, header, mask)
 
 
 def _switch(f: FunctionLowering, i: int, index: Val) -> None:
@@ -185,7 +198,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             e.label(label)
             jump(f, t, act)
         return
-    going = []
+    going = {}
     for t in dict.fromkeys(targets):
         mask = const("i32", 0)
         for k, other in enumerate(targets):
@@ -197,12 +210,15 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
         else:
             f.copy(t, mask)
             wait_at(f, t, mask)
-            going.append(t)
-    others = [w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable]
-    if going:  # the checks find out where lanes wait
-        e.line(f"br label %c{min([*going, *others])}")
-    else:
-        e.line(f"br label %{after(f, i)}")
+            going[t] = mask
+    for t in sorted(going):
+        if t <= i:
+            some, none = e.fresh("some")[1:], e.fresh("none")[1:]
+            e.line(f"br {e.cmp('icmp ne', going[t], 0)}, label %{some}, label %{none}")
+            e.label(some)
+            _back_to_waiting(f, t)
+            e.label(none)
+    e.line(f"br label %{look(f, waiting_after(f, i) | {t for t in going if t > i})}")
 
 
 def _finish(f: FunctionLowering) -> None:

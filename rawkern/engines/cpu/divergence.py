@@ -21,6 +21,7 @@ class Analysis:
     divergent: set[int] = field(default_factory=set)
     concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
     blends: set[tuple[int, str]] = field(default_factory=set)
+    fresh: list[list[str]] = field(default_factory=list)  # per block: blended registers whose values nobody needs yet
     free_running: bool = False  # lanes may wait anywhere: in spin loops, or where others meet them on another way
     spin_headers: set[int] = field(default_factory=set)
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
@@ -112,6 +113,7 @@ def analyse(
         new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
         if not new:
             _find_waitable(flow, result)
+            _find_fresh(flow, result)
             return result
         forced |= new
 
@@ -166,6 +168,22 @@ def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
             for name, _ in copies:
                 if name in live or any(name in other for other in others):
                     result.blends.add((i, name))
+
+
+def _find_fresh(flow: Flow, result: Analysis) -> None:
+    """Fill `fresh`: where registers begin whose writes keep the values of other lanes.
+
+    LLVM would else carry what they held before, which nobody reads, round every loop.
+    """
+    blended = {name for _, name in result.blends}
+    needed = [
+        blended & flow.live_in[i].union(*(flow.live_in[w] for w in result.concurrent[i]))
+        for i in range(len(flow.blocks))
+    ]
+    result.fresh = []
+    for i, block in enumerate(flow.blocks):
+        soon = {name for b, name in result.blends if b == i}.union(*(needed[t] for t in block.targets))
+        result.fresh.append(sorted(soon - needed[i]))
 
 
 def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:

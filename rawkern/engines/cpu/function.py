@@ -59,6 +59,10 @@ class FunctionLowering:
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)
         self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
         self.shadows: dict[str, str] = {}  # and the slots that say so
+        # blocks at which the code looks for waiting lanes, with the blocks at which lanes can wait then
+        self.looked: dict[int, set[int]] = {}
+        if self.analysis.free_running and self.analysis.checks:
+            self.looked[self.analysis.checks[0]] = set(self.analysis.checks)
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
@@ -150,6 +154,11 @@ class FunctionLowering:
             return self.lanes(e.let("i32", 1, f"load i32, ptr {names[0]}"))
         val = e.let(ty, n, f"load {Val('', ty, n).t}, ptr {names[0]}")
         return Lazy(val, self.lazy[reg]) if reg in self.lazy else val
+
+    def forget(self, reg: str) -> None:
+        """Tell LLVM that nobody needs what a register of any values has held."""
+        bits = self.bits_of(reg)
+        self.e.line(f"store {'i32' if bits == 1 else f'<32 x {int_type(bits)}>'} undef, ptr {self.slot(reg)[0]}")
 
     def put(self, reg: str, form: Form) -> None:
         """Write a register; integers of another width are fitted."""

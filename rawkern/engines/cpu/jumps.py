@@ -110,14 +110,22 @@ def retire(f: FunctionLowering, mask: Val) -> None:
         f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")
 
 
+def waiting_after(f: FunctionLowering, i: int) -> set[int]:
+    """Later blocks at which lanes can wait while others leave block `i`."""
+    found = {w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable}
+    if f.analysis.free_running:  # and wherever lanes that were set aside have come to
+        found |= {w for w in f.analysis.checks if w > min(found, default=i)}
+    return found
+
+
 def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
-    later = sorted(w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable)
-    if later:
-        return f"c{later[0]}"
-    return next_check(f, i) if f.analysis.free_running else "end"
+    return look(f, waiting_after(f, i))
 
 
-def next_check(f: FunctionLowering, i: int) -> str:
-    later = [w for w in f.analysis.checks if w > i]
-    return f"c{later[0]}" if later else "end"
+def look(f: FunctionLowering, places: set[int]) -> str:
+    """Label to go to when lanes can wait at `places` only: the first at which some do runs next."""
+    if not places:
+        return "end"
+    f.looked.setdefault(min(places), set()).update(places)
+    return f"c{min(places)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from rawkern.engines.cpu.ptx import Instr, Mem, Not, Pair, Reg, Sym, Vec
 
@@ -24,6 +25,7 @@ _WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.")
 _MEETINGS = ("bar.warp", "shfl.", "vote.", "match.", "redux.", "elect.")
 
 
+@cache
 def base(op: str) -> str:
     return op.split(".", 1)[0]
 
@@ -52,6 +54,19 @@ def callee(instr: Instr) -> str | None:
 
 def destinations(instr: Instr) -> list[str]:
     """Registers that an instruction writes."""
+    if instr.written is None:
+        instr.written = _destinations(instr)
+    return instr.written
+
+
+def sources(instr: Instr) -> list[str]:
+    """Registers that an instruction reads."""
+    if instr.read is None:
+        instr.read = _sources(instr)
+    return instr.read
+
+
+def _destinations(instr: Instr) -> list[str]:
     if not instr.args or base(instr.op) in NO_DESTINATION or instr.op.startswith("wmma.store"):
         if is_barrier(instr.op) and ".red" in instr.op:
             return [r.name for r in registers(instr.args[:1])]
@@ -62,8 +77,7 @@ def destinations(instr: Instr) -> list[str]:
     return [r.name for r in registers([first])]
 
 
-def sources(instr: Instr) -> list[str]:
-    """Registers that an instruction reads."""
+def _sources(instr: Instr) -> list[str]:
     args = instr.args[1:] if destinations(instr) or (instr.args and instr.args[0] is None) else instr.args
     found = [r.name for r in registers(args)]
     if instr.guard is not None:

@@ -78,11 +78,15 @@ class Not:
 
 @dataclass(slots=True)
 class Instr:
+    """An instruction, which is not changed once it is made."""
+
     op: str
     args: list
     guard: Reg | None = None
     negated: bool = False
     loc: int = 0  # index into Ptx.locs; 0 is unknown
+    written: list[str] | None = field(default=None, init=False, compare=False, repr=False)  # kept by `operands`
+    read: list[str] | None = field(default=None, init=False, compare=False, repr=False)
 
 
 @dataclass(slots=True)

@@ -579,6 +579,31 @@ def test_a_branch_table_under_a_predicate():
     assert torch.equal(out, torch.where(x < 3, x + 10, 99).int())
 
 
+def test_a_branch_table_goes_round_a_loop():
+    """Some lanes go back while others have left for two places behind it."""
+    code = r"""extern "C" __global__ void k(const int* x, int* out) {
+        int i = threadIdx.x, n = x[i], r = 0;
+        asm volatile("{ .reg .u32 t;\n T: .branchtargets HEAD, A, B;\n"
+            "HEAD: div.s32 %0, %0, 3; add.s32 %0, %0, 1; rem.s32 t, %0, 3; mad.lo.s32 %1, %1, 5, t; add.s32 %1, %1, 1;\n"
+            "brx.idx t, T;\n"
+            "A: add.s32 %1, %1, 1000000; bra E;\n B: add.s32 %1, %1, 2000000;\n E: }" : "+r"(n), "+r"(r));
+        out[i] = r;
+    }"""
+    x = torch.cat([torch.arange(60), torch.tensor([42, 123, 366, 1095])]).int()
+    out = torch.full((64,), 77, dtype=torch.int32)
+    rawkern.RawKernel(code)[1, 64](x, out)
+
+    def steps(n: int) -> int:
+        r = t = 0
+        while t == 0:
+            n = n // 3 + 1
+            t = n % 3
+            r = r * 5 + t + 1
+        return r + t * 1000000
+
+    assert out.tolist() == [steps(n) for n in x.tolist()]
+
+
 def test_labels_of_inline_assembly_are_its_own(device):
     """Forward and backward, in two copies of the same text."""
     code = r"""

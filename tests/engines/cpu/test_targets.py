@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from pathlib import Path
 
@@ -68,6 +69,19 @@ def test_large_kernels_are_generated_in_time(kernel: str) -> None:
     for name in ("haswell", "apple-m1"):
         seconds = generate(ptx, kernel, "line", jit.OTHERS[name])
         assert seconds < LIMIT, f"{name}: {seconds:.1f} s"
+
+
+def test_values_meet_where_lanes_do() -> None:
+    """Values that nobody needs are not carried along: each merged vector costs registers, copies and time to compile."""
+    ptx = compile_program(from_text((KERNELS / "raytrace.cu").read_text()), CPU_ARCH).ptx
+    translation = jit.Translation(ptx)
+    lowered = translation.lower("raytrace", translation.globals(), "rows", jit.host())
+    blocks, looks = (len(re.findall(rf"(?m)^{letter}\d+:", lowered.text)) for letter in "bc")
+    assert blocks > 50 and looks < 0.4 * blocks  # where the code looks for waiting lanes; nearly everywhere once
+    with llvm.create_context() as context, llvm.parse_assembly(jit.module_text(lowered, jit.host()), context) as module:
+        with jit.target_machine(jit.host()) as machine:
+            jit.optimise(llvm, module, machine, jit.FULL_PIPELINE_LINES + 1)
+        assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="runs code for Haswell")
