@@ -88,3 +88,17 @@ def test_addresses_in_tensors_lead_to_live_tensors():
     with rawkern.check(x):
         other[1, 32](hidden, out)
     assert torch.equal(out, x)
+
+
+def test_parameters_are_memory_of_the_launch():
+    kernel = rawkern.RawKernel(r"""
+    struct Strides { long long of[4]; };
+    extern "C" __global__ void k(int n, const Strides s, const float* x, float* out) {
+        int i = threadIdx.x, at = 0;
+        for (int d = 0, rest = i; d < n; d++, rest /= 2) at += rest % 2 * s.of[d];
+        out[i] = x[at];
+    }""")
+    x, out = X[:16].clone(), torch.zeros(16)
+    with rawkern.check():
+        kernel[1, 16](4, {"of": [8, 4, 2, 1]}, x, out)
+    assert torch.equal(out, x.view(2, 2, 2, 2).permute(3, 2, 1, 0).flatten())

@@ -15,6 +15,7 @@ from rawkern.engines.cpu import check_layout as layout
 from rawkern.engines.cpu.check_layout import CELL, CHECK, ENTRY, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
@@ -279,7 +280,9 @@ def run(
     code = kernel.loaded(shape_of(block))[0]
     launcher = Launcher(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
-    pieces = [*pieces, grid_sync]
+    start = launcher.record_address + LAUNCH.size
+    parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
+    pieces = [*pieces, grid_sync, parameters]
     checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checker.start(grid)
     launcher.watch(checker)
