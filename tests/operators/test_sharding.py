@@ -1,4 +1,4 @@
-"""Elementwise operators of DTensors, in two processes."""
+"""Elementwise operators and AdamW of DTensors, in two processes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+from rawkern.optim import AdamW
 from tests.operators.kernels import mul, relu_, scale, smooth_mul, unit
 
 torch.set_num_threads(1)
@@ -41,6 +42,15 @@ for refused in (relu_, unit):
         raise SystemExit(f"{refused.__name__} took a DTensor")
     except NotImplementedError as error:
         assert f"rawkern_test.{refused.__name__}.default does not have a sharding strategy" in str(error), error
+# The weight is whole everywhere and its gradient a sum over the processes: AdamW's step has to add that up first.
+whole = b[:5].t().clone().requires_grad_()
+weight = torch.nn.Parameter(distribute_tensor(whole.detach(), mesh, [Replicate()]))
+scale(distribute_tensor(a, mesh, [Shard(0)]) @ weight, 2.0).square().sum().backward()
+assert weight.grad.placements[0].is_partial(), weight.grad.placements
+(2 * a @ whole).square().sum().backward()
+AdamW([weight], lr=0.1, eps=1.0).step()
+torch.optim.AdamW([whole], lr=0.1, eps=1.0).step()
+torch.testing.assert_close(weight.full_tensor(), whole)
 dist.destroy_process_group()
 """
 
