@@ -167,9 +167,8 @@ def main() -> None:
     wanted = options.only or [*CASES, "adamw_", "nbody"]
     settings()
     report = Report(f"operators-{'gpu' if CUDA else 'cpu'}", "Operators beside torch's")
-    report.settle(0 if CUDA else 20)
     rate = bandwidth(DEVICE)
-    where = "GPU time" if CUDA else f"{torch.get_num_threads()} threads of the CPU"
+    where = "GPU time" if CUDA else "one thread's time on the CPU"
     report.notes.append(
         f"Microseconds of {where}, forward / backward, medians; {N:,} elements. The limit is the time for reading each "
         "input and writing each result once, at the rate of a large copy in the same run, "

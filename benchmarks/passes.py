@@ -1,7 +1,8 @@
-"""Forward and backward of operators by several contenders: time of the GPU alone, or of the CPU."""
+"""Forward and backward of operators by several contenders: time of the GPU alone, or of one thread of the CPU."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 import torch._dynamo.config
 import torch._functorch.config
 
-from benchmarks.harness import Timing, compare, failed, sample
+from benchmarks.harness import Timing, compare, failed
 
 SPIN = 10_000_000  # cycles the GPU is kept busy with while the host enqueues what is timed
 CALLS = 10
@@ -32,9 +33,10 @@ class Case:
 
 
 def settings() -> None:
-    """Let torch.compile take all cases, and graphs run backwards many times, for which they must not donate buffers."""
-    torch._functorch.config.donated_buffer = False
+    """Let torch.compile take all cases, and graphs run backwards many times; on the CPU one thread does everything."""
+    torch._functorch.config.donated_buffer = False  # a donated buffer is gone after the first backward
     torch._dynamo.config.cache_size_limit = 64
+    torch.set_num_threads(1)  # before anything is compiled: the code is for so many threads
 
 
 def on_gpu(run: Callable[[], Any], calls: int) -> float:
@@ -49,17 +51,18 @@ def on_gpu(run: Callable[[], Any], calls: int) -> float:
     return start.elapsed_time(end) / 1000 / calls
 
 
+def on_thread(run: Callable[[], Any], calls: int) -> float:
+    """Seconds per call of this thread's time on the CPU, which other programs do not add to."""
+    start = time.thread_time()
+    for _ in range(calls):
+        run()
+    return (time.thread_time() - start) / calls
+
+
 def timed(contenders: dict[str, Callable[[], Any]], device: str, rounds: int) -> dict[str, Timing]:
     """Seconds per call of each contender, in turns."""
-    gpu = device == "cuda"
-    return compare(
-        contenders,
-        baseline="torch",
-        rounds=rounds,
-        timer=on_gpu if gpu else sample,
-        most_calls=CALLS,
-        patience=0 if gpu else 0.5,
-    )
+    timer = on_gpu if device == "cuda" else on_thread
+    return compare(contenders, baseline="torch", rounds=rounds, timer=timer, most_calls=CALLS, patience=0)
 
 
 def bandwidth(device: str) -> float:
