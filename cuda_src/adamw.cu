@@ -6,12 +6,11 @@ struct Step { double lr, beta1, beta2, eps, decay, correction1, root_correction2
 
 // A chunk is the elements first[c] to first[c] + chunk of tensor which[c], as far as it has them. The table has a row of
 // addresses each for parameters and gradients (T) and for the averages of gradients and of their squares (S), and a row
-// with the numbers of elements. Grid: one block for each chunk.
-template <typename T, typename S>
+// with the numbers of elements. A thread does V elements at a time. Grid: one block for each chunk.
+template <typename T, typename S, int V>
 __global__ void adamw(const long long* table, int tensors, const int* which, const long long* first, int chunk,
     float sign, Step step) {
     using R = compute_t<T>;
-    constexpr int V = 16 / (sizeof(T) < sizeof(S) ? sizeof(S) : sizeof(T));
     const int tensor = which[blockIdx.x];
     T* const p = reinterpret_cast<T*>(table[tensor]);
     const T* const g = reinterpret_cast<const T*>(table[tensors + tensor]);
@@ -30,7 +29,9 @@ __global__ void adamw(const long long* table, int tensors, const int* which, con
     long long done = begin;
     if (aligned<V>(p, g) && aligned<V>(m, v)) {
         done = begin + (end - begin) / V * V;
-        for (long long i = begin + (long long)threadIdx.x * V; i < done; i += (long long)blockDim.x * V) {
+        for (long long start = begin; start < done; start += (long long)blockDim.x * V) {  // in all threads as often
+            const long long i = start + threadIdx.x * V;
+            if (i >= done) continue;
             auto ps = load<T, V>(p + i);
             const auto gs = load<T, V>(g + i);
             auto ms = load<S, V>(m + i), vs = load<S, V>(v + i);

@@ -11,7 +11,7 @@ import torch
 from rawkern._torch_private import PLAIN, increment_version
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.ops.instances import C_NAMES
+from rawkern.ops.instances import C_NAMES, PACK_BYTES
 
 __all__ = ["adamw_"]
 
@@ -73,7 +73,8 @@ def adamw_(
         rows = [*([t.data_ptr() for t in tensors] for tensors in used), list(sizes)]
         table = torch.tensor(rows).to(device, non_blocking=True)
         sign = -1.0 if maximize else 1.0
-        _kernel(dtype, state)[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
+        run = _kernel(dtype, state, device.type == "cuda")
+        run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:
@@ -100,8 +101,9 @@ def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
 
 
 @functools.cache
-def _kernel(dtype: torch.dtype, state: torch.dtype) -> RawKernel:
-    return RawKernel(path=own_sources() / "adamw.cu", name=f"adamw<{C_NAMES[dtype]}, {C_NAMES[state]}>")
+def _kernel(dtype: torch.dtype, state: torch.dtype, on_gpu: bool) -> RawKernel:
+    width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1  # the CPU engine makes its own vectors
+    return RawKernel(path=own_sources() / "adamw.cu", name=f"adamw<{C_NAMES[dtype]}, {C_NAMES[state]}, {width}>")
 
 
 @functools.lru_cache(maxsize=64)
