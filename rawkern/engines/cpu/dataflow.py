@@ -52,11 +52,16 @@ def post_dominators(flow: Flow) -> list[int | None]:
 
 def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
     """Blocks from which one of `ends` can be reached."""
-    found, grown = set(ends), True
-    while grown:
-        more = {i for i, following in enumerate(targets) if i not in found and any(t in found for t in following)}
-        found |= more
-        grown = bool(more)
+    before: list[list[int]] = [[] for _ in targets]
+    for i, following in enumerate(targets):
+        for t in following:
+            before[t].append(i)
+    found, work = set(ends), list(ends)
+    while work:
+        for i in before[work.pop()]:
+            if i not in found:
+                found.add(i)
+                work.append(i)
     return found
 
 
@@ -74,16 +79,15 @@ def liveness(flow: Flow) -> list[frozenset[str]]:
     use, define = [], []
     read: dict[tuple[int, int], tuple[int, int]] = {}  # by edge: what is copied, and where to
     for i, block in enumerate(flow.blocks):
-        used = defined = 0
+        used: set[str] = set()
+        defined: set[str] = set()
         for instr in block.instrs:
-            for name in sources(instr):
-                used |= bit(name) & ~defined
-            for name in destinations(instr):
-                defined |= bit(name)
-        if block.pred is not None:
-            used |= bit(block.pred.name) & ~defined
-        use.append(used)
-        define.append(defined)
+            used.update(name for name in sources(instr) if name not in defined)
+            defined.update(destinations(instr))
+        if block.pred is not None and block.pred.name not in defined:
+            used.add(block.pred.name)
+        use.append(sum(map(bit, used)))
+        define.append(sum(map(bit, defined)))
         for t, copies in block.copies.items():
             read[i, t] = sum({bit(source) for _, source in copies}), sum({bit(to) for to, _ in copies})
     live = [0] * len(flow.blocks)

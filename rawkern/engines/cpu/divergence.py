@@ -195,7 +195,7 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
         for block in flow.blocks:
             for instr in block.instrs:
                 names = destinations(instr)
-                if names:
+                if any(kinds.get(name) != V for name in names):  # else there is nothing to learn
                     kind = infer(instr, get, result.constants)
                     for name in names:
                         changed |= _learn(kinds, name, kind)

@@ -30,10 +30,12 @@ def base(op: str) -> str:
     return op.split(".", 1)[0]
 
 
+@cache
 def is_barrier(op: str) -> bool:
     return op.startswith(_BARRIERS)
 
 
+@cache
 def is_meeting(op: str) -> bool:
     """Whether lanes wait at an instruction for those that its last operand, a mask, names."""
     return op.startswith(_MEETINGS) and ".sync" in op
