@@ -26,7 +26,7 @@ def jump(f: FunctionLowering, t: int, mask: Val) -> None:
         back(f, t, mask)
     elif f.analysis.parts(i, t):
         wait_at(f, t, mask)
-        e.line(f"br label %{after(f, i)}")
+        e.line(f"br label %{look(f, waiting_after(f, i) | {t})}")
     else:
         e.line(f"store {mask}, ptr %act")
         e.line(f"br label %b{t}")

@@ -604,6 +604,21 @@ def test_a_branch_table_goes_round_a_loop():
     assert out.tolist() == [steps(n) for n in x.tolist()]
 
 
+def test_lanes_leap_over_others_to_where_nobody_waits(device):
+    """The way to B and to D leads over a block where others may wait; in the last two warps nobody does."""
+    code = r"""extern "C" __global__ void k(const int* x, int* out) {
+        int i = threadIdx.x, r = x[i] * 100;
+        asm volatile("{ .reg .pred p;\n setp.eq.s32 p, %1, 0;\n @p bra A;\n bra B;\n A: add.s32 %0, %0, 10;\n bra E;\n"
+            "B: setp.eq.s32 p, %1, 1;\n @p bra C;\n bra D;\n C: add.s32 %0, %0, 20;\n bra E;\n D: add.s32 %0, %0, 30;\n E: }"
+            : "+r"(r) : "r"(x[i]));
+        out[i] = r;
+    }"""
+    x = torch.cat([torch.arange(64) * 5 % 3, torch.arange(32) % 2 + 1, torch.full((32,), 2)]).int()
+    out = torch.full((128,), 77, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code)[1, 128](x.to(device), out)
+    assert torch.equal(out.cpu(), (x * 100 + torch.tensor([10, 20, 30])[x.long()]).int())
+
+
 def test_labels_of_inline_assembly_are_its_own(device):
     """Forward and backward, in two copies of the same text."""
     code = r"""
