@@ -21,7 +21,7 @@ from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
-FULL_PIPELINE_LINES = 6000
+FULL_PIPELINE_LINES = 5000
 FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
@@ -260,7 +260,6 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
             passes = builder.getModulePassManager()
         else:
             passes = llvm.create_new_module_pass_manager()
-            passes.add_always_inliner_pass()
             # `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
             for name in (
                 "sroa",
@@ -270,10 +269,9 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
                 "jump_threading",
                 "simplify_cfg",
                 "aggressive_dce",
-                "instruction_combine",
-                "simplify_cfg",
             ):
                 getattr(passes, f"add_{name}_pass")()
+            passes.add_always_inliner_pass()  # last, as copying takes as long as a pass while the code is large
             passes.add_global_dead_code_eliminate_pass()
         passes.run(module, builder)
 
