@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from rawkern._torch_private import PLAIN
-from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import derive, names_in
+from rawkern.formulas.gradient import Gradient
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
 from rawkern.formulas.promotion import as_outs, check_out, device_of, prepare
@@ -21,7 +20,7 @@ from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 from rawkern.tensors import composing, in_fake_op, inside_op
 
-__all__ = ["Elementwise", "elementwise", "make_elementwise", "without_grads"]
+__all__ = ["Elementwise", "elementwise", "make_elementwise"]
 
 
 def elementwise(
@@ -278,59 +277,19 @@ class Elementwise:
         forward.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
         forward.__name__ = forward.__qualname__ = self.name
         forward.__annotations__ = {**{p.name: torch.Tensor for p in loop.inputs}, "return": returned}
-        save = self._saved if self._grad_outputs and any(map(floating, loop.outputs)) else ()
+        gradient = Gradient(loop, lambda: self.backward_source, self._another)
+        save = gradient.saved if gradient.outputs and any(map(floating, loop.outputs)) else ()
         operator = op(qualified, save=save, elementwise=not any(p.raw for p in loop.inputs))(forward)
-        operator.backward(self._run_backward)
-        operator.jvp(self._run_jvp)
+        operator.backward(gradient.backward)
+        operator.jvp(gradient.jvp)
         return operator
 
-    @functools.cached_property
-    def _saved(self) -> tuple[str, ...]:
-        """The inputs that the backward reads; all where it can't be derived, which is an error once it is needed."""
-        try:
-            names = names_in(self._grad_text)
-        except NotDifferentiable:
-            return ()
-        return tuple(p.name for p in self._loop.inputs if p.name in names)
-
-    @functools.cached_property
-    def _grad_text(self) -> str:
-        """The statements of the backward; where they read an output, it is computed again before them."""
-        loop, text = self._loop, self.backward_source
-        if not any(p.name in names_in(text) for p in loop.outputs):
-            return text
-        outputs = "".join(f"{p.compute} {p.name} = 0; " for p in loop.outputs)
-        return f"{outputs}{{ {loop.operation.rstrip().rstrip(';')}; }} {text}"
-
-    @functools.cached_property
-    def _grad_inputs(self) -> tuple[Parameter, ...]:
-        grads = [Parameter(f"grad_{p.name}", p.type) for p in self._loop.outputs if floating(p)]
-        return (*grads, *(p for p in self._loop.inputs if p.name in self._saved))
-
-    @functools.cached_property
-    def _grad_outputs(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.inputs if differentiable(p))
-
-    @functools.cached_property
-    def _grad_loop(self) -> Loop:
-        loop = self._loop
-        return Loop(
-            f"{self.name}_backward", self._grad_inputs, self._grad_outputs, self._grad_text, loop.preamble, loop.options
-        )
-
-    def _grad_operator(self, wanted: tuple[bool, ...]) -> Elementwise:
-        """The backward as a differentiable operator, for some of the gradients."""
-        inputs, outputs, text = without_grads(self._grad_inputs, self._grad_outputs, wanted, self._grad_text)
-        return make_elementwise(
-            self._namespace,
-            f"{self.name}_backward",
-            inputs,
-            outputs,
-            text,
-            None,
-            self._loop.preamble,
-            self._loop.options,
-        )
+    def _another(
+        self, name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str
+    ) -> Elementwise:
+        """An operator for a derivative of this one."""
+        rest = (self._loop.preamble, self._loop.options)
+        return make_elementwise(self._namespace, name, inputs, outputs, operation, None, *rest)
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
@@ -338,87 +297,6 @@ class Elementwise:
             found = self._op(*tensors)
             return (found,) if isinstance(found, torch.Tensor) else found
         return self._loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
-
-    def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        loop = self._loop
-        can = [differentiable(p) for p in loop.inputs]
-        needs = ctx.needs_input_grad
-        wanted = tuple(n for n, d in zip(needs, can, strict=True) if d)
-        for p, n in zip(loop.inputs, needs, strict=True):
-            if n and p.raw:
-                raise RuntimeError(f"{self.name}: the raw parameter {p.name} has no gradient; pass {p.name}.detach()")
-        given = [g for g, p in zip(grads, loop.outputs, strict=True) if floating(p)]
-        some = next(g for g in given if g is not None)
-        given = [
-            some.new_zeros((), dtype=p.dtype or some.dtype) if g is None else g
-            for g, p in zip(given, self._grad_inputs, strict=False)
-        ]
-        tensors = [*given, *ctx.saved_tensors]
-        if composing():
-            found = self._grad_operator(wanted)(*tensors)
-            found = iter([found] if isinstance(found, torch.Tensor) else found)
-            results = iter([next(found) if w else None for w in wanted])
-        else:
-            results = iter(self._run_grads(tensors, wanted))
-        every = [next(results) if d else None for d in can]
-        return tuple(
-            g if g is None or g.shape == shape else g.sum_to_size(shape)
-            for g, shape in zip(every, ctx.shapes, strict=True)
-        )
-
-    def _run_grads(self, tensors: Sequence[torch.Tensor], wanted: tuple[bool, ...]) -> tuple[torch.Tensor | None, ...]:
-        loop = self._grad_loop
-        if wanted == (True,):
-            grad = loop.run_plain(tensors)
-            if grad is not None:
-                return (grad,)
-        dtypes = {p.type: t.dtype for p, t in zip(self._grad_inputs, tensors, strict=True) if p.generic}
-        return loop.run(tensors, dtypes, wanted, launch=not in_fake_op())
-
-    def _run_jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        loop = self._loop
-        known = [(p, t) for p, t in zip(loop.inputs, tangents, strict=True) if t is not None and differentiable(p)]
-        for p, t in zip(loop.inputs, tangents, strict=True):
-            if p.raw and t is not None:
-                raise RuntimeError(f"{self.name}: the raw parameter {p.name} has no derivative")
-        inputs = (
-            *(Parameter(f"tan_{p.name}", p.type) for p, _ in known),
-            *(q for q in self._grad_inputs if q in loop.inputs),
-        )
-        outputs = tuple(p for p in loop.outputs if floating(p))
-        text = ""
-        for y in outputs:
-            text += "{ " + "".join(f"const {q.compute} grad_{q.name} = {int(q is y)}; " for q in outputs)
-            text += "".join(f"{q.compute} {q.name} = 0; " for q in self._grad_outputs)
-            total = " + ".join(f"grad_{p.name} * tan_{p.name}" for p, _ in known)
-            text += f"{self._grad_text.rstrip().rstrip(';')}; tan_{y.name} = {total}; }} "
-        made = tuple(Parameter(f"tan_{p.name}", p.type) for p in outputs)
-        forward = make_elementwise(
-            self._namespace, f"{self.name}_jvp", inputs, made, text, None, loop.preamble, loop.options
-        )
-        found = forward(*(t for _, t in known), *ctx.saved_tensors)
-        found = iter([found] if isinstance(found, torch.Tensor) else found)
-        return tuple(next(found) if floating(p) else None for p in loop.outputs)
-
-
-def without_grads(
-    inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], wanted: tuple[bool, ...], text: str
-) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...], str]:
-    """Turn a backward into an operation that has a backward of its own, in which ``grad_X`` means another thing.
-
-    Outputs that are not wanted become variables.
-    """
-    names = {p.name for p in (*inputs, *outputs)}
-    level = next(k for k in range(1, 100) if not any(name.startswith(f"g{k}_") for name in names))
-
-    def renamed(p: Parameter) -> Parameter:
-        return Parameter(re.sub("^grad_", f"g{level}_", p.name), p.type, p.raw)
-
-    text = re.sub(r"\bgrad_(?=\w)", f"g{level}_", text)
-    outputs = tuple(map(renamed, outputs))
-    unwanted = [p for p, w in zip(outputs, wanted, strict=True) if not w]
-    text = "".join(f"{p.compute} {p.name} = 0; " for p in unwanted) + text
-    return tuple(map(renamed, inputs)), tuple(p for p, w in zip(outputs, wanted, strict=True) if w), text
 
 
 @functools.cache

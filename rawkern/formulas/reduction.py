@@ -14,7 +14,8 @@ import torch
 
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import derive, names_in
-from rawkern.formulas.elementwise import Elementwise, make_elementwise, without_grads
+from rawkern.formulas.elementwise import Elementwise, make_elementwise
+from rawkern.formulas.gradient import without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
 from rawkern.formulas.promotion import as_outs, check_out, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop

@@ -1,0 +1,154 @@
+"""The gradient of an elementwise operator: a loop from its backward statements, which is an operator in turn."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rawkern.errors import NotDifferentiable
+from rawkern.formulas.derivative import names_in
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import Parameter, differentiable, floating
+from rawkern.tensors import composing, in_fake_op
+
+__all__ = ["Gradient", "without_grads"]
+
+
+@dataclass(eq=False)
+class Gradient:
+    """What an operator's autograd runs.
+
+    Attributes
+    ----------
+    loop : Loop
+        The operator's.
+    source : callable
+        Returns the statements of the backward.
+    make : callable
+        ``make(name, inputs, outputs, operation)`` returns an operator, for derivatives of the derivative.
+    """
+
+    loop: Loop
+    source: Callable[[], str]
+    make: Callable[[str, tuple[Parameter, ...], tuple[Parameter, ...], str], Any]
+
+    @functools.cached_property
+    def saved(self) -> tuple[str, ...]:
+        """The inputs that the backward reads; none where it cannot be derived, an error once it is needed."""
+        try:
+            names = names_in(self.text)
+        except NotDifferentiable:
+            return ()
+        return tuple(p.name for p in self.loop.inputs if p.name in names)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The statements of the backward; where they read an output, it is computed again before them."""
+        loop, text = self.loop, self.source()
+        if not any(p.name in names_in(text) for p in loop.outputs):
+            return text
+        outputs = "".join(f"{p.compute} {p.name} = 0; " for p in loop.outputs)
+        return f"{outputs}{{ {loop.operation.rstrip().rstrip(';')}; }} {text}"
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Parameter, ...]:
+        grads = [Parameter(f"grad_{p.name}", p.type) for p in self.loop.outputs if floating(p)]
+        return (*grads, *(p for p in self.loop.inputs if p.name in self.saved))
+
+    @functools.cached_property
+    def outputs(self) -> tuple[Parameter, ...]:
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.inputs if differentiable(p))
+
+    @functools.cached_property
+    def grad_loop(self) -> Loop:
+        loop = self.loop
+        return Loop(f"{self.loop.name}_backward", self.inputs, self.outputs, self.text, loop.preamble, loop.options)
+
+    def operator(self, wanted: tuple[bool, ...]) -> Any:
+        """The backward as a differentiable operator, for some of the gradients."""
+        inputs, outputs, text = without_grads(self.inputs, self.outputs, wanted, self.text)
+        return self.make(f"{self.loop.name}_backward", inputs, outputs, text)
+
+    def backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        loop = self.loop
+        can = [differentiable(p) for p in loop.inputs]
+        needs = ctx.needs_input_grad
+        wanted = tuple(n for n, d in zip(needs, can, strict=True) if d)
+        for p, n in zip(loop.inputs, needs, strict=True):
+            if n and p.raw:
+                raise RuntimeError(f"{loop.name}: the raw parameter {p.name} has no gradient; pass {p.name}.detach()")
+        given = [g for g, p in zip(grads, loop.outputs, strict=True) if floating(p)]
+        some = next(g for g in given if g is not None)
+        given = [
+            some.new_zeros((), dtype=p.dtype or some.dtype) if g is None else g
+            for g, p in zip(given, self.inputs, strict=False)
+        ]
+        tensors = [*given, *ctx.saved_tensors]
+        if composing():
+            found = self.operator(wanted)(*tensors)
+            found = iter([found] if isinstance(found, torch.Tensor) else found)
+            results = iter([next(found) if w else None for w in wanted])
+        else:
+            results = iter(self.run(tensors, wanted))
+        every = [next(results) if d else None for d in can]
+        return tuple(
+            g if g is None or g.shape == shape else g.sum_to_size(shape)
+            for g, shape in zip(every, ctx.shapes, strict=True)
+        )
+
+    def run(self, tensors: Sequence[torch.Tensor], wanted: tuple[bool, ...]) -> tuple[torch.Tensor | None, ...]:
+        loop = self.grad_loop
+        if wanted == (True,):
+            grad = loop.run_plain(tensors)
+            if grad is not None:
+                return (grad,)
+        dtypes = {p.type: t.dtype for p, t in zip(self.inputs, tensors, strict=True) if p.generic}
+        return loop.run(tensors, dtypes, wanted, launch=not in_fake_op())
+
+    def jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
+        loop = self.loop
+        known = [(p, t) for p, t in zip(loop.inputs, tangents, strict=True) if t is not None and differentiable(p)]
+        for p, t in zip(loop.inputs, tangents, strict=True):
+            if p.raw and t is not None:
+                raise RuntimeError(f"{loop.name}: the raw parameter {p.name} has no derivative")
+        inputs = (
+            *(Parameter(f"tan_{p.name}", p.type) for p, _ in known),
+            *(q for q in self.inputs if q in loop.inputs),
+        )
+        outputs = tuple(p for p in loop.outputs if floating(p))
+        text = ""
+        for y in outputs:
+            text += "{ " + "".join(f"const {q.compute} grad_{q.name} = {int(q is y)}; " for q in outputs)
+            text += "".join(f"{q.compute} {q.name} = 0; " for q in self.outputs)
+            total = " + ".join(f"grad_{p.name} * tan_{p.name}" for p, _ in known)
+            text += f"{self.text.rstrip().rstrip(';')}; tan_{y.name} = {total}; }} "
+        made = tuple(Parameter(f"tan_{p.name}", p.type) for p in outputs)
+        forward = self.make(f"{loop.name}_jvp", inputs, made, text)
+        found = forward(*(t for _, t in known), *ctx.saved_tensors)
+        found = iter([found] if isinstance(found, torch.Tensor) else found)
+        return tuple(next(found) if floating(p) else None for p in loop.outputs)
+
+
+def without_grads(
+    inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], wanted: tuple[bool, ...], text: str
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...], str]:
+    """Turn a backward into an operation that has a backward of its own, in which ``grad_X`` means another thing.
+
+    Outputs that are not wanted become variables.
+    """
+    names = {p.name for p in (*inputs, *outputs)}
+    level = next(k for k in range(1, 100) if not any(name.startswith(f"g{k}_") for name in names))
+
+    def renamed(p: Parameter) -> Parameter:
+        return Parameter(re.sub("^grad_", f"g{level}_", p.name), p.type, p.raw)
+
+    text = re.sub(r"\bgrad_(?=\w)", f"g{level}_", text)
+    outputs = tuple(map(renamed, outputs))
+    unwanted = [p for p, w in zip(outputs, wanted, strict=True) if not w]
+    text = "".join(f"{p.compute} {p.name} = 0; " for p in unwanted) + text
+    return tuple(map(renamed, inputs)), tuple(p for p, w in zip(outputs, wanted, strict=True) if w), text
