@@ -169,7 +169,8 @@ def declare(
     if both := {p.name for p in params}.intersection(new) or set(hidden).intersection(outputs):
         raise ValueError(f"{qualified}: two things are called {both.pop()}; outputs are called out, or out0, out1 ...")
     known = {p.name for p in params if p.is_tensor} | set(new)
-    saved = tuple(p.name for p in params if p.is_tensor) if save is None else _names(qualified, "save", save)
+    names = tuple(p.name for p in params if p.is_tensor) if save is None else save
+    saved = _names(qualified, "save", names)  # type: ignore[arg-type]
     for each in saved:
         if each not in known:
             raise ValueError(f"{qualified}: save names {each!r}, which is no tensor of {', '.join(sorted(known))}")

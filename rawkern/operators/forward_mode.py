@@ -35,7 +35,7 @@ def elementwise_jvp(op: Operator, run: Any, about: Any, tangents: Sequence[torch
                     f"{name}: there is no forward-mode derivative for {what}; define one with "
                     f"@{op.declaration.name}.jvp"
                 )
-            grads = [None] * len(op.declaration.outputs)
+            grads: list[torch.Tensor | None] = [None] * len(op.declaration.outputs)
             grads[j] = tangent
             needs = [k == i for k in range(len(tangents))]
             part = reverse.call(grads, run.saved, values, needs, shapes, counts)[i]

@@ -79,7 +79,7 @@ def adamw_(
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:
                     t.copy_(copy)
-            increment_version([t for t, copy in zip(given[k], used[k], strict=True) if copy is t])
+            increment_version(tuple(t for t, copy in zip(given[k], used[k], strict=True) if copy is t))
 
 
 def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:

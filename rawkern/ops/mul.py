@@ -129,8 +129,13 @@ def _mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     a, b = ctx.saved_tensors
     shape_a, shape_b = ctx.shapes
-    both = a is not None and b is not None and shape_a == shape_b and not torch.is_grad_enabled()
-    if both and a.is_contiguous() and b.is_contiguous() and grad_out.is_contiguous():
+    if (
+        a is not None
+        and b is not None
+        and shape_a == shape_b
+        and not torch.is_grad_enabled()
+        and all(t.is_contiguous() for t in (a, b, grad_out))
+    ):
         return _backward(grad_out, a, b)
     grad_a = None if b is None else _summed(_mul(grad_out, b), shape_a)
     grad_b = None if a is None else _summed(_mul(grad_out, a), shape_b)

@@ -73,7 +73,7 @@ def _spread(e: Emitter, form: Form, count: int) -> tuple[Val, ...]:
 
 
 def _affine(bases: tuple[Val, ...], stride: int) -> Form:
-    return Affine(bases, stride) if stride or len(bases) > 1 else bases[0]
+    return bases[0] if len(bases) == 1 and not stride else Affine(bases, stride)
 
 
 def _product(e: Emitter, parts: list[str], forms: list[Form], known: list[int | None]) -> Form:

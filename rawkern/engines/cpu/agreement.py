@@ -102,7 +102,8 @@ def _combination(f: FunctionLowering, instr: Instr) -> Agreed | None:
     if not all(isinstance(x, Agreed) or (isinstance(x, Val) and x.n == 1) for x in forms):
         return None
     e = f.e
-    every, none = zip(*((x.every, x.none) if isinstance(x, Agreed) else (x, e.invert(x)) for x in forms), strict=True)
+    pairs = [(x.every, x.none) if isinstance(x, Agreed) else (f.plain(x), e.invert(f.plain(x))) for x in forms]
+    every, none = zip(*pairs, strict=True)
     if len(forms) == 1:
         every, none = none, every
     else:

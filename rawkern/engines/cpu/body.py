@@ -128,7 +128,7 @@ class Body:
             statement = text[pos:stop].strip()
             if statement.startswith(".branchtargets"):
                 targets = [self._operand(t) for t in statement[len(".branchtargets") :].split(",")]
-                self.function.tables[self._declare(name)] = [t.name for t in targets]
+                self.function.tables[self._declare(name)] = [t.name for t in targets]  # type: ignore[union-attr]
             return stop + 1
         self.function.body.append(Label(self._declare(name) if len(self.scopes) > 1 else name))
         return pos

@@ -190,7 +190,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    regs = [a.name for a in items if isinstance(a, Reg)]
+    regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
     form, at = address_parts(f, mem, space)
     form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values, regs=regs)
     store_lanes(f, form, at, values, size, order)

@@ -115,7 +115,8 @@ def replaced(a, names: dict[str, str]):
     if isinstance(a, Vec):
         return Vec(tuple(replaced(x, names) for x in a.items))
     if isinstance(a, Pair):
-        return Pair(replaced(a.first, names), replaced(a.second, names))
+        first, second = (replaced(x, names) for x in (a.first, a.second))
+        return Pair(first, second)  # type: ignore[arg-type]
     if isinstance(a, list):
         return [replaced(x, names) for x in a]
     return a

@@ -89,7 +89,7 @@ def _find_values(
             for name in live[t]:
                 if (t, name) in meets:
                     continue
-                values = {after[p].get(name) or before[p].get(name) for p in flow.predecessors[t]} - {None}
+                values: set = {after[p].get(name) or before[p].get(name) for p in flow.predecessors[t]} - {None}
                 if len(values) > 1:
                     meets[t, name] = None
                     values = {fresh(name)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.calls import service
@@ -26,7 +27,7 @@ class Exchange:
     `bits` is the width of the values that lanes give, by instruction; None where they give none.
     """
 
-    exchange: Callable[[FunctionLowering, Instr, Form, Val], None]
+    exchange: Callable[[FunctionLowering, Instr, Any, Val], None]  # the value is None where a row has no bits
     bits: Callable[[Instr], int] | None
 
     def value(self, f: FunctionLowering, instr: Instr) -> Form | None:
@@ -77,7 +78,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
     dest, _, b, c = instr.args[:4]
     e = f.e
     lazy = isinstance(value, Lazy) and value.kind == "f32"  # which NaN it is matters as little there as here
-    value = e.splat(value.val if lazy else f.plain(value), LANES)
+    value = e.splat(value.val if isinstance(value, Lazy) and lazy else f.plain(value), LANES)
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
