@@ -92,7 +92,7 @@ def _end(f: FunctionLowering, i: int) -> None:
         retire(f, act)
         e.line(f"br label %{after(f, i)}")
         return
-    if block.kind == "jump":
+    if block.kind == "jump" or (block.kind == "cond" and block.targets[0] == block.targets[1]):
         f.flush()
         jump(f, block.targets[0], act)
         return

@@ -619,6 +619,18 @@ def test_lanes_leap_over_others_to_where_nobody_waits(device):
     assert torch.equal(out.cpu(), (x * 100 + torch.tensor([10, 20, 30])[x.long()]).int())
 
 
+def test_both_ways_of_a_branch_are_one(device):
+    code = r"""extern "C" __global__ void k(const int* x, int* out) {
+        int i = threadIdx.x, r = 5;
+        asm volatile("{ .reg .pred p;\n setp.eq.s32 p, %1, 0;\n @p bra NEXT;\n NEXT: add.s32 %0, %0, %1;\n }" : "+r"(r) : "r"(x[i]));
+        out[i] = r;
+    }"""
+    x = torch.arange(64, dtype=torch.int32) % 3
+    out = torch.full((64,), 77, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code)[1, 64](x.to(device), out)
+    assert torch.equal(out.cpu(), x + 5)
+
+
 def test_labels_of_inline_assembly_are_its_own(device):
     """Forward and backward, in two copies of the same text."""
     code = r"""
