@@ -7,7 +7,6 @@ until its last round.
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.addresses import fits, starts
 from rawkern.engines.cpu.forms import LANES, Affine, Agreed, Form, Wide
 from rawkern.engines.cpu.function import FunctionLowering
@@ -17,7 +16,10 @@ from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Reg
 
 #: Instructions that can have such a result.
 AGREEING = frozenset(("setp", "and", "or", "not"))
-_ORDER = frozenset(("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
+#: What a comparison says of its first operand, and of its second.
+_ORDER = dict.fromkeys(("lt", "lo"), ("lt", "gt")) | dict.fromkeys(("le", "ls"), ("le", "ge"))
+_ORDER |= dict.fromkeys(("gt", "hi"), ("gt", "lt")) | dict.fromkeys(("ge", "hs"), ("ge", "le"))
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _TYPES = frozenset(("s32", "u32", "s64", "u64"))
 
 
@@ -36,46 +38,41 @@ def lower_agreement(f: FunctionLowering, instr: Instr) -> bool:
 def _comparison(f: FunctionLowering, instr: Instr) -> Agreed | None:
     _, order, ty = instr.op.split(".")
     forms = tuple(f.operand_form(a, 8 * TYPE_BYTES[ty]) for a in instr.args[1:])
-    for k, (form, other) in enumerate((forms, forms[::-1])):
+    for (form, other), says in zip((forms, forms[::-1]), _ORDER[order], strict=True):
         if isinstance(form, (Affine, Wide)) and isinstance(other, Val) and other.n == 1:
-            steady, (least, most) = _steady(f, form, ty[0] == "s"), _ends(f, form)
-            if (order[0] == "l") == bool(k):  # it holds for large values, so for all if for the smallest
-                least, most = most, least
-            every, none = steady, steady
-            for decides_all, decides_none in zip(most, least, strict=True):
-                yes, no = (
-                    arith.lower(f.e, instr.op, [other, value] if k else [value, other]).vals[0]
-                    for value in (decides_all, decides_none)
-                )
-                every, none = f.e.bin("and", every, yes), f.e.bin("and", none, f.e.invert(no))
+            every, none = (_all(f, form, x, other, ty[0]) for x in (says, _OPPOSITE[says]))
             return Agreed(every, none, instr.op, forms)
     return None
 
 
-def _ends(f: FunctionLowering, form: Affine | Wide) -> tuple[list[Val], list[Val]]:
-    """The smallest and the largest value of each segment, where nothing wraps around."""
-    reach = (_run(form) - 1) * _stride(form)
-    first = list(dict.fromkeys(starts(f, form)))
-    last = [f.e.bin("add", start, reach) for start in first] if reach else first
-    return (last, first) if reach < 0 else (first, last)
-
-
-def _steady(f: FunctionLowering, form: Affine | Wide, signed: bool) -> Val:
-    """Whether no segment wraps around in the order of signed or unsigned numbers."""
-    e, reach = f.e, (_run(form) - 1) * _stride(form)
+def _all(f: FunctionLowering, form: Affine | Wide, order: str, bound: Val, sign: str) -> Val:
+    """Whether scalars tell that each lane is in this order to a bound; where a segment may wrap around they do not."""
+    e, reach, test = f.e, (_run(form) - 1) * _stride(form), f"icmp {sign}{order}"
     result = fits(f, form) if isinstance(form, Wide) else const("i1", 1)
-    if reach == 0:
+    heads = dict.fromkeys(starts(f, form))
+    last_decides = reach != 0 and (order[0] == "l") == (reach > 0)
+    if last_decides and order[1] == "t" and abs(reach) < 1 << bound.bits - 1:
+        # The bound moves to the first lane, and loops move that out. Where it saturates nothing lies beyond it: what
+        # does has room for all lanes without wrapping around.
+        move = f"llvm.{sign}{'sub' if reach > 0 else 'add'}.sat"
+        limit = e.intrinsic(move, bound.ty, bound, const(bound.ty, abs(reach)))
+        for start in heads:
+            result = e.bin("and", result, e.cmp(test, start, limit))
         return result
-    for start in dict.fromkeys(starts(f, form)):
-        low, high = (-1 << start.bits - 1, (1 << start.bits - 1) - 1) if signed else (0, (1 << start.bits) - 1)
-        if abs(reach) > high - low:
-            return const("i1", 0)
-        sign = "s" if signed else "u"
-        inside = (
-            e.cmp(f"icmp {sign}le", start, high - reach) if reach > 0 else e.cmp(f"icmp {sign}ge", start, low - reach)
-        )
-        result = e.bin("and", result, inside)
+    for start in heads:
+        result = e.bin("and", result, _steady(f, start, reach, sign))
+        result = e.bin("and", result, e.cmp(test, e.bin("add", start, reach) if last_decides else start, bound))
     return result
+
+
+def _steady(f: FunctionLowering, start: Val, reach: int, sign: str) -> Val:
+    """Whether the lanes from `start` on do not wrap around in the order of signed (``"s"``) or unsigned numbers."""
+    low, high = (-1 << start.bits - 1, (1 << start.bits - 1) - 1) if sign == "s" else (0, (1 << start.bits) - 1)
+    if abs(reach) > high - low:
+        return const("i1", 0)
+    if reach < 0:
+        return f.e.cmp(f"icmp {sign}ge", start, low - reach)
+    return f.e.cmp(f"icmp {sign}le", start, high - reach) if reach else const("i1", 1)
 
 
 def _stride(form: Affine | Wide) -> int:

@@ -22,9 +22,14 @@ def mangle(name: str) -> str:
 
 
 def signature(function: Function) -> tuple[str, str]:
-    """Name and parameters of a function in LLVM IR: a device function gets buffers for its parameters and results."""
+    """Name and parameters of a function in LLVM IR.
+
+    A kernel gets the block's index, a device function buffers for its parameters and results.
+    """
     params = ["ptr %launch", "ptr %blk", "i32 %warp", "i32 %initial"]
-    if not function.entry:
+    if function.entry:
+        params += [f"i32 %ctaid.{axis}" for axis in "xyz"]
+    else:
         params += [f"ptr %arg{k}" for k in range(len(function.params) + len(function.returns))]
     return mangle(function.name), ", ".join(params)
 

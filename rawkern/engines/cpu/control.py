@@ -21,6 +21,7 @@ from rawkern.engines.cpu.waiting import barrier, resume_set_aside
 
 #: How an instruction is lowered, by its base opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
+SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 
 
 def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers) -> str:
@@ -33,6 +34,9 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     frame = local_frame(function)
     if frame:
         f.entry.append(f"%frame = alloca [{frame * LANES} x i8], align 64")
+    twice = _worth_twice(f)
+    if twice:  # first, so that it is known where lanes that part look for others
+        _for_whole_warps(f, handlers)
     for i, block in enumerate(f.flow.blocks):
         waitable = i in f.analysis.waitable
         if block.exit_only and i and not waitable:
@@ -40,20 +44,55 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         if i in f.looked:
             _check(f, i)
         _begin(f, i)
-        for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
-            f.instr = instr
-            why = refusal(instr.op)
-            if why is not None:
-                raise f.unsupported(why)
-            undefined.follow(f, instr)
-            handlers[base(instr.op)](f, instr)
+        _instructions(f, i, handlers)
         _end(f, i)
     _finish(f)
     name, params = signature(function)
     inline = "" if plan.waiting or not function.entry else " alwaysinline"
     body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
-    body += ["store i32 %initial, ptr %act", "br label %b0", *f.e.lines, "}"]
-    return "\n".join(body)
+    body += ["store i32 %initial, ptr %act"]
+    if twice:
+        body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
+    else:
+        body.append("br label %b0")
+    return "\n".join([*body, *f.e.lines, "}"])
+
+
+def _worth_twice(f: FunctionLowering) -> bool:
+    """Whether to emit a kernel's blocks for whole warps as well: where masks are a good part of what it does."""
+    plain = f.function.entry and not (f.plan.waiting or f.plan.checked or f.analysis.free_running)
+    return plain and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
+
+
+def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
+    """Emit the blocks anew, as ``w``, for as long as no lane of 32 has left the others: nothing then has a mask.
+
+    Registers lie in the same slots, so where lanes part they go on in the blocks for any lanes.
+    """
+    f.whole = True
+    for i, block in enumerate(f.flow.blocks):
+        if block.exit_only and i:
+            continue
+        f.begin(i)
+        f.e.label(f"w{i}")
+        f.cache["act"] = const("i32", -1)
+        for reg in f.analysis.fresh[i]:
+            f.forget(reg)
+        _instructions(f, i, handlers)
+        _end(f, i)
+    f.whole = False
+
+
+def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
+    """Emit what a block does, but for waiting at its end."""
+    block = f.flow.blocks[i]
+    for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
+        f.instr = instr
+        why = refusal(instr.op)
+        if why is not None:
+            raise f.unsupported(why)
+        undefined.follow(f, instr)
+        handlers[base(instr.op)](f, instr)
 
 
 def _check(f: FunctionLowering, i: int) -> None:
@@ -125,17 +164,31 @@ def _end(f: FunctionLowering, i: int) -> None:
 
 def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     """Lanes choose between two targets; where they agree nobody waits."""
-    e, block = f.e, f.flow.blocks[i]
+    e, block, whole = f.e, f.flow.blocks[i], f.whole
     yes, no = block.targets
     f.flush()
     all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
     known = dict(f.cache)
+
+    def agreed() -> None:
+        e.label(all_label)
+        jump(f, yes, act)
+        e.label(none_label)
+        jump(f, no, act)
+
     if isinstance(form, Agreed):
         other, each = e.fresh("other")[1:], e.fresh("each")[1:]
-        every, none = (none_label, all_label) if block.negated else (all_label, none_label)
-        e.line(f"br {form.every}, label %{every}, label %{other}")
+        ways = [(form.every, all_label), (form.none, none_label)]
+        if block.negated:
+            ways = [(form.none, all_label), (form.every, none_label)]
+        if yes > i:  # compilers branch forward where it is the exception, and back where it is the rule
+            ways.reverse()
+        e.line(f"br {ways[0][0]}, label %{ways[0][1]}, label %{other}")
         e.label(other)
-        e.line(f"br {form.none}, label %{none}, label %{each}")
+        e.line(f"br {ways[1][0]}, label %{ways[1][1]}, label %{each}")
+        if whole:  # where scalars did not tell, that indices do not wrap around is not known either
+            agreed()
+            all_label, none_label, f.whole = e.fresh("all")[1:], e.fresh("none")[1:], False
         e.label(each)
     cond = f.plain(form)
     taken = e.bin("and", act, f.mask_of(e.invert(cond) if block.negated else cond))
@@ -143,12 +196,16 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     e.label(some_label)
     e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
     f.cache = known  # what was made for the lanes one by one is not there where they agreed
-    e.label(all_label)
-    jump(f, yes, act)
-    e.label(none_label)
-    jump(f, no, act)
+    agreed()
     e.label(both_label)
-    rest = e.bin("xor", act, taken)
+    f.whole = False
+    _both(f, i, taken, e.bin("xor", act, taken))
+    f.whole = whole
+
+
+def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
+    """Lanes of both kinds leave block `i`: `taken` for its first target, the rest for the second."""
+    yes, no = f.flow.blocks[i].targets
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
             retire(f, ending)
@@ -198,6 +255,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             e.label(label)
             jump(f, t, act)
         return
+    whole, f.whole = f.whole, False
     going = {}
     for t in dict.fromkeys(targets):
         mask = const("i32", 0)
@@ -219,6 +277,7 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             _back_to_waiting(f, t)
             e.label(none)
     e.line(f"br label %{look(f, waiting_after(f, i) | {t for t in going if t > i})}")
+    f.whole = whole
 
 
 def _finish(f: FunctionLowering) -> None:

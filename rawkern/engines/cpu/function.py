@@ -51,6 +51,7 @@ class FunctionLowering:
         self.cache: dict[object, Val] = {}  # per block: masks and address checks
         self.carry: Val | None = None
         self.block = 0
+        self.whole = False  # what is emitted runs with all lanes
         self.instr: Instr | None = None
         self.lazy = lazy_registers(self.flow)
         self.rows = row_loops(self.flow) if plan.waiting else frozenset()

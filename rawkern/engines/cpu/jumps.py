@@ -24,12 +24,17 @@ def jump(f: FunctionLowering, t: int, mask: Val) -> None:
         e.line(f"br label %{after(f, i)}")
     elif t <= i:
         back(f, t, mask)
-    elif f.analysis.parts(i, t):
+    elif f.analysis.parts(i, t) and not f.whole:
         wait_at(f, t, mask)
         e.line(f"br label %{look(f, waiting_after(f, i) | {t})}")
     else:
         e.line(f"store {mask}, ptr %act")
-        e.line(f"br label %b{t}")
+        e.line(f"br label %{place(f, t)}")
+
+
+def place(f: FunctionLowering, t: int) -> str:
+    """Label of a block, for any lanes or for whole warps."""
+    return f"{'w' if f.whole else 'b'}{t}"
 
 
 def back(f: FunctionLowering, t: int, mask: Val) -> None:
@@ -52,11 +57,11 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         e.line(f"br label %{on}")
         e.label(on)
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
-    e.line(f"br {zero}, label %{poll}, label %b{t}, !prof !0")
+    e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
     e.line(f"store i32 {POLL_EVERY}, ptr %polls")
     e.line("call void @rk_poll(ptr %blk)")
-    e.line(f"br label %b{t}")
+    e.line(f"br label %{place(f, t)}")
 
 
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
@@ -120,7 +125,7 @@ def waiting_after(f: FunctionLowering, i: int) -> set[int]:
 
 def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
-    return look(f, waiting_after(f, i))
+    return "end" if f.whole else look(f, waiting_after(f, i))
 
 
 def look(f: FunctionLowering, places: set[int]) -> str:

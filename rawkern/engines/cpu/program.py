@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu import check
-from rawkern.engines.cpu.calls import mangle
+from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.control import lower_function
 from rawkern.engines.cpu.instructions import HANDLERS
 from rawkern.engines.cpu.ir import Module
@@ -37,10 +37,10 @@ def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
     module = Module(features=features)
     for function in plan.functions:
         module.functions.append(lower_function(plan, module, function, HANDLERS))
+    name, params = signature(plan.ptx.functions[plan.kernel])
     inline = "" if plan.waiting else " alwaysinline"
     module.functions.append(
-        f"define internal void @rk_body(ptr %launch, ptr %blk, i32 %warp, i32 %initial){inline} {{\n"
-        f"  call void @{mangle(plan.kernel)}(ptr %launch, ptr %blk, i32 %warp, i32 %initial)\n  ret void\n}}"
+        f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"
     )
     return Lowered(
         f"{module.text()}\n{_METADATA}",

@@ -1,6 +1,39 @@
 ; Workers of kernels whose warps never wait: each block's warps run one after the other on the worker's stack.
 ; A worker has a range of blocks of its own, so that from launch to launch the same core's cache holds the same data.
 
+; Blocks that are neighbours in x, from %start to before %end. This is a function of its own, so that the loops around small
+; kernels have all registers; what the warps share is passed by value, as it would be read again after each store.
+define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y, i32 %z) noinline {
+  %pwarps = &Launch.nwarps %launch
+  %nwarps = load i32, ptr %pwarps
+  %plast = &Launch.last_mask %launch
+  %last = load i32, ptr %plast
+  %lastwhole = icmp eq i32 %last, -1
+  %lastwarp = sub i32 %nwarps, 1
+  %partial = select i1 %lastwhole, i32 -1, i32 %lastwarp      ; the warp without all lanes, which lacks the highest
+  %part = and i32 %last, 2147483647
+  %px = &Block.x %blk
+  br label %block
+block:
+  %x = phi i32 [ %start, %0 ], [ %xnext, %blockdone ]
+  store i32 %x, ptr %px
+  br label %warp
+warp:
+  %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
+  %ispart = icmp uge i32 %w, %partial
+  %mask = select i1 %ispart, i32 %part, i32 -1
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %nwarps
+  br i1 %more, label %warp, label %blockdone
+blockdone:
+  %xnext = add i32 %x, 1
+  %again = icmp ult i32 %xnext, %end
+  br i1 %again, label %block, label %done
+done:
+  ret void
+}
+
 define internal void @rk_main(ptr %worker) {
   %plaunch = &Worker.launch %worker
   %launch = load ptr, ptr %plaunch
@@ -8,11 +41,11 @@ define internal void @rk_main(ptr %worker) {
   %blk = load ptr, ptr %pblk
   %pchunk = &Launch.chunk %launch
   %chunk = load i64, ptr %pchunk
-  %pwarps = &Launch.nwarps %launch
-  %nwarps = load i32, ptr %pwarps
   %pgx = &Launch.grid_x %launch
   %gx = load i32, ptr %pgx
   %px = &Block.x %blk
+  %py = &Block.y %blk
+  %pz = &Block.z %blk
   %pcount = &Launch.nworkers %launch
   %count = load i32, ptr %pcount
   %pworkers = &Launch.workers %launch
@@ -43,31 +76,22 @@ exhausted:
   %over = icmp uge i32 %tried1, %count
   br i1 %over, label %finish, label %victim
 place:
-  %pn = phi i64 [ %first, %take ], [ %nextnumber, %next ]
-  call void @rk_place(ptr %launch, ptr %blk, i64 %pn)
-  br label %block
-block:
-  %number = phi i64 [ %pn, %place ], [ %nextnumber, %step ]
-  br label %warp
-warp:
-  %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
-  %mask = call i32 @rk_lanes(ptr %launch, i32 %w)
-  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask)
-  %wnext = add i32 %w, 1
-  %more = icmp ult i32 %wnext, %nwarps
-  br i1 %more, label %warp, label %blockdone
-blockdone:
-  %nextnumber = add i64 %number, 1
-  %again = icmp ult i64 %nextnumber, %stop
-  br i1 %again, label %next, label %poll
-next:
+  %number = phi i64 [ %first, %take ], [ %behind, %place ]
+  call void @rk_place(ptr %launch, ptr %blk, i64 %number)
   %x = load i32, ptr %px
-  %x1 = add i32 %x, 1
-  %wrap = icmp uge i32 %x1, %gx
-  br i1 %wrap, label %place, label %step
-step:
-  store i32 %x1, ptr %px
-  br label %block
+  %y = load i32, ptr %py
+  %z = load i32, ptr %pz
+  %left = sub i64 %stop, %number
+  %tillrow = sub i32 %gx, %x
+  %tillrow64 = zext i32 %tillrow to i64
+  %fewer = icmp ult i64 %left, %tillrow64
+  %blocks = select i1 %fewer, i64 %left, i64 %tillrow64
+  %blocks32 = trunc i64 %blocks to i32
+  %xend = add i32 %x, %blocks32
+  call void @rk_row(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)
+  %behind = add i64 %number, %blocks
+  %again = icmp ult i64 %behind, %stop
+  br i1 %again, label %place, label %poll
 poll:
   call void @rk_poll(ptr %blk)
   br label %take

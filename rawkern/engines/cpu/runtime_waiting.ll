@@ -13,7 +13,13 @@ define internal void @rk_warp_main(ptr %warp) {
   %pw = &Warp.index %warp
   %w = load i32, ptr %pw
   %mask = call i32 @rk_lanes(ptr %launch, i32 %w)
-  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask)
+  %px = &Block.x %blk
+  %x = load i32, ptr %px
+  %py = &Block.y %blk
+  %y = load i32, ptr %py
+  %pz = &Block.z %blk
+  %z = load i32, ptr %pz
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
   %pstate = &Warp.state %warp
   store i32 3, ptr %pstate
   %pdone = &Block.done %blk

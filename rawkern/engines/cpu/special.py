@@ -36,7 +36,7 @@ def _special(f: FunctionLowering, name: str) -> Form:
         record = ("block_" if root == "ntid" else "grid_") + axis
         return f.field(LAUNCH, record)
     if root == "ctaid":
-        return f.field(BLOCK, axis)
+        return Val(name, "i32") if f.function.entry else f.field(BLOCK, axis)
     if root == "laneid":
         return Affine((const("i32", 0),), 1, True)
     if root == "warpid":
