@@ -109,8 +109,8 @@ def access(
     ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask or f.act()}, {number}, {addrs})")
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
-    if defers:
-        undefined.loaded(f, regs or [], field_now(f, "unset"), number)
+    if defers and regs is not None:
+        undefined.loaded(f, regs, field_now(f, "unset"), number)
     null = field(f, "null", SINK if what != READ else 0)
     if mask is not None:
         ok = e.bin("or", ok, e.invert(mask))
