@@ -126,7 +126,8 @@ class Launcher:
                 f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of "
                 f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
             )
-        chunk = 1 if self.code.waiting else max(1, min(64, nblocks // 16))
+        most = 1 if self.code.waiting else min(64, nblocks)  # a worker looks at the clock after so many blocks
+        part = max(1, min(most, nblocks // 16))
         record, enter, address, pack_params = self.record, self.enter, self.record_address, self.pack_params
 
         def go(values: tuple) -> None:
@@ -136,7 +137,7 @@ class Launcher:
             self.busy = True
             try:
                 expected = work * self.ns_per_warp
-                count = 1
+                count, chunk = 1, part if expected > SMALL_NS else most
                 if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
                     count = min(thread_count(), nblocks)
                     self._room(count)
