@@ -140,4 +140,15 @@ extern "C" __global__ void maybe(int n, const int* x, int* out) {
     for (int i = 0; i < n; i++) { stack[top++ & 7] = i; if (i & 1) top--; }
     out[threadIdx.x] = x[threadIdx.x] & 1 ? value : stack[(top - 1) & 7];
 }
+// an array that another function fills, or shared memory, through one pointer
+__device__ __noinline__ void fill(int* a, int n, int v) { for (int i = 0; i < n; i++) a[i] = v + i; }
+extern "C" __global__ void filled(const int* x, int* out) {
+    __shared__ int s[64];
+    int a[16], t = threadIdx.x;
+    fill(a, 8, t);
+    s[t] = x[t];
+    __syncthreads();
+    const int* p = x[t] & 1 ? a : s;
+    out[t] = p[t & 7];
+}
 """

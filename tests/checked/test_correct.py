@@ -30,6 +30,7 @@ LAUNCHES = {
     "early": (2, 64, lambda: (100, ints(128), ints(128) * 0, torch.zeros(1, dtype=torch.int32))),
     "groups": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "library": (1, 64, lambda: (ints(128), ints(128) * 0)),
+    "filled": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "maybe": (1, 32, lambda: (7, ints(32), ints(32) * 0)),
 }
 

@@ -14,6 +14,7 @@ from rawkern.engines.cpu import undefined
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.operands import base, callee
 from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.roots import Root, find_roots
@@ -276,7 +277,8 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
     size = local_frame(f.function)
     if size and "check.frame" not in f.entry_cache:
         f.entry.append(f"%frameinit = alloca [{size * LANES} x i8], align 64")
-        f.entry.append(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 0, i64 {size * LANES}, i1 false)")
+        start = int(_hands_out(f))  # what other functions set through a pointer is not seen
+        f.entry.append(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 {start}, i64 {size * LANES}, i1 false)")
         f.entry_cache["check.init"] = f.once.let("i64", 1, "ptrtoint ptr %frameinit to i64")
         f.entry_cache["check.frame"] = f.once.let("i64", 1, "ptrtoint ptr %frame to i64")
     zero = const("i64", 0)
@@ -284,6 +286,12 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
     _store(f, "frame_bytes", const("i64", size))
     if size:
         _store(f, "frame_init", f.entry_cache["check.init"])
+
+
+def _hands_out(f: FunctionLowering) -> bool:
+    """Whether other functions may get addresses of the function's own variables."""
+    calls = [i for i in f.flow.instructions() if base(i.op) == "call"]
+    return any(callee(i) not in ("vprintf", "__assertfail", "malloc", "free") for i in calls)
 
 
 def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
