@@ -58,7 +58,8 @@ def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @_scale.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
-    return _scale_like(grad_out, *ctx.saved_tensors)
+    (total,) = ctx.saved_tensors
+    return _scale_like(grad_out, total.detach())  # its sign is a constant, but where it changes
 
 
 @op("rawkern::scale_by_sign_of", save=("total",))
