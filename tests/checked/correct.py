@@ -151,4 +151,15 @@ extern "C" __global__ void filled(const int* x, int* out) {
     const int* p = x[t] & 1 ? a : s;
     out[t] = p[t & 7];
 }
+// the best so far, which the first round does not look at
+extern "C" __global__ void best(const int* x, int* out) {
+    int t = threadIdx.x, v[4] = {x[t], x[(t + 1) % 64], x[(t + 2) % 64], x[(t + 3) % 64]};
+    float best;
+    bool have = false;
+    for (int i = 0; i < 4; i++) {
+        float c = v[i];
+        if (!have || c > best) { best = c; have = true; }
+    }
+    out[t] = best;
+}
 """

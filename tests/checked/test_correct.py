@@ -31,6 +31,7 @@ LAUNCHES = {
     "groups": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "library": (1, 64, lambda: (ints(128), ints(128) * 0)),
     "filled": (1, 64, lambda: (ints(64), ints(64) * 0)),
+    "best": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "maybe": (1, 32, lambda: (7, ints(32), ints(32) * 0)),
 }
 

@@ -202,6 +202,9 @@ def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str
             for copies in block.copies.values():
                 for name, source in copies:
                     changed |= _learn(kinds, name, kinds.get(source))
+        unset = [] if changed else [name for name in flow.live_in[0] if name not in kinds]
+        kinds.update(dict.fromkeys(unset, V))  # what a loop makes of a register that nobody has set before it
+        changed |= bool(unset)
     result.kinds = kinds
 
 
