@@ -17,8 +17,16 @@ from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Reg
 #: Instructions that can have such a result.
 AGREEING = frozenset(("setp", "and", "or", "not"))
 #: What a comparison says of its first operand, and of its second.
-_ORDER: dict[str, tuple[str, str]] = dict.fromkeys(("lt", "lo"), ("lt", "gt")) | dict.fromkeys(("le", "ls"), ("le", "ge"))
-_ORDER |= dict.fromkeys(("gt", "hi"), ("gt", "lt")) | dict.fromkeys(("ge", "hs"), ("ge", "le"))
+_ORDER: dict[str, tuple[str, str]] = {
+    "lt": ("lt", "gt"),
+    "lo": ("lt", "gt"),
+    "le": ("le", "ge"),
+    "ls": ("le", "ge"),
+    "gt": ("gt", "lt"),
+    "hi": ("gt", "lt"),
+    "ge": ("ge", "le"),
+    "hs": ("ge", "le"),
+}
 _OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 _TYPES = frozenset(("s32", "u32", "s64", "u64"))
 
