@@ -34,11 +34,11 @@ _HOME = {
     "NotDifferentiable": "errors",
     "RawkernError": "errors",
     "UnsupportedError": "errors",
-    "square": "ops",
-    "mul": "ops",
-    "scale": "ops",
-    "relu": "ops",
-    "relu_": "ops",
+    "square": "ops.square",
+    "mul": "ops.mul",
+    "scale": "ops.scale",
+    "relu": "ops.relu",
+    "relu_": "ops.relu",
     "silu": "ops.activations",
     "gelu": "ops.activations",
     "swiglu": "ops.activations",
@@ -50,17 +50,17 @@ _HOME = {
     "nbody_forces": "ops.nbody",
     "optim": "optim",
     "nn": "nn",
-    "sum": "ops",
-    "mean": "ops",
-    "softmax": "ops",
-    "log_softmax": "ops",
-    "layer_norm": "ops",
-    "add_layer_norm": "ops",
-    "rms_norm": "ops",
-    "add_rms_norm": "ops",
-    "cross_entropy": "ops",
-    "embedding": "ops",
-    "scale_by_sign_of_sum": "ops",
+    "sum": "ops.sum",
+    "mean": "ops.sum",
+    "softmax": "ops.softmax",
+    "log_softmax": "ops.softmax",
+    "layer_norm": "ops.norm",
+    "add_layer_norm": "ops.norm",
+    "rms_norm": "ops.norm",
+    "add_rms_norm": "ops.norm",
+    "cross_entropy": "ops.cross_entropy",
+    "embedding": "ops.embedding",
+    "scale_by_sign_of_sum": "ops.scale_by_sign_of_sum",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of the documentation
@@ -143,33 +143,21 @@ if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
     from rawkern.module import RawModule, load
     from rawkern.operators import op
-    from rawkern.ops import (
-        adamw_,
-        add_layer_norm,
-        add_rms_norm,
-        add_sin_cos,
-        cross_entropy,
-        dropout,
-        embedding,
-        geglu,
-        gelu,
-        layer_norm,
-        log_softmax,
-        mean,
-        mul,
-        nbody_forces,
-        relu,
-        relu_,
-        rms_norm,
-        rotary_embedding,
-        scale,
-        scale_by_sign_of_sum,
-        silu,
-        softmax,
-        square,
-        sum,
-        swiglu,
-    )
+    from rawkern.ops.activations import add_sin_cos, geglu, gelu, silu, swiglu
+    from rawkern.ops.adamw import adamw_
+    from rawkern.ops.cross_entropy import cross_entropy
+    from rawkern.ops.dropout import dropout
+    from rawkern.ops.embedding import embedding
+    from rawkern.ops.mul import mul
+    from rawkern.ops.nbody import nbody_forces
+    from rawkern.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+    from rawkern.ops.relu import relu, relu_
+    from rawkern.ops.rotary import rotary_embedding
+    from rawkern.ops.scale import scale
+    from rawkern.ops.scale_by_sign_of_sum import scale_by_sign_of_sum
+    from rawkern.ops.softmax import log_softmax, softmax
+    from rawkern.ops.square import square
+    from rawkern.ops.sum import mean, sum
     from rawkern.reports import Report
     from rawkern.tensors import from_torch, to_torch
 

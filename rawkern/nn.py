@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rawkern import ops
+from rawkern.ops.activations import geglu, gelu, silu, swiglu
+from rawkern.ops.cross_entropy import cross_entropy
+from rawkern.ops.dropout import dropout
+from rawkern.ops.embedding import embedding
+from rawkern.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from rawkern.ops.relu import relu, relu_
+from rawkern.ops.rotary import rotary_embedding
+from rawkern.ops.softmax import log_softmax, softmax
 
 __all__ = [
     "GEGLU",
@@ -35,21 +42,21 @@ class ReLU(nn.ReLU):
     """`torch.nn.ReLU` through `rawkern.relu`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.relu_(input) if self.inplace else ops.relu(input)
+        return relu_(input) if self.inplace else relu(input)
 
 
 class SiLU(nn.SiLU):
     """`torch.nn.SiLU` through `rawkern.silu`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.silu(input, self.inplace)
+        return silu(input, self.inplace)
 
 
 class GELU(nn.GELU):
     """`torch.nn.GELU` through `rawkern.gelu`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.gelu(input, self.approximate)
+        return gelu(input, self.approximate)
 
 
 class Softmax(nn.Softmax):
@@ -59,7 +66,7 @@ class Softmax(nn.Softmax):
         super().__init__(dim)
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.softmax(input, self.dim)  # type: ignore[arg-type]
+        return softmax(input, self.dim)  # type: ignore[arg-type]
 
 
 class LogSoftmax(nn.LogSoftmax):
@@ -69,21 +76,21 @@ class LogSoftmax(nn.LogSoftmax):
         super().__init__(dim)
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.log_softmax(input, self.dim)  # type: ignore[arg-type]
+        return log_softmax(input, self.dim)  # type: ignore[arg-type]
 
 
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout` through `rawkern.dropout`: other random numbers than torch's, and no mask kept."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.dropout(input, self.p, self.training, self.inplace)
+        return dropout(input, self.p, self.training, self.inplace)
 
 
 class Embedding(nn.Embedding):
     """`torch.nn.Embedding` through `rawkern.embedding`; max_norm, scale_grad_by_freq and sparse raise when called."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return ops.embedding(
+        return embedding(
             input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
         )
 
@@ -96,7 +103,7 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
         given = self.normalized_shape, self.weight, self.bias, self.eps
-        return ops.layer_norm(input, *given) if residual is None else ops.add_layer_norm(input, residual, *given)
+        return layer_norm(input, *given) if residual is None else add_layer_norm(input, residual, *given)
 
 
 class RMSNorm(nn.RMSNorm):
@@ -107,14 +114,14 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, input: Tensor, residual: Tensor | None = None) -> Any:
         given = self.normalized_shape, self.weight, self.eps
-        return ops.rms_norm(input, *given) if residual is None else ops.add_rms_norm(input, residual, *given)
+        return rms_norm(input, *given) if residual is None else add_rms_norm(input, residual, *given)
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):
     """`torch.nn.CrossEntropyLoss` through `rawkern.cross_entropy`; targets are class indices, not probabilities."""
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return ops.cross_entropy(
+        return cross_entropy(
             input,
             target,
             self.weight,
@@ -166,7 +173,7 @@ class SwiGLU(_Gated):
     """
 
     def activation(self, gate: Tensor, up: Tensor) -> Tensor:
-        return ops.swiglu(gate, up)
+        return swiglu(gate, up)
 
 
 class GEGLU(_Gated):
@@ -185,7 +192,7 @@ class GEGLU(_Gated):
         self.approximate = approximate
 
     def activation(self, gate: Tensor, up: Tensor) -> Tensor:
-        return ops.geglu(gate, up, self.approximate)
+        return geglu(gate, up, self.approximate)
 
     def extra_repr(self) -> str:
         return f"approximate={self.approximate!r}"
@@ -265,13 +272,13 @@ class RotaryEmbedding(nn.Module):
         if input.dim() < 2 or input.shape[-1] != self.dim:
             raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {self.dim})")
         if input_pos is not None:
-            return ops.rotary_embedding(input, self.cos[input_pos], self.sin[input_pos], interleaved=self.interleaved)
+            return rotary_embedding(input, self.cos[input_pos], self.sin[input_pos], interleaved=self.interleaved)
         length = input.shape[-2]
         if length > self.max_seq_len:
             raise ValueError(
                 f"RotaryEmbedding: input has {length} positions, the tables {self.max_seq_len}; pass a max_seq_len"
             )
-        return ops.rotary_embedding(input, self.cos[:length], self.sin[:length], interleaved=self.interleaved)
+        return rotary_embedding(input, self.cos[:length], self.sin[:length], interleaved=self.interleaved)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_seq_len={self.max_seq_len}, base={self.base}, interleaved={self.interleaved}"

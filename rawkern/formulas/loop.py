@@ -17,7 +17,7 @@ from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
-__all__ = ["PACK_BYTES", "Loop"]
+__all__ = ["PACK_BYTES", "Loop", "strided_layout"]
 
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
@@ -163,19 +163,17 @@ def _run(
     letters = [c_name(loop.name, dtypes[x]) for x in loop.letters]
     strides = outs[0].stride()
     one_order = all(t.stride() == strides for t in columns) and _dense(outs[0], loop.indexed)
+    pack = max(1, PACK_BYTES // size) if on_gpu else 1
     if one_order:
-        width = max(1, PACK_BYTES // size) if on_gpu else 1
-        kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(width)]), False)
-        kernel.forall(-(-n // width))(*arguments, *outs, n)
+        kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(pack)]), False)
+        kernel.forall(-(-n // pack))(*arguments, *outs, n)
         if len(outs) == len(wanted) == 1 and all(k == ARRAY for k in kinds) and len({t.dtype for t in columns}) == 1:
-            loop.plain[outs[0].dtype, on_gpu] = (kernel.forall, width)
+            loop.plain[outs[0].dtype, on_gpu] = (kernel.forall, pack)
         return result
     order = None if loop.indexed else strides
-    pack = max(1, PACK_BYTES // size) if on_gpu else 1
-    layout, width, index = _layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
+    layout, width, index = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
     if layout is None:
-        copies = [t.contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
-        copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(copies, kinds, strict=True)]
+        copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
         made_outs = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
         _run(loop, copies, dtypes, wanted, made_outs, True)
         for t, value in zip(outs, made_outs, strict=True):
@@ -208,7 +206,7 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
 
 
 @functools.lru_cache(maxsize=1024)
-def _layout(
+def strided_layout(
     shape: tuple[int, ...], arrays: tuple[tuple[int, ...], ...], order: tuple[int, ...] | None, pack: int
 ) -> tuple[bytes | None, int, str]:
     """Return the ``Layout`` of the kernel (None with too many dimensions), its V and its Index.

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from typing import Any
 
 import torch
 
+from rawkern.formulas.loop import strided_layout
+from rawkern.formulas.loop_source import MAX_DIMS
 from rawkern.operators import op
 from rawkern.ops.instances import PACK_BYTES, dense, kernel, not_a_tensor, vector_kernel
 from rawkern.tensors import in_fake_op
 
 __all__ = ["mul"]
 
-MAX_DIMS = 8  # of Layout in mul.cu
-LAYOUT = struct.Struct(f"{1 + 3 * MAX_DIMS}q")
+LAYOUT = struct.Struct(f"{1 + 3 * MAX_DIMS}q")  # of mul.cu
 
 
 def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -85,30 +85,9 @@ def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@functools.lru_cache(maxsize=1024)
 def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...], pack: int) -> tuple[bytes | None, int, str]:
     """Return the ``Layout`` of mul.cu (None with too many dimensions), V and Index of ``mul_strided``."""
-    sizes: list[int] = []
-    steps: list[tuple[int, int]] = []
-    for size, step in reversed(list(zip(shape, zip(a, b, strict=True), strict=True))):
-        if size == 1:
-            continue
-        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
-            sizes[-1] *= size  # goes on where the dimension inside it ends, so the two are one
-        else:
-            sizes.append(size)
-            steps.append(step)
-    spans = [sum((size - 1) * step[i] for size, step in zip(sizes, steps, strict=True)) for i in (0, 1)]
-    index = "unsigned int" if max(shape.numel(), *spans) < 2**31 else "long long"
-    if len(sizes) > MAX_DIMS:
-        return None, 1, index
-    if not sizes:
-        sizes, steps = [1], [(0, 0)]
-    width = pack if sizes[0] % pack == 0 else 1
-    sizes[0] //= width
-    rest = [0] * (MAX_DIMS - len(sizes))
-    columns = [*sizes, *rest, *(s for s, _ in steps), *rest, *(s for _, s in steps), *rest]
-    return LAYOUT.pack(len(sizes), *columns), width, index
+    return strided_layout(tuple(shape), (a, b), None, pack)
 
 
 def _backward(grad_out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
