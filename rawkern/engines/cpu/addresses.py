@@ -6,7 +6,7 @@ from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Mem
-from rawkern.engines.cpu.records import BLOCK
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
 
 SPACES = ("global", "shared", "local", "const", "param")
 _HINTS = frozenset(
@@ -80,6 +80,12 @@ def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
         return Wide(offsets, form.inners, form.scale, form.stride, form.signed)
     assert isinstance(form, Val)
     return f.e.bin("add", form, by)
+
+
+def in_shared(f: FunctionLowering, at: Val) -> Val:
+    """Whether a generic address is one of the block's shared memory."""
+    total = f.e.resize(f.field(LAUNCH, "shared_total"), "i64")
+    return f.e.cmp("icmp ult", f.e.bin("sub", at, f.field_address(BLOCK, "shared")), total)
 
 
 def fits(f: FunctionLowering, form: Wide) -> Val:

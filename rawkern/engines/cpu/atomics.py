@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rawkern.engines.cpu import arith, check
-from rawkern.engines.cpu.addresses import address, decode
+from rawkern.engines.cpu.addresses import address, decode, in_shared
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -45,20 +45,21 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
         for a in args[1:3]
     ]
-    shared = space == "shared"  # a block's warps never run at the same time
-    name = f"rk_atomic_{op}_{ty}_{'block' if shared else order or 'monotonic'}"
-    one = _atomic_step(f, op, ty, size, shared, order or "monotonic")
-    f.module.helper(name, lambda m: lane_loop(m, name, ity, [ity] * len(operands), one))
+    if op == "add" and ty == "f32" and space == "generic":
+        operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
+    name = f"rk_atomic_{op}_{ty}_{space}_{order or 'monotonic'}"
+    one = _atomic_step(f, op, ty, size, space, order or "monotonic")
+    f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one))
     result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
     if isinstance(dest, Reg):
         f.put(dest.name, result)
 
 
-def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool, order: str) -> Callable:
+def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, order: str) -> Callable:
     """What one lane does: returns the old value as raw bits."""
     ity = int_type(8 * size)
-    updated = _update(f, op, ty, flush=not shared)
-    if shared:
+    updated = _update(f, op, ty, space)
+    if space == "shared":  # a block's warps never run at the same time
 
         def plain(e: Emitter, at: str, args: list[Val]) -> Val:
             old = e.let(ity, 1, f"load {ity}, {at}, align {size}")
@@ -98,11 +99,11 @@ def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, shared: bool,
     return retry
 
 
-def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
+def _update(f: FunctionLowering, op: str, ty: str, space: str) -> Callable:
     """The new value from the old one and the operands.
 
-    `flush`: float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they
-    do not.
+    Float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not. A
+    generic address may lead to either: whether it is shared memory's is one more operand then.
     """
     if op == "cas":
         return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)
@@ -122,12 +123,21 @@ def _update(f: FunctionLowering, op: str, ty: str, flush: bool) -> Callable:
         if op in ("and", "or", "xor"):
             kind = f"b{8 * TYPE_BYTES[ty]}"
         rounding = ".rn" if ty in _HALVES and op == "add" else ""
-        opcode = f"{op}{rounding}{'.ftz' if flush and kind == 'f32' and op == 'add' else ''}.{kind}"
-        if arith.supported(opcode):
+        exact, flushed = f"{op}{rounding}.{kind}", f"{op}.ftz.{kind}"
+        flushes = op == "add" and ty == "f32" and space != "shared"
+        if arith.supported(exact):
 
-            def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
+            def result(e: Emitter, opcode: str, old: Val, args: list[Val]) -> Val:
                 out = arith.lower(e, opcode, [old, args[0]])
                 return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
+
+            def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
+                if not flushes:
+                    return result(e, exact, old, args)
+                new = result(e, flushed, old, args)
+                if space == "generic":
+                    new = e.select(e.cmp("icmp ne", args[1], 0), result(e, exact, old, args), new)
+                return new
 
             return compute
     raise f.unsupported()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.addresses import shift, widen
+from rawkern.engines.cpu.addresses import in_shared, shift, widen
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Vec
-from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.variables import local_frame
 
 
@@ -51,8 +51,7 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
     dest, source = instr.args
     e, addr = f.e, f.value(source, 64)
     space = instr.op.split(".")[1].split("::")[0]
-    total = e.resize(f.field(LAUNCH, "shared_total"), "i64")
-    shared = e.cmp("icmp ult", e.bin("sub", addr, f.field_address(BLOCK, "shared")), total)
+    shared = in_shared(f, addr)
     frame = local_frame(f.function) * LANES
     local = e.cmp("icmp ne", addr, addr)
     if frame:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -296,6 +298,30 @@ def test_float_sums_are_rounded_each_time(device):
     assert d.item() == np.add.accumulate(np.full(40, 0.1))[-1]
     assert f[41].item() == 0 and torch.signbit(f[41])
     np.testing.assert_allclose(f[42:].cpu(), np.float32([20e-40, 30e-40]), rtol=1e-4)
+
+
+def test_generic_float_sums_flush_subnormals_in_global_memory_alone(device):
+    code = r"""extern "C" __global__ void k(const int* pick, float* g, float* olds, float* out) {
+        __shared__ float s[32];
+        int t = threadIdx.x;
+        s[t] = 1e-39f;
+        __syncthreads();
+        float* p = pick[t] ? s + t : g + t;      // lanes of one warp go to both
+        olds[t] = atomicAdd(p, t % 3 ? -3e-39f : 1.1754943e-38f);
+        __syncthreads();
+        out[t] = s[t];
+    }"""
+    pick = (torch.arange(32, dtype=torch.int32) * 5 % 7 < 3).int()
+    g, olds, out = torch.full((32,), 1e-39, device=device), *torch.full((2, 32), torch.nan, device=device)
+    kernel = rawkern.RawKernel(code)
+    assert re.search(r"(atom|red)\.(?!\w*shared)[\w.]*add\.f32", kernel.ptx())  # through a generic address
+    kernel[1, 32](pick.to(device), g, olds, out)
+    added = np.where(np.arange(32) % 3, np.float32(-3e-39), np.float32(1.1754943e-38))
+    kept, flushed = np.float32(1e-39) + added, np.where(np.arange(32) % 3, np.float32(0), added)
+    shared = pick.numpy() > 0
+    np.testing.assert_array_equal(out.cpu().numpy(), np.where(shared, kept, np.float32(1e-39)))
+    np.testing.assert_array_equal(g.cpu().numpy(), np.where(shared, np.float32(1e-39), flushed))
+    np.testing.assert_array_equal(olds[pick > 0].cpu().numpy(), np.float32(1e-39))
 
 
 @pytest.mark.parametrize("suffix", ["", "_block", "_system"])
