@@ -1,34 +1,296 @@
-"""The pages of docs/ that speak of operators: their code runs, and their table is complete."""
+"""README.md and the pages of docs/: every block of code in them runs, compiles or is read, and prints what they show.
+
+What the word behind a fence's backticks says, and what is done with such a block:
+
+- ``python``: runs, block by block in one namespace for the page, in an empty folder, on the CPU. Pages with the comment
+  ``<!-- runs on any device -->`` run a second time with tensors on the GPU.
+- ``python gpu``: runs on a GPU only. Where there is none it is parsed and its CUDA compiled.
+- ``LANGUAGE skip: REASON``: cannot run, or be compiled, by itself. Python is parsed, its CUDA compiled.
+- ``LANGUAGE FILE``: also written to the page's folder under that name; Python with a file's name runs only if a shell
+  block runs it.
+- ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; others are looked up in the tree.
+- ``cuda``: compiled by NVRTC. ``yaml``, ``toml``, ``json``: parsed.
+- ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
+  block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text.
+- ``text``: a drawing, a form of words: nothing to check. ``{name}``: a directive of MyST.
+"""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import inspect
+import itertools
+import json
+import os
 import re
+import shlex
+import stat
+import subprocess
+import sys
+import tomllib
+import traceback
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import rawkern
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operators.md").read_text()
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ANY_DEVICE = "<!-- runs on any device -->"
+FENCE = re.compile(r"^( *)(`{3,})([^`\n]*)\n(.*?)^\1\2 *$", re.S | re.M)
+LANGUAGES = ("python", "sh", "cuda", "ptx", "yaml", "toml", "json", "output", "text")
 
 
-def test_code(device: str) -> None:
-    """The blocks run one after the other, on tensors of the device; they compare with torch themselves."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    assert len(blocks) == 5
-    names: dict = {"__name__": "page"}
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: Path
+    line: int  # of its first line, from 1
+    language: str
+    more: str  # what else stands behind the backticks
+    code: str
+
+    @property
+    def is_output(self) -> bool:
+        return "output" in (self.language, self.more)
+
+    @property
+    def skipped(self) -> bool:
+        return self.more.startswith("skip: ")
+
+    @property
+    def file(self) -> str | None:
+        return self.more if "." in self.more and not self.skipped else None
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The page's blocks, each in a form that is known."""
+    text, found = page.read_text(), []
+    for fence in FENCE.finditer(text):
+        language, _, more = fence[3].strip().partition(" ")
+        line = text.count("\n", 0, fence.start(4)) + 1
+        code = re.sub(f"(?m)^{fence[1]}", "", fence[4])
+        known = language in LANGUAGES or language.startswith("{")
+        assert known, f"{page.name}:{line - 1}: a block is one of {', '.join(LANGUAGES)}, not {language!r}"
+        found.append(Block(page, line, language, more.strip(), code))
+    assert 2 * len(found) == len(re.findall(r"(?m)^ *(?:```|~~~)", text)), f"{page.name}: a fence is not closed"
+    return found
+
+
+def cases() -> list[Any]:
+    """Each page on the CPU, and on the GPU where there is something to run."""
+    found = []
+    for page in PAGES:
+        name, text = str(page.relative_to(ROOT)), page.read_text()
+        if "```" not in text:
+            continue
+        found.append(pytest.param(page, "cpu", id=f"{name}-cpu"))
+        if re.search(f"{ANY_DEVICE}|```python gpu", text):
+            found.append(pytest.param(page, "cuda", id=f"{name}-cuda", marks=pytest.mark.gpu))
+    return found
+
+
+@pytest.mark.parametrize("page, device", cases())
+def test_blocks(page: Path, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    run_page(page, device, tmp_path, monkeypatch, capfd)
+
+
+def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    tensors = "cuda" if device == "cuda" and ANY_DEVICE in page.read_text() else "cpu"
+    monkeypatch.chdir(folder)
+    for name, value in programs(folder / ".programs").items():
+        monkeypatch.setenv(name, value)
     torch.manual_seed(0)
-    for block in blocks:
-        assert "assert_close" in block
+    names: dict[str, Any] = {"__name__": "page"}
+    ran, printing = None, False
+    for block, following in itertools.pairwise([*blocks_of(page), None]):
+        shown = following is not None and following.is_output
+        if block.is_output:
+            assert printing, f"{where(block)}: output of a block that does not run; say so with skip: REASON"
+            if ran is not None:
+                compare(block, ran)
+            ran, printing = None, False
+            continue
+        capfd.readouterr()
+        if block.file is not None:
+            Path(block.file).write_text(block.code)
+        if block.language == "python" and is_run(block, device):
+            ran = run_python(block, tensors, names, raises=shown)
+        else:
+            ran = check(block, raises=shown) if device == "cpu" else None
+        printing = ran is not None or block.skipped or block.more == "gpu" or device != "cpu"
+        if shown and ran is not None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()  # what kernels print is there then
+            ran = capfd.readouterr().out + ran
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("```python\nassert 1 > 2\n```", "AssertionError"),
+        ("```python\n1 / 0\n```\n\n```python\n```", "division"),
+        ("```python\nprint(12)\n```\n\n```output\n1\n```", "but this was printed:\n12"),
+        ("```python\n1 / 0\n```\n\n```output\nValueError: ...\n```", "ZeroDivisionError: division by zero"),
+        ("```python skip: no reason\n1 +\n```", "invalid syntax"),
+        ("```python gpu\nk = '__global__ void k() { x = 1; }'\n```", "undefined"),
+        ("```cuda\n__global__ void k() { x = 1; }\n```", "undefined"),
+        ("```toml\n[a\n```", "Expected"),
+        ("```json\n[a\n```", "Expecting"),
+        ("```sh\nls\n```", "neither run nor checked"),
+        ("```sh\npip install -e .[nothing]\n```", "unknown extra"),
+        ("```sh\npython examples/nothing.py\n```", "do not exist"),
+        ("```python fail.py\nraise SystemExit(3)\n```\n\n```sh\npython fail.py\n```", "python fail.py"),
+        ("```\ntext\n```", "a block is one of"),
+        ("```text\n```\n\n```output\n1\n```", "does not run"),
+        ("```sh\npytest -n auto\n```\n\n```output\n1 passed\n```", "does not run"),
+        ("```text\nopen", "not closed"),
+    ],
+)
+def test_mistakes_are_noticed(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text + "\n")
+    with pytest.raises(BaseException) as caught:  # pytest's own failure is no Exception
+        run_page(page, "cpu", tmp_path, monkeypatch, capfd)
+    assert message in repr(caught.value).replace("\\n", "\n")
+
+
+def is_run(block: Block, device: str) -> bool:
+    """Whether a block of Python runs where the tests have this device."""
+    return not block.skipped and block.file is None and (block.more != "gpu" or device == "cuda")
+
+
+def check(block: Block, raises: bool) -> str | None:
+    """Compile or read a block, or run its commands: then what they print is returned."""
+    if block.language == "python":
+        compile_strings(block)
+    elif block.skipped:
+        return None
+    elif block.language == "sh":
+        return run_shell(block, raises)
+    elif block.language == "cuda":
+        assert rawkern.RawModule(block.code).kernels, f"{where(block)}: no kernel"
+    elif block.language == "yaml":
+        import yaml
+
+        assert yaml.safe_load(block.code)
+    elif block.language == "toml":
+        assert tomllib.loads(block.code)
+    elif block.language == "json":
+        json.loads(block.code)
+    return None
+
+
+def run_python(block: Block, device: str, names: dict[str, Any], raises: bool) -> str:
+    """Run a block; return the end of the traceback, if it is to raise, else nothing."""
+    # Empty lines in front: a traceback has the page's own lines.
+    code = compile("\n" * (block.line - 1) + block.code, str(block.page), "exec")
+    try:
         with torch.device(device):
-            exec(compile(block, "docs/operators.md", "exec"), names)
-    assert names["x"].device.type == device
+            exec(code, names)
+    except Exception as error:
+        if not raises:
+            raise
+        return "".join(traceback.format_exception_only(error))
+    return ""
 
 
-def test_table() -> None:
+def compile_strings(block: Block) -> None:
+    """Parse Python that does not run here, and compile the strings in it that hold kernels."""
+    for node in ast.walk(ast.parse(block.code, str(block.page))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "__global__" in node.value:
+            assert rawkern.RawModule(node.value).kernels, f"{where(block)}: no kernel"
+
+
+def compare(shown: Block, printed: str) -> None:
+    """The shown text is what was printed, but for spaces and line breaks; ``...`` stands for anything."""
+    pattern = ".*?".join(map(re.escape, " ".join(shown.code.split()).split("...")))
+    if re.fullmatch(pattern, " ".join(printed.split()), re.S) is None:
+        pytest.fail(f"{where(shown)} shows\n{shown.code}\nbut this was printed:\n{printed}", pytrace=False)
+
+
+def where(block: Block) -> str:
+    return f"{block.page.name}:{block.line}"
+
+
+# Shell ----------------------------------------------------------------------------------------------------------
+
+
+def programs(folder: Path) -> dict[str, str]:
+    """The commands of this environment and tree, as an environment in which a shell finds them."""
+    folder.mkdir()
+    pytest = "-m pytest -p no:cacheprovider"
+    for name, call in {"python": "", "pytest": pytest, "rawkern": "-m rawkern"}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {call} "$@"\n')
+        (folder / name).chmod(stat.S_IRWXU)
+    path, python_path = (os.environ.get(name, "") for name in ("PATH", "PYTHONPATH"))
+    return {"PATH": f"{folder}{os.pathsep}{path}", "PYTHONPATH": f"{ROOT}{os.pathsep}{python_path}"}
+
+
+def run_shell(block: Block, raises: bool) -> str | None:
+    """Run the lines that are the page's own business, and look the others up."""
+    ran = None
+    for line in block.code.replace("\\\n", " ").splitlines():
+        commands = [shlex.split(command, comments=True) for command in re.split(r"&&|;|\|", line)]
+        commands = [[*drop_settings(words)] for words in commands if words]
+        if commands and all([runs(block, words) for words in commands]):
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
+            assert raises or done.returncode == 0, f"{where(block)}: {line}\n{done.stdout}{done.stderr}"
+            ran = (ran or "") + done.stdout + done.stderr
+    return ran
+
+
+def drop_settings(words: list[str]) -> list[str]:
+    """The words without ``NAME=value`` in front."""
+    while words and re.match(r"\w+=", words[0]):
+        words = words[1:]
+    return words
+
+
+def runs(block: Block, words: list[str]) -> bool:
+    """Whether a command is to run; else what it names exists in this tree."""
+    match words:
+        case ["rawkern", *_] | ["python", "-m", "rawkern", *_]:
+            return True
+        case ["pip", "install", *options]:
+            check_install(block, options)
+        case ["python", "-m", module, *_]:
+            assert importlib.util.find_spec(module), f"{where(block)}: there is no module {module}"
+        case ["python" | "pytest", *options]:
+            files = [o.partition("::")[0] for o in options if o.endswith(".py") or ".py::" in o or "/" in o]
+            own = [Path(file).is_file() for file in files]
+            if own and all(own):
+                return True
+            assert all((ROOT / file).exists() for file in files), f"{where(block)}: {files} do not exist"
+        case _:
+            pytest.fail(f"{where(block)}: {shlex.join(words)!r} is neither run nor checked; mark it with skip: REASON")
+    return False
+
+
+def check_install(block: Block, options: list[str]) -> None:
+    """The extras and files that a line of pip names are there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for option, value in zip(options, [*options[1:], ""], strict=True):
+        named = re.fullmatch(r"(?:\.|rawkern)\[(.*)\]", option)
+        assert named is None or set(named[1].split(",")) <= set(extras), f"{where(block)}: unknown extra in {option}"
+        assert option not in ("-c", "-r") or (ROOT / value).is_file(), f"{where(block)}: there is no {value}"
+
+
+# docs/operators.md ----------------------------------------------------------------------------------------------
+
+
+def test_table_of_operators() -> None:
     """There is a row for each operator, with its signature."""
-    rows = re.findall(r"^\| `(\w+\(.*?\))` \|", PAGE, re.M)
+    page = (ROOT / "docs" / "operators.md").read_text()
+    rows = re.findall(r"^\| `(\w+\(.*?\))` \|", page, re.M)
     assert sorted(rows) == sorted(map(call, (n for n, home in rawkern._HOME.items() if home.startswith("ops."))))
 
 
