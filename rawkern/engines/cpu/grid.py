@@ -16,8 +16,8 @@ import numpy as np
 
 from rawkern.engines.cpu import requests
 from rawkern.engines.cpu.kinds import SEGMENTS
-from rawkern.engines.cpu.records import LAUNCH, REASONS, WORKER
-from rawkern.engines.cpu.threads import enter_all, may_share
+from rawkern.engines.cpu.records import LAUNCH, REASONS
+from rawkern.engines.cpu.threads import enter_all, may_share, openmp, run_threads
 from rawkern.engines.cpu.workers import Workers
 from rawkern.errors import LaunchError
 from rawkern.tensors import thread_count
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
 
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 SMALL_NS = 6_000  # work below this is not worth waking other threads for
+FORK_NS = 1_500  # what waking them takes
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
 _PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished")).pack_into
-_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "check")).pack_into
+_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "fork")).pack_into
 _CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
 _FINISHED = LAUNCH.offset("finished")
 _INT = struct.Struct("=i").unpack_from
 _TWO = struct.Struct("=ii").pack_into
-_RANGE = struct.Struct(WORKER.format("range_next", "range_end")).pack_into
-_RANGE_AT = WORKER.offset("range_next")
 _PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
 
@@ -79,6 +78,7 @@ class Launcher:
         self.tids = thread_indices(block, shape)
         self.enter_address = loaded.enter
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
+        self.launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(loaded.launch)
         self.globals_address = owner.globals_address
         self.pack_params = owner.pack_params
         self.ns_per_warp = 5.0
@@ -106,7 +106,7 @@ class Launcher:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            self.check.address if self.check is not None else 0,
+            self.check.address if self.check is not None else 0, openmp(),
         )  # fmt: skip
 
     def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
@@ -128,7 +128,7 @@ class Launcher:
             )
         most = 1 if self.code.waiting else min(64, nblocks)  # a worker looks at the clock after so many blocks
         part = max(1, min(most, nblocks // 16))
-        record, enter, address, pack_params = self.record, self.enter, self.record_address, self.pack_params
+        record, launch, address, pack_params = self.record, self.launch, self.record_address, self.pack_params
 
         def go(values: tuple) -> None:
             if self.busy:  # a signal handler launches what it interrupted
@@ -143,20 +143,18 @@ class Launcher:
                     self._room(count)
                 if self.cooperative:
                     ctypes.memset(self.grid_sync, 0, 64)
-                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, 0, chunk, count, 0, 0, 0)
-                records = self.workers.records
-                for k in range(count):
-                    _RANGE(records, k * WORKER.size + _RANGE_AT, nblocks * k // count, nblocks * (k + 1) // count)
+                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, chunk, count, 0, 0, 0)
                 pack_params(record, _PARAMS, *values)
                 start = perf_counter_ns()
-                if count == 1:
-                    enter(address)
-                else:
-                    enter_all(enter, self.enter_address, address, count)
-                if _INT(record, _FINISHED)[0] != count:
+                finished = launch(address)
+                if finished != count:
+                    if finished < 0:
+                        run_threads(self.enter, address, count)
                     self._continue(count)
                 elapsed = perf_counter_ns() - start
                 if elapsed > SMALL_NS or expected > SMALL_NS:
+                    if count > 1:
+                        elapsed = max(elapsed - FORK_NS, 0)
                     self.ns_per_warp += 0.3 * (elapsed * count / work - self.ns_per_warp)
             finally:
                 self.busy = False

@@ -287,3 +287,4 @@ class Loaded:
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
             self._engine.finalize_object()
             self.enter = self._engine.get_function_address("rk_enter")
+            self.launch = self._engine.get_function_address("rk_launch")

@@ -65,30 +65,32 @@ def _extent(ty: str) -> tuple[int, int]:
 
 
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
-#: One launch. `next_block`, `next_worker` and `finished` are counters that the workers share; the fields up to
-#: `finished` are written for every launch, the others once.
+#: One launch. `next_worker` and `finished` are counters that the workers share, at their start and end alone: what they
+#: read all the time lies beside them. The fields up to `finished` are written for every launch, the others once.
 LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("next_block", "i64"), ("chunk", "i64"),
+        ("nblocks", "i64"), ("chunk", "i64"),
         ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("check", "i64"),
+        ("check", "i64"), ("fork", "ptr"),
     ),
 )  # fmt: skip
-#: One worker: its stacks and what it asks of Python when it suspends.
+#: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
+#: at by others. Records take whole pairs of the cache's lines, so that no worker waits for what another writes.
 WORKER = Record(
     "Worker",
     (
+        ("range_next", "i64"), ("range_end", "i64"),
         ("os_sp", "ptr"), ("sp", "ptr"), ("launch", "ptr"), ("state", "i32"), ("reason", "i32"), ("deadline", "i64"),
         ("stack_top", "ptr"), ("free_blocks", "ptr"), ("parked_head", "ptr"), ("parked_tail", "ptr"),
         ("resident", "i32"), ("request_mask", "i32"), ("request_warp", "i32"), ("request_site", "i32"),
-        ("turns", "i32"), ("index", "i32"), ("range_next", "i64"), ("range_end", "i64"), ("request_block", "ptr"),
-        ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"),
+        ("turns", "i32"), ("index", "i32"), ("request_block", "ptr"),
+        ("request_a", "[32 x i64]"), ("request_b", "[32 x i64]"), ("pad", "i64"),
     ),
 )  # fmt: skip
 BLOCK = Record(

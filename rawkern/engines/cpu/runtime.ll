@@ -39,6 +39,52 @@ define internal i64 @rk_now() {
   ret i64 %now
 }
 
+; A launch: give each worker an equal part of the blocks, and have them all run, on threads that `fork` (GOMP_parallel or
+; one like it) brings if there are several. Returns how many have come to their end, or -1 where there is no `fork`.
+define i32 @rk_launch(ptr %launch) {
+  %pcount = &Launch.nworkers %launch
+  %count = load i32, ptr %pcount
+  %count64 = zext i32 %count to i64
+  %pblocks = &Launch.nblocks %launch
+  %blocks = load i64, ptr %pblocks
+  %pworkers = &Launch.workers %launch
+  %workers = load ptr, ptr %pworkers
+  br label %worker
+worker:
+  %k = phi i64 [ 0, %0 ], [ %k1, %worker ]
+  %first = phi i64 [ 0, %0 ], [ %last, %worker ]
+  %this = getelementptr %Worker, ptr %workers, i64 %k
+  %k1 = add i64 %k, 1
+  %part = mul i64 %blocks, %k1
+  %last = udiv i64 %part, %count64
+  %pnext = &Worker.range_next %this
+  store i64 %first, ptr %pnext
+  %pend = &Worker.range_end %this
+  store i64 %last, ptr %pend
+  %more = icmp ult i64 %k1, %count64
+  br i1 %more, label %worker, label %start
+start:
+  %several = icmp ugt i32 %count, 1
+  br i1 %several, label %look, label %alone
+alone:
+  call void @rk_enter(ptr %launch)
+  br label %done
+look:
+  %pfork = &Launch.fork %launch
+  %fork = load ptr, ptr %pfork
+  %can = icmp ne ptr %fork, null
+  br i1 %can, label %all, label %cannot
+all:
+  call void %fork(ptr @rk_enter, ptr %launch, i32 %count, i32 0)
+  br label %done
+done:
+  %pfinished = &Launch.finished %launch
+  %finished = load i32, ptr %pfinished
+  ret i32 %finished
+cannot:
+  ret i32 -1
+}
+
 ; Entry of every OS thread of a launch: run or resume the next worker until it ends or suspends.
 define void @rk_enter(ptr %launch) {
   %pnext = &Launch.next_worker %launch

@@ -302,28 +302,45 @@ out:
 define internal void @rk_main(ptr %worker) {
   %plaunch = &Worker.launch %worker
   %launch = load ptr, ptr %plaunch
-  %pnext = &Launch.next_block %launch
-  %pcount = &Launch.nblocks %launch
-  %count = load i64, ptr %pcount
+  %pcount = &Launch.nworkers %launch
+  %count = load i32, ptr %pcount
+  %pworkers = &Launch.workers %launch
+  %workers = load ptr, ptr %pworkers
+  %pself = &Worker.index %worker
+  %self = load i32, ptr %pself
   %pfree = &Worker.free_blocks %worker
   %phead = &Worker.parked_head %worker
   %ptail = &Worker.parked_tail %worker
   %president = &Worker.resident %worker
   %pmax = &Launch.max_resident %launch
   %max = load i32, ptr %pmax
+  %ptried = alloca i32                            ; workers whose blocks have all been taken: itself, those behind it
+  store i32 0, ptr %ptried
   br label %turn
 turn:
   %resident = load i32, ptr %president
   %room = icmp ult i32 %resident, %max
   br i1 %room, label %look, label %revisit
-look:
-  %seen = load atomic i64, ptr %pnext monotonic, align 8
-  %left = icmp ult i64 %seen, %count
-  br i1 %left, label %claim, label %revisit
+look:                                             ; its own blocks first, in order, then what the others have left
+  %tried = load i32, ptr %ptried
+  %over = icmp uge i32 %tried, %count
+  br i1 %over, label %revisit, label %claim
 claim:
+  %number0 = add i32 %self, %tried
+  %wraps = icmp uge i32 %number0, %count
+  %number1 = sub i32 %number0, %count
+  %whose = select i1 %wraps, i32 %number1, i32 %number0
+  %from = getelementptr %Worker, ptr %workers, i32 %whose
+  %pnext = &Worker.range_next %from
+  %pend = &Worker.range_end %from
+  %rangeend = load i64, ptr %pend
   %number = atomicrmw add ptr %pnext, i64 1 monotonic
-  %mine = icmp ult i64 %number, %count
-  br i1 %mine, label %memory, label %revisit
+  %mine = icmp ult i64 %number, %rangeend
+  br i1 %mine, label %memory, label %exhausted
+exhausted:
+  %tried1 = add i32 %tried, 1
+  store i32 %tried1, ptr %ptried
+  br label %look
 memory:
   %have = load ptr, ptr %pfree
   %lacks = icmp eq ptr %have, null

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 
+_PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
 _forked = False
 
 
@@ -26,36 +27,32 @@ def may_share() -> bool:
 
 
 @cache
-def _openmp() -> Callable | None:
-    """``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); None where there is none."""
+def openmp() -> int:
+    """Address of ``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); 0 where there is none."""
     try:
         with open("/proc/self/maps") as maps:
             names = dict.fromkeys(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*)", maps.read()))
     except OSError:
-        return None
+        return 0
     for name in names:
         try:
-            function = ctypes.CDLL(name).GOMP_parallel
+            return ctypes.cast(ctypes.CDLL(name).GOMP_parallel, ctypes.c_void_p).value or 0
         except (OSError, AttributeError):
             continue
-        function.restype = None
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-        return function
-    return None
+    return 0
 
 
 def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
     """Call ``enter(record)``, a function at `address`, on `count` threads at a time."""
-    openmp = _openmp()
     if count == 1:
         enter(record)
-    elif openmp is not None and not _forked:
-        openmp(address, record, count, 0)
+    elif openmp() and not _forked:
+        _PARALLEL(openmp())(address, record, count, 0)
     else:
-        _run_threads(enter, record, count)
+        run_threads(enter, record, count)
 
 
-def _run_threads(enter: Callable, record: int, count: int) -> None:
+def run_threads(enter: Callable, record: int, count: int) -> None:
     """Enter from `count` threads at a time, without OpenMP."""
     others = [threading.Thread(target=enter, args=(record,)) for _ in range(count - 1)]
     for t in others:

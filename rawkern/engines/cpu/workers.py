@@ -20,6 +20,7 @@ WARP_STACK = 256 << 10
 RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
 RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
 PAGE = 4096
+LINES = 128  # bytes: lines of the cache come in pairs
 STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
 
 
@@ -73,15 +74,17 @@ class Workers:
     def clear(self) -> None:
         """Give all memory back."""
         self.memory: list[Mapping] = []
-        self.records = ctypes.create_string_buffer(0)
+        self.records = memoryview(bytearray())
         self.address = 0
         self.count = 0
 
     def make(self, count: int) -> None:
         """Have `count` workers with memory for one block each, in place of those there were."""
         self.clear()
-        self.records = ctypes.create_string_buffer(WORKER.size * count)
-        self.address = ctypes.addressof(self.records)
+        whole = ctypes.create_string_buffer(WORKER.size * count + LINES)
+        start = -ctypes.addressof(whole) % LINES
+        self.records = memoryview(whole)[start : start + WORKER.size * count]
+        self.address = ctypes.addressof(whole) + start
         for k in range(count):
             stack = Mapping(self.worker_stack)
             stack.guard(0)

@@ -186,6 +186,30 @@ def test_blocks_of_one_launch_run_on_several_cores():
         torch.set_num_threads(before)
 
 
+def test_workers_without_openmp(module, monkeypatch):
+    """Where no OpenMP runtime is loaded, threads are started for the launch, and for each time that it goes on."""
+    from rawkern.engines.cpu import grid, threads
+
+    started = []
+    run = threads.run_threads
+    for place in (grid, threads):
+        monkeypatch.setattr(place, "openmp", lambda: 0)
+        monkeypatch.setattr(place, "run_threads", lambda *args: (started.append(args[2]), run(*args)))
+    before = torch.get_num_threads()
+    x = torch.arange(128 * 700 - 31, dtype=torch.int32)
+    try:
+        torch.set_num_threads(3)
+        for _ in range(4):
+            a, b = torch.full_like(x, -1), torch.full((700,), -1, dtype=torch.int32)
+            module.affine[311, 128](len(x), 3, x, a)
+            module.blocksum[700, 128](len(x), 2, x, b)
+            assert torch.equal(a, affine(x, 3))
+            assert torch.equal(b, torch.nn.functional.pad(x.long() * 2, (0, 31)).view(700, 128).sum(1).int())
+    finally:
+        torch.set_num_threads(before)
+    assert started and set(started) == {3}
+
+
 # Forks and signals ---------------------------------------------------------------------------------------------------------------
 
 
