@@ -12,7 +12,7 @@ import dataclasses
 import os
 import struct
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +23,7 @@ from rawkern.arguments import Call
 from rawkern.ctype import CType
 from rawkern.devices import CPU
 from rawkern.engines.cpu.findings import Piece
-from rawkern.errors import CompileError
+from rawkern.errors import CheckError, CompileError
 from rawkern.memory import Memory
 from rawkern.signature import Bound, Signature
 from rawkern.values import Where
@@ -32,17 +32,44 @@ if TYPE_CHECKING:
     from rawkern.launcher import Launcher, State
     from rawkern.module import Build
 
-__all__ = ["active", "check", "launch"]
+__all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
 
 _depth = int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0"))
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 _also: list[torch.Tensor] = []  # what `check` was given
+#: Called with the error of each launch that found something, before it is raised: code may catch it.
+listeners: list[Callable[[CheckError], None]] = []
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
 def active() -> bool:
     """Whether launches are checked now."""
     return _depth > 0
+
+
+def depth() -> int:
+    """How many contexts ask for checks, the environment's among them."""
+    return _depth
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Check no launch inside, whatever is asked for around; contexts inside ask anew."""
+    global _depth
+    before, _depth = _depth, 0
+    try:
+        yield
+    finally:
+        _depth = before
+        _forget_fast_launches()
+
+
+def _forget_fast_launches() -> None:
+    """Let kernels' functions for repeated launches go the long way, where the checks are."""
+    for module in list(modules.ALIVE):
+        with module._lock:
+            for kernel in list(module._kernels):
+                kernel._state = None
 
 
 class check(contextlib.ContextDecorator):
@@ -80,10 +107,7 @@ class check(contextlib.ContextDecorator):
         global _depth
         _depth += 1
         _also.extend(self.also)
-        for module in list(modules.ALIVE):
-            with module._lock:
-                for kernel in list(module._kernels):  # their functions for repeated launches go the long way then
-                    kernel._state = None
+        _forget_fast_launches()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,7 +156,10 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
         for finding in found:
             report = reports.report_of(finding, state.entry.name, source, own)
             first.setdefault((report.error, report.file, report.line), report)
-        raise reports.error_of(tuple(first.values())) from error
+        raised = reports.error_of(tuple(first.values()))
+        for listener in listeners:
+            listener(raised)
+        raise raised from error
     if error is not None:
         raise error
 

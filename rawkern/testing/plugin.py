@@ -1,0 +1,146 @@
+"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, ``--rawkern-device``, ``--rawkern-check``.
+
+It is loaded in every environment that has rawkern, so torch and CuPy are imported only once a test needs a GPU or an
+option asks for something.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+__all__ = ["device"]
+
+KNOWN = ("cpu", "cuda")
+MARKERS = {
+    "gpu": "needs an NVIDIA GPU that torch and CuPy can use; skipped where there is none",
+    "multigpu": "needs two of them; such a test is a gpu test too",
+    "rawkern_finding(*errors, match='')": "under --rawkern-check the test must have a finding of one of these kinds, "
+    "given by name ('RaceError'), in whose text the regular expression is found",
+    "rawkern_unchecked(reason)": "under --rawkern-check the launches of the test are not checked",
+}
+
+
+class _Device(str):
+    """A value of the fixture ``device`` here: tells it from those of a fixture of that name elsewhere."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(_Device("cpu"), id="cpu"),
+        pytest.param(_Device("cuda"), id="cuda", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device that kernels run on: "cpu", and "cuda" where there is a GPU."""
+    return str(request.param)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("rawkern", "kernels (rawkern)")
+    group.addoption(
+        "--rawkern-device",
+        metavar="DEVICES",
+        help="what the fixture 'device' is: cpu, cuda or cpu,cuda; without a GPU, asking for cuda is an error (by "
+        "default every device there is)",
+    )
+    group.addoption(
+        "--rawkern-check",
+        action="store_true",
+        help="run every launch checked (rawkern.check), on the CPU engine; a finding fails the test",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # after those who register markers of their own
+def pytest_configure(config: pytest.Config) -> None:
+    registered = {line.split(":")[0].split("(")[0].strip() for line in config.getini("markers")}
+    # A project's own marker of the name keeps the meaning it has there.
+    config.stash[_ours] = frozenset(name for name in ("gpu", "multigpu") if name not in registered)
+    for name, meaning in MARKERS.items():
+        if name not in registered:
+            config.addinivalue_line("markers", f"{name}: {meaning}")
+    chosen = _chosen(config)
+    if chosen is not None and "cuda" in chosen and _gpus()[0] == 0:
+        raise pytest.UsageError(f"--rawkern-device={','.join(chosen)}: there is no GPU to test on: {_gpus()[1]}")
+    if config.getoption("--rawkern-check"):
+        from rawkern.testing.checked import CheckedRun
+
+        config.pluginmanager.register(CheckedRun(config), "rawkern.testing.checked")
+
+
+_ours = pytest.StashKey[frozenset[str]]()
+
+
+def _chosen(config: pytest.Config) -> tuple[str, ...] | None:
+    """The devices that ``--rawkern-device`` names; None where it is not given."""
+    text = config.getoption("--rawkern-device")
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if wrong := [name for name in names if name not in KNOWN]:
+        raise pytest.UsageError(f"--rawkern-device={text}: there is no device {wrong[0]!r}; name cpu, cuda or cpu,cuda")
+    return names
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    chosen = _chosen(config)
+    said = [f"on {', '.join(chosen)}"] if chosen is not None else []
+    said += ["launches are checked"] if config.getoption("--rawkern-check") else []
+    return [f"rawkern: {'; '.join(said)}"] if said else []
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "multigpu" in config.stash[_ours]:
+        for item in items:
+            if item.get_closest_marker("multigpu"):
+                item.add_marker(pytest.mark.gpu)
+    chosen = _chosen(config)
+    if chosen is not None:
+        left_out = [item for item in items if _device_of(item) not in (None, *chosen)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if _device_of(item) in (None, *chosen)]
+
+
+def _device_of(item: pytest.Item) -> str | None:
+    """What the fixture ``device`` of this plugin is in a test; None in tests that do not use it."""
+    values = getattr(getattr(item, "callspec", None), "params", {})
+    value = values.get("device")
+    return str(value) if isinstance(value, _Device) else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    ours = item.config.stash[_ours]
+    needed = 0
+    if _device_of(item) == "cuda" or ("gpu" in ours and item.get_closest_marker("gpu")):
+        needed = 1
+    if "multigpu" in ours and item.get_closest_marker("multigpu"):
+        needed = 2
+    if not needed:
+        return
+    chosen = _chosen(item.config)
+    if chosen is not None and "cuda" not in chosen:
+        pytest.skip(f"--rawkern-device={','.join(chosen)} leaves out GPUs")
+    there, why = _gpus()
+    if there < needed:
+        text = f"needs {needed} NVIDIA GPU{'s' if needed > 1 else ''}: {why or f'there is {there}'}"
+        if chosen is not None:
+            pytest.fail(f"--rawkern-device={','.join(chosen)}, and the test {text}", pytrace=False)
+        pytest.skip(text)
+
+
+@functools.cache
+def _gpus() -> tuple[int, str]:
+    """How many GPUs tests can use, and why none if there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return 0, "torch finds no GPU"
+    try:
+        import cupy
+
+        return min(torch.cuda.device_count(), cupy.cuda.runtime.getDeviceCount()), ""
+    except (ImportError, RuntimeError) as error:
+        return 0, f"CuPy finds no GPU: {error}"
