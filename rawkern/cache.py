@@ -14,12 +14,25 @@ import os
 import re
 import stat
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rawkern.errors import RawkernError
 
-__all__ = ["CacheInfo", "clear", "directory", "get", "get_record", "info", "put", "put_record"]
+__all__ = [
+    "CacheInfo",
+    "Stored",
+    "clear",
+    "configured",
+    "directory",
+    "entries",
+    "get",
+    "get_record",
+    "info",
+    "put",
+    "put_record",
+]
 
 _MAGIC = b"rawkern-cache 1\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
@@ -37,6 +50,15 @@ class CacheInfo(NamedTuple):
     directory: Path
     entries: int
     nbytes: int
+
+
+class Stored(NamedTuple):
+    """One entry on disk: its key, file, size in bytes, and when it was written (seconds since the epoch)."""
+
+    key: str
+    path: Path
+    nbytes: int
+    written: float
 
 
 def directory() -> Path:
@@ -58,7 +80,7 @@ def directory() -> Path:
     known = _checked
     if known is not None and known[0] == setting:
         return known[1]
-    path = _configured(setting[0])
+    path = configured()
     with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = _resolved(path)
@@ -118,24 +140,40 @@ def put_record(key: str, value: Any, body: bytes = b"") -> None:
     put(key, json.dumps(value).encode() + b"\n" + body)
 
 
-def clear() -> None:
-    """Remove every entry; entries written meanwhile by other processes may stay."""
-    for path in _entries(with_temporary=True):
-        with contextlib.suppress(OSError):
-            path.unlink()
+def clear(older_than: float = 0.0) -> CacheInfo:
+    """Remove the entries written more than so many seconds ago; a file that is not rawkern's own is left alone.
+
+    Returns what was removed. Entries written meanwhile by other processes may stay.
+    """
+    now, count, nbytes = time.time(), 0, 0
+    for entry in [*entries(), *_unfinished()]:
+        if now - entry.written >= older_than:
+            with contextlib.suppress(OSError):
+                entry.path.unlink()
+                count += 1
+                nbytes += entry.nbytes
+    return CacheInfo(directory(), count, nbytes)
 
 
 def info() -> CacheInfo:
     """Return the directory, the number of entries and their size in bytes."""
-    count = nbytes = 0
-    for path in _entries():
-        with contextlib.suppress(OSError):
-            nbytes += path.stat().st_size
-            count += 1
-    return CacheInfo(directory(), count, nbytes)
+    found = entries()
+    return CacheInfo(directory(), len(found), sum(entry.nbytes for entry in found))
 
 
-def _configured(setting: str) -> Path:
+def entries() -> list[Stored]:
+    """Return every entry; a file counts as one only where its name belongs into its folder, as `put` chooses it."""
+    found = []
+    for path in directory().glob(f"??/*{_SUFFIX}"):
+        key = path.name.removesuffix(_SUFFIX)
+        if _KEY.match(key) and path == _path(key) and (stored := _stored(key, path)) is not None:
+            found.append(stored)
+    return found
+
+
+def configured() -> Path:
+    """Return the directory as the settings name it, neither made nor checked."""
+    setting = os.environ.get("RAWKERN_CACHE_DIR", "")
     if setting:
         return Path(setting).expanduser().absolute()
     import platformdirs  # only where needed: RAWKERN_CACHE_DIR spares the import
@@ -195,7 +233,15 @@ def _path(key: str) -> Path:
     return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + _SUFFIX)
 
 
-def _entries(with_temporary: bool = False) -> list[Path]:
-    root = directory()
-    found = list(root.glob(f"??/*{_SUFFIX}"))
-    return found + list(root.glob("??/.tmp-*")) if with_temporary else found
+def _unfinished() -> list[Stored]:
+    """The temporary files of `put`, which a process that died has left behind."""
+    found = (_stored("", path) for path in directory().glob("[0-9a-f][0-9a-f]/.tmp-" + 8 * "[a-z0-9_]"))
+    return [stored for stored in found if stored is not None]
+
+
+def _stored(key: str, path: Path) -> Stored | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return Stored(key, path, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,80 @@
+"""``rawkern doctor``: what is installed, what works, and what to do about the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from typing import Any
+
+import rawkern
+from rawkern.cli import examine
+from rawkern.cli.driver import driver
+from rawkern.cli.examine import Finding
+from rawkern.cli.text import paint, plural, step
+
+__all__ = ["declare", "main"]
+
+_COLOURS = {examine.OK: "green", examine.NOTE: "yellow", examine.FAULT: "red"}
+
+
+def declare(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "doctor",
+        help="show what is installed and works here, and how to mend the rest",
+        description="Look at Python, libraries, compiler, headers, driver, GPUs and cache, and run a tiny kernel on "
+        "each engine. The exit status is 1 if something is at fault; what is only optional or absent is a note.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(main=main)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    findings = _findings()
+    faults = [finding for finding in findings if finding.state == examine.FAULT]
+    if options.json:
+        shown = [
+            {"part": f.part, "state": f.state, "text": f.text, "mend": f.mend, **f.details} for f in findings
+        ]  # fmt: skip
+        print(json.dumps({"rawkern": rawkern.__version__, "ok": not faults, "findings": shown}, indent=2))
+        return 1 if faults else 0
+    _print(findings)
+    notes = [finding for finding in findings if finding.state == examine.NOTE and finding.mend]
+    if faults:
+        print(f"\n{plural(len(faults), 'fault')}; to mend:")
+    elif notes:
+        print("\neverything needed is there; optional:")
+    else:
+        print("\neverything is there")
+    for mend in dict.fromkeys(finding.mend for finding in faults or notes):
+        parts = dict.fromkeys(finding.part for finding in faults or notes if finding.mend == mend)
+        print(f"  {', '.join(parts)}: {mend}")
+    return 1 if faults else 0
+
+
+def _print(findings: list[Finding]) -> None:
+    print(f"rawkern {rawkern.__version__} on {platform.system()} {platform.machine()}\n")
+    width = max(len(finding.part) for finding in findings)
+    before = None
+    for finding in findings:
+        part = finding.part if finding.part != before else ""
+        before = finding.part
+        print(f"{paint(f'{finding.state:<5}', _COLOURS[finding.state])}  {part:<{width}}  {finding.text}")
+
+
+def _findings() -> list[Finding]:
+    with step("asking the driver"):
+        known = driver()
+    with step("importing libraries"):
+        findings = examine.libraries(known)
+    cache = examine.cache()
+    with examine.usable_cache(cache):
+        with step("looking for the compiler"):
+            findings += examine.toolchain(known)
+        findings += [*examine.driver_and_gpus(known), *cache, *examine.cpu()]
+        for device in ("cpu", *(f"cuda:{index}" for index in range(len(known.gpus)))):
+            with step(f"running a kernel on {device}"):
+                findings.append(examine.engine(device))
+    return findings

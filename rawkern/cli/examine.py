@@ -1,0 +1,307 @@
+"""What `rawkern doctor` looks at: each examination returns findings, whatever state its object is in."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawkern.cli.driver import Driver
+from rawkern.cli.probe import probe
+from rawkern.cli.text import amount, duration, plural
+
+__all__ = ["Finding", "cache", "cpu", "cuda_extra", "driver_and_gpus", "engine", "libraries", "toolchain"]
+
+OK, NOTE, FAULT = "ok", "note", "fault"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report: all well, something optional that is missing, or a fault."""
+
+    part: str
+    state: str
+    text: str
+    mend: str = ""  # what to do, such as a pip line
+    details: dict[str, Any] = field(default_factory=dict)  # for JSON
+
+
+#: (module, requirement as pyproject.toml has it, what it is needed for)
+LIBRARIES = (
+    ("torch", "torch>=2.10", "tensors"),
+    ("numpy", "numpy>=2", "arrays"),
+    ("ml_dtypes", "ml_dtypes>=0.5", "bfloat16 and float8 outside of torch"),
+    ("llvmlite", "llvmlite>=0.50,<0.51", "kernels on the CPU"),
+    ("platformdirs", "platformdirs>=4", "the cache's place"),
+    ("pycparser", "pycparser>=2.22", "derivatives of formulas"),
+)
+_PYTHON = (3, 11)
+
+
+def cuda_extra(driver: Driver) -> str:
+    """Which of rawkern's extras fits: by torch's CUDA where it has one, else by the driver's, else the newer."""
+    built = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    major = int(built.split(".")[0]) if built else driver.cuda[0]
+    return "cuda12" if major == 12 else "cuda13"
+
+
+# Python and libraries -------------------------------------------------------------------------------------------
+
+
+def libraries(driver: Driver) -> list[Finding]:
+    """Python and what rawkern imports, imported: one that is there and does not load is as good as missing."""
+    version = platform.python_version()
+    details = {"version": version, "executable": sys.executable}
+    if sys.version_info < _PYTHON:
+        found = [Finding("python", FAULT, f"{version}, too old", "install Python 3.11 or later", details)]
+    else:
+        found = [Finding("python", OK, f"{version}, {sys.executable}", details=details)]
+    found += [_library(*row) for row in LIBRARIES]
+    extra = f'pip install "rawkern[{cuda_extra(driver)}]"'
+    found.append(_library("cupy", f"cupy-{cuda_extra(driver)}x>=14", "the compiler and GPUs", extra))
+    return found
+
+
+def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Finding:
+    mend = mend or f'pip install "{requirement}"'
+    try:
+        version = str(importlib.import_module(module).__version__)
+    except Exception as error:  # a wheel for another Python, CUDA or C library raises anything while it loads
+        known = _installed(module)
+        what = f"{known} is installed and cannot be imported" if known else "not installed"
+        return Finding(module, FAULT, f"{what}; needed for {purpose} [{_first_line(error)}]", mend)
+    details: dict[str, Any] = {"version": version}
+    if not _fits(version, requirement):
+        return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", mend, details)
+    built = getattr(getattr(sys.modules[module], "version", None), "cuda", None) if module == "torch" else None
+    if module == "torch":
+        details["cuda"] = built
+        return Finding(module, OK, f"{version}, {f'with CUDA {built}' if built else 'without CUDA'}", details=details)
+    return Finding(module, OK, version, details=details)
+
+
+def _installed(module: str) -> str:
+    """The installed distribution of a module with its version, "" if there is none."""
+    for name in importlib.metadata.packages_distributions().get(module, ()):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{name} {importlib.metadata.version(name)}"
+    return ""
+
+
+def _fits(version: str, requirement: str) -> bool:
+    have = _numbers(version)
+    return all(
+        have >= _numbers(limit) if sign == ">=" else have < _numbers(limit)
+        for sign, limit in re.findall(r"(>=|<)([\d.]+)", requirement)
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version.partition("+")[0])[:3]))
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+# The compiler ---------------------------------------------------------------------------------------------------
+
+#: (header, what it is for, fault if missing; else a note)
+_HEADERS = (
+    ("cuda_fp16.h", "half types, rawkern's own operators", FAULT, ""),
+    ("crt/mma.h", "tensor cores: <mma.h>", NOTE, ""),
+    ("cooperative_groups.h", "groups of threads", NOTE, ""),
+    ("cub/cub.cuh", "CUB", NOTE, ""),
+    ("cuda/std/version", "libcu++: <cuda/std/...>, <cuda/atomic>", NOTE, ""),
+    ("curand_kernel.h", "cuRAND's device functions (optional)", NOTE, "curand"),
+)
+
+
+def toolchain(driver: Driver) -> list[Finding]:
+    """NVRTC and CUDA's headers."""
+    from rawkern import toolchain
+
+    extra = cuda_extra(driver)
+    mend = f'pip install "rawkern[{extra}]"'
+    try:
+        supported = toolchain.nvrtc().getSupportedArchs()
+        found = toolchain.toolchain()
+    except Exception as error:
+        return [Finding("nvrtc", FAULT, _first_line(error), mend)]
+    version = ".".join(map(str, found.version))
+    details = {"version": version, "library": found.library, "architectures": list(supported)}
+    where = f", {found.library}" if found.library else ""
+    findings = [Finding("nvrtc", OK, f"{version}, sm_{min(supported)} to sm_{max(supported)}{where}", details=details)]
+    for header, purpose, state, its_extra in _HEADERS:
+        path = next((p for d in found.include_dirs if os.path.isfile(p := os.path.join(d, header))), None)
+        if path is not None:
+            findings.append(Finding("headers", OK, f"{header}: {path}", details={"header": header, "path": path}))
+        else:
+            pip = f'pip install "rawkern[{its_extra or extra}]"'
+            findings.append(Finding("headers", state, f"no {header}; for {purpose}", pip, {"header": header}))
+    return findings
+
+
+# GPUs -----------------------------------------------------------------------------------------------------------
+
+
+def driver_and_gpus(driver: Driver) -> list[Finding]:
+    """The driver, whether CUDA's libraries fit it, and the GPUs; a machine without is no fault."""
+    details = {"release": driver.release, "cuda": _dotted(driver.cuda)}
+    if driver.problem:
+        why = "kernels run on the CPU"
+        state = NOTE if "does not start" not in driver.problem else FAULT
+        mend = "restart the machine after a driver update, or install the driver anew" if state == FAULT else ""
+        return [Finding("driver", state, f"{driver.problem}; {why}", mend, details)]
+    text = f"{driver.release or 'of unknown release'}, for CUDA up to {details['cuda']}"
+    findings = [Finding("driver", OK, text, details=details)]
+    findings += _too_old(driver)
+    for index, gpu in enumerate(driver.gpus):
+        capability = _dotted(gpu.capability)
+        findings.append(Finding(
+            f"cuda:{index}", OK,
+            f"{gpu.name}, compute capability {capability}, {amount(gpu.memory)}, {gpu.multiprocessors} multiprocessors",
+            details={"name": gpu.name, "capability": capability, "bytes": gpu.memory,
+                     "multiprocessors": gpu.multiprocessors},
+        ))  # fmt: skip
+    return findings
+
+
+def _too_old(driver: Driver) -> list[Finding]:
+    """Faults of libraries made for another CUDA than the driver's, or for none."""
+    faults = []
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    built = getattr(getattr(torch, "version", None), "cuda", None)
+    has = _dotted(driver.cuda)
+    if torch is not None and built is None:
+        mend = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
+        faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", mend))
+    elif built is not None and int(built.split(".")[0]) > driver.cuda[0]:
+        mend = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
+        faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", mend))
+    runtime = _cupy_runtime(cupy)
+    if runtime and runtime > driver.cuda[0]:
+        other = f'pip uninstall cupy-cuda{runtime}x; pip install "rawkern[cuda{driver.cuda[0]}]"'
+        mend = f"install a newer driver, or: {other}"
+        faults.append(Finding("cupy", FAULT, f"made for CUDA {runtime}, the driver ends at {has}", mend))
+    return faults
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _cupy_runtime(cupy: Any) -> int:
+    """The CUDA major version CuPy was built for; 0 if it is not there."""
+    with contextlib.suppress(Exception):
+        return int(cupy.cuda.get_local_runtime_version()) // 1000
+    return 0
+
+
+# Cache, CPU, engines --------------------------------------------------------------------------------------------
+
+
+def cache() -> list[Finding]:
+    """Where compiled code is kept, whether it can be, and whether nobody else can write there."""
+    from rawkern import cache
+    from rawkern.errors import RawkernError
+
+    try:
+        folder = cache.directory()
+    except RawkernError as error:
+        what, _, mend = str(error).rpartition("; ")
+        return [Finding("cache", FAULT, what, mend, {"directory": str(cache.configured()), "safe": False})]
+    except ImportError as error:
+        mend = 'pip install "platformdirs>=4", or set RAWKERN_CACHE_DIR'
+        return [Finding("cache", FAULT, f"its place is not known [{_first_line(error)}]", mend)]
+    found = cache.info()
+    writable = folder.is_dir() and _takes_files()
+    details = {
+        "directory": str(folder),
+        "entries": found.entries,
+        "bytes": found.nbytes,
+        "safe": True,
+        "writable": writable,
+    }
+    if not writable:
+        mend = "set RAWKERN_CACHE_DIR to a directory that only you can write to, or make room on the disk"
+        text = f"{folder} takes no files: each process compiles anew"
+        return [Finding("cache", NOTE, text, mend, details)]
+    text = f"{folder}, {plural(found.entries, 'entry')}, {amount(found.nbytes)}"
+    return [Finding("cache", OK, text, details=details)]
+
+
+def _takes_files() -> bool:
+    from rawkern import cache
+
+    key = f"doctor-{os.getpid()}"
+    cache.put(key, b"doctor")
+    kept = cache.get(key) == b"doctor"
+    for entry in cache.entries():
+        if entry.key == key:
+            entry.path.unlink()
+    return kept
+
+
+_SHOWN_FEATURES = ("sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512dq", "avx512bw", "neon", "fullfp16", "sve")
+
+
+def cpu() -> list[Finding]:
+    """The CPU as LLVM names it, and the threads that launches use."""
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):
+        threads = torch.get_num_threads()  # type: ignore[union-attr]
+    details: dict[str, Any] = {"machine": platform.machine(), "threads": threads}
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        text = f"{sys.platform} on {platform.machine()}: the CPU engine runs on Linux on x86-64 and AArch64"
+        return [Finding("cpu", FAULT, text, "use one of those, or a container", details)]
+    try:
+        from rawkern.engines.cpu.jit import host
+
+        known = host()
+    except Exception as error:
+        return [
+            Finding(
+                "cpu", NOTE, f"{plural(threads, 'thread')}; features unknown [{_first_line(error)}]", details=details
+            )
+        ]
+    have = [name for name in _SHOWN_FEATURES if f"+{name}" in known.features.split(",")]
+    details |= {"name": known.name, "features": have}
+    return [Finding("cpu", OK, f"{known.name}, {plural(threads, 'thread')}, {' '.join(have)}", details=details)]
+
+
+def engine(device: str) -> Finding:
+    """An engine, run."""
+    answer = probe(device)
+    part = f"{device} engine"
+    if "error" in answer:
+        return Finding(part, FAULT, answer["error"].splitlines()[0], "mend what is above first", answer)
+    text = f"a kernel's first launch {duration(answer['first'])}, later ones {duration(answer['launch'])}"
+    return Finding(part, OK, text, details=answer)
+
+
+@contextlib.contextmanager
+def usable_cache(findings: list[Finding]) -> Iterator[None]:
+    """Let the examinations that follow use a cache of their own if the user's is refused."""
+    if all(finding.state != FAULT for finding in findings):
+        yield
+        return
+    import tempfile
+
+    before = os.environ.get("RAWKERN_CACHE_DIR")
+    with tempfile.TemporaryDirectory(prefix="rawkern-doctor-") as folder:
+        os.environ["RAWKERN_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["RAWKERN_CACHE_DIR"]
+            if before is not None:
+                os.environ["RAWKERN_CACHE_DIR"] = before

@@ -1,0 +1,83 @@
+"""One engine run on a tiny kernel, in a process of its own: one that crashes does not end the doctor."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+__all__ = ["main", "probe"]
+
+_SOURCE = """
+extern "C" __global__ void rawkern_doctor(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+"""
+_CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from rawkern.cli import probe; probe.main(sys.argv[1])"
+)
+_ANSWER = "rawkern-doctor:"
+_N = 1000  # no multiple of a block
+_PATIENCE = 120.0  # seconds: torch's import on a cold disk, and a compilation
+
+
+def probe(device: str) -> dict[str, Any]:
+    """Run the kernel on a device in a child process.
+
+    Returns
+    -------
+    dict
+        ``first`` and ``launch``, seconds of the first launch (with what had to be compiled) and of a later one; or
+        ``error``, one text.
+    """
+    command = [sys.executable, "-c", _CHILD, device, json.dumps(sys.path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return {"error": f"no end after {_PATIENCE:.0f} s"}
+    answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
+    if answers:
+        return json.loads(answers[-1].removeprefix(_ANSWER))
+    if done.returncode < 0:
+        return {"error": f"the process died of {signal.Signals(-done.returncode).name}"}
+    last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    return {"error": f"the process ended with {done.returncode}: {last[0]}"}
+
+
+def main(device: str) -> None:
+    """Run the kernel here and print what `probe` reads."""
+    try:
+        answer: dict[str, Any] = _run(device)
+    except Exception as error:  # whatever an engine can raise is what the doctor is asked to tell
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(_ANSWER + json.dumps(answer))
+
+
+def _run(device: str) -> dict[str, float]:
+    import torch
+
+    import rawkern
+
+    kernel = rawkern.RawKernel(_SOURCE)
+    x, y = torch.linspace(-3, 3, _N, device=device), torch.full((_N,), 0.25, device=device)
+    expected = (1.5 * x.double() + y.double()).cpu()
+    start = time.perf_counter()
+    launch = kernel.forall(_N, block=96)
+    launch(_N, 1.5, x, y)
+    result = y.double().cpu()
+    first = time.perf_counter() - start
+    wrong = int(((result - expected).abs() > 1e-6).sum())
+    if wrong:
+        raise ArithmeticError(f"{wrong} of {_N} elements are wrong, such as {result[0]} for {expected[0]}")
+    times = []
+    for _ in range(100):
+        start = time.perf_counter()
+        kernel.forall(_N, block=96)(_N, 0.0, x, y)
+        times.append(time.perf_counter() - start)
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return {"first": first, "launch": sorted(times)[len(times) // 2]}

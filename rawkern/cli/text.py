@@ -1,0 +1,83 @@
+"""What commands print: tables, numbers with units, progress; plain text wherever it does not go to a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+__all__ = ["Refused", "amount", "duration", "paint", "plural", "refusing", "step", "table"]
+
+_COLOURS = {"green": "32", "yellow": "33", "red": "31"}
+
+
+class Refused(Exception):
+    """What the user asked for cannot be done; the message goes to stderr, without a traceback."""
+
+
+@contextlib.contextmanager
+def refusing(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn exceptions that the user's input can cause into `Refused`; others are defects and keep their traceback."""
+    try:
+        yield
+    except kinds as error:
+        raise Refused(str(error)) from error
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
+    """Lay out rows under a head, two spaces apart; columns are right-aligned, but for those in ``left``."""
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = []
+    for row in cells:
+        padded = [cell.ljust(widths[i]) if i in left else cell.rjust(widths[i]) for i, cell in enumerate(row)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def amount(nbytes: float) -> str:
+    """Bytes for people: ``"512 B"``, ``"1.5 kB"``, ``"80.0 GB"``; a kB is 1000 bytes."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time for people, with three digits: ``"3.25 us"``, ``"41.0 ms"``, ``"1.20 s"``."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        value = seconds * factor
+        if value >= 1 or unit == "us":
+            return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+    raise AssertionError
+
+
+def plural(count: int, word: str) -> str:
+    """``"1 kernel"``, ``"2 kernels"``; a word in y takes ies."""
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
+
+
+def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
+    """Colour a text if it goes to a terminal and ``NO_COLOR`` is not set."""
+    stream = stream if stream is not None else sys.stdout
+    if stream is None or not stream.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
+
+
+@contextlib.contextmanager
+def step(text: str) -> Iterator[None]:
+    """Show what is being done, on a terminal, for as long as it takes."""
+    shown = bool(sys.stderr and sys.stderr.isatty())
+    if shown:
+        print(f"\r\x1b[K{text} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
