@@ -115,11 +115,12 @@ class RawKernel:
         Parameters
         ----------
         grid, block : int or tuple of 1 to 3 ints
+            Blocks of the grid, threads of a block.
         args : tuple
             The kernel's arguments.
         shared_mem : int
             Bytes of dynamic shared memory.
-        stream : optional
+        stream : torch.cuda.Stream or other stream, optional
             A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
             tensors' device. On the CPU a launch ends before it returns, whatever the stream.
         """
@@ -140,7 +141,23 @@ class RawKernel:
 
     @untraced
     def __getitem__(self, key: Any) -> Go:
-        """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
+        """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``.
+
+        Parameters
+        ----------
+        key : tuple
+            ``grid`` and ``block``, each an int or a tuple of 1 to 3 positive ints; bytes of dynamic shared memory.
+
+        Returns
+        -------
+        callable
+            Call it with the kernel's arguments, by position or by parameter name; it can be kept and called again.
+
+        Raises
+        ------
+        TypeError, ValueError
+            A grid, block or shared memory that no device, or not this kernel, runs with.
+        """
         try:
             return self._launchers[key]
         except (KeyError, TypeError):
@@ -160,6 +177,11 @@ class RawKernel:
             Elements, 0 or more. There may be more threads than that: the kernel compares its index with ``n``.
         block : int, optional
             Threads of a block; by default 256, or fewer where the kernel's registers or launch bounds ask for it.
+
+        Returns
+        -------
+        callable
+            Call it with the kernel's arguments, by position or by parameter name.
 
         Raises
         ------
@@ -204,6 +226,16 @@ class RawKernel:
         ----------
         arch : str, optional
             Such as ``"compute_90"``; by default what the CPU engine runs.
+
+        Returns
+        -------
+        str
+            All kernels of the module, in the compiler's words.
+
+        Raises
+        ------
+        CompileError
+            The source does not compile.
         """
         with self._module._lock:
             state = self._find()
@@ -212,7 +244,23 @@ class RawKernel:
             ).code.decode()
 
     def cubin(self, arch: str) -> bytes:
-        """Return the module's machine code for an architecture such as ``"sm_90"``; needs no GPU."""
+        """Return the module's machine code; needs no GPU.
+
+        Parameters
+        ----------
+        arch : str
+            Such as ``"sm_90"``.
+
+        Returns
+        -------
+        bytes
+            An ELF file, as NVIDIA's tools take it.
+
+        Raises
+        ------
+        CompileError
+            The source does not compile.
+        """
         with self._module._lock:
             state = self._find()
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code

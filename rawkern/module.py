@@ -184,6 +184,11 @@ class RawModule:
             ``"saxpy"``, with its namespace where the bare name is not unique; a template instance,
             ``"axpy<float, 4>"``; or an overload by its parameter types, ``"axpy(int, float*)"``.
 
+        Returns
+        -------
+        RawKernel
+            The same object each time.
+
         Raises
         ------
         ValueError
@@ -311,7 +316,17 @@ def load(
 ) -> RawModule:
     """Return the module of a ``.cu`` file; a bare name, such as ``"square"``, is one of rawkern's own files.
 
-    The other parameters are those of `RawModule`.
+    Parameters
+    ----------
+    path : path
+        The file; a bare name without suffix is looked up here first, then among rawkern's own.
+    options, include_dirs, name_expressions, enable_cooperative_groups, strided
+        As for `RawModule`.
+
+    Returns
+    -------
+    RawModule
+        It is compiled at its first use, and anew when the file or a local header it includes has changed.
 
     Raises
     ------

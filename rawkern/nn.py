@@ -177,12 +177,12 @@ class SwiGLU(_Gated):
 
 
 class GEGLU(_Gated):
-    """The feed-forward block ``down_proj(gelu(gate_proj(x)) * up_proj(x))``; otherwise as `SwiGLU`.
+    """The feed-forward block ``down_proj(gelu(gate_proj(x)) * up_proj(x))``; otherwise as `rawkern.nn.SwiGLU`.
 
     Parameters
     ----------
     in_features, hidden_features, out_features, bias, device, dtype
-        As for `SwiGLU`.
+        As for `rawkern.nn.SwiGLU`.
     approximate : {"none", "tanh"}
         As for `rawkern.gelu`.
     """
@@ -202,7 +202,7 @@ class RotaryEmbedding(nn.Module):
     """Turn the pairs of queries and keys by angles that grow with the position; no parameters, no state.
 
     Pair k at position m turns by m * base ** (-2 k / dim) (Su et al., RoFormer, 2021). Cosines and sines are tables in
-    float32, which `.to(dtype)` leaves in float32: in half types the angles of distant positions would run together.
+    float32, which ``.to(dtype)`` leaves in float32: in half types the angles of distant positions would run together.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ class RotaryEmbedding(nn.Module):
     Raises
     ------
     ValueError
-        For an odd `dim`.
+        For an odd ``dim``.
     """
 
     cos: Tensor
@@ -264,10 +264,15 @@ class RotaryEmbedding(nn.Module):
         input_pos : torch.Tensor, optional
             int64 positions, of a shape that broadcasts to ``input.shape[:-1]``; by default 0, 1, 2, ...
 
+        Returns
+        -------
+        torch.Tensor
+            Of the input's shape and dtype.
+
         Raises
         ------
         ValueError
-            For more positions than `max_seq_len`, or another last dimension than `dim`.
+            For more positions than ``max_seq_len``, or another last dimension than ``dim``.
         """
         if input.dim() < 2 or input.shape[-1] != self.dim:
             raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {self.dim})")

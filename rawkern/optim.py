@@ -19,8 +19,15 @@ class AdamW(torch.optim.AdamW):
 
     Parameters
     ----------
-    params, lr, betas, eps, weight_decay, maximize
-        As for `torch.optim.AdamW`. Its other options are refused where they ask for something else.
+    params, lr
+        As for `torch.optim.AdamW`.
+    **options
+        Its others: ``betas``, ``eps``, ``weight_decay``, ``maximize``.
+
+    Raises
+    ------
+    ValueError
+        For ``amsgrad``, ``differentiable`` or ``capturable``, which are not there.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:
@@ -31,7 +38,18 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the parameters that have gradients; return what the closure, called first, returns."""
+        """Update the parameters that have gradients.
+
+        Parameters
+        ----------
+        closure : callable, optional
+            Called first, with gradients recorded.
+
+        Returns
+        -------
+        object
+            What the closure returns.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():

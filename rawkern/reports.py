@@ -49,6 +49,7 @@ class Access:
     excerpt : str
         That line with its neighbours.
     thread, block : tuple of 3 ints
+        Indices of the thread in its block and of the block in the grid, x first.
     """
 
     file: str | None
@@ -77,6 +78,7 @@ class Report:
     error : type
         The exception that stands for its kind.
     kernel : str
+        Its name.
     message : str
         In one line, beginning with ``file:line``.
     access : Access

@@ -148,8 +148,7 @@ def from_torch(t: torch.Tensor) -> Any:
 
     The array is detached: gradients do not flow through it, and writing to it goes unseen by autograd. bfloat16 and
     the float8 types arrive as the dtypes of ml_dtypes; CuPy has no float8, so on a GPU those arrive as uint8 bytes.
-    Strides are kept. CUDA arrays are ordered after torch's current
-    stream, by DLPack's protocol.
+    Strides are kept. CUDA arrays are ordered after torch's current stream, by DLPack's protocol.
 
     Parameters
     ----------
@@ -159,13 +158,14 @@ def from_torch(t: torch.Tensor) -> Any:
     Returns
     -------
     numpy.ndarray or cupy.ndarray
+        On the tensor's memory.
 
     Raises
     ------
     TypeError
         For a dtype NumPy has no name for, or for tensors without memory (sparse, fake, meta, subclasses).
     ValueError
-        For a tensor with torch's lazy conj or neg bit: `t.resolve_conj()` and `t.resolve_neg()` make a plain one.
+        For a tensor with torch's lazy conj or neg bit: ``t.resolve_conj()`` and ``t.resolve_neg()`` make a plain one.
     MissingDependencyError
         For a CUDA tensor without CuPy, or an ml_dtypes dtype without ml_dtypes.
     """
@@ -190,9 +190,17 @@ def from_torch(t: torch.Tensor) -> Any:
 def to_torch(a: Any) -> torch.Tensor:
     """The same memory as a torch tensor; nothing is copied.
 
-    Takes NumPy arrays, CuPy arrays and any `__dlpack__` object; a torch tensor is returned as it is. Arrays of
-    ml_dtypes become torch's bfloat16 and float8 types. Strides are kept. CUDA memory is exchanged on torch's current
-    stream.
+    Strides are kept. CUDA memory is exchanged on torch's current stream.
+
+    Parameters
+    ----------
+    a : numpy.ndarray, cupy.ndarray or object with ``__dlpack__``
+        A torch tensor is returned as it is.
+
+    Returns
+    -------
+    torch.Tensor
+        Arrays of ml_dtypes become torch's bfloat16 and float8 types.
 
     Raises
     ------

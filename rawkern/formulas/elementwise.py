@@ -54,7 +54,7 @@ def elementwise(
     backward : str, optional
         Statements that assign ``grad_X`` for each floating input X, from the inputs, the outputs and ``grad_Y`` for
         each floating output Y: ``"T s = 1 / (1 + exp(-x)); grad_x = grad_y * s * (1 + x * (1 - s))"``. By default
-        they are derived from `operation` (see ``backward_source``).
+        they are derived from ``operation`` (see ``backward_source``).
     preamble : str
         CUDA C put before the kernel: device functions, constants, includes.
     options : sequence of str
@@ -189,7 +189,7 @@ class Elementwise:
         TypeError
             For a wrong number of arguments, one that is neither tensor nor number, or a dtype other than declared.
         ValueError
-            For tensors on several devices, or an `out` that doesn't fit.
+            For tensors on several devices, or an ``out`` that doesn't fit.
         RuntimeError
             For shapes that don't broadcast.
         """
@@ -208,7 +208,19 @@ class Elementwise:
         return self._op(*tensors)
 
     def in_place(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
-        """Write the result over the first argument, and return it; differentiable, as torch's `add_` is.
+        """Write the result over the first argument, and return it; differentiable, as torch's ``add_`` is.
+
+        Parameters
+        ----------
+        x : torch.Tensor
+            The first input.
+        *rest : torch.Tensor or number
+            The other inputs.
+
+        Returns
+        -------
+        torch.Tensor
+            ``x`` itself.
 
         Raises
         ------

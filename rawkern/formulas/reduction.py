@@ -188,7 +188,7 @@ class Reduction:
         TypeError
             For a wrong number of arguments, one that is no tensor, or a dtype other than declared.
         ValueError
-            For tensors on several devices, or an `out` that doesn't fit.
+            For tensors on several devices, or an ``out`` that doesn't fit.
         IndexError
             For an axis that is not there.
         """

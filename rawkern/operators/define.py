@@ -101,8 +101,8 @@ def op(
         ``backward`` : decorator of ``f(ctx, *grads)``, with one gradient for each visible output (for an in-place
         operator, each changed tensor), None for one that nothing depends on. It returns a gradient, or None, for each
         parameter, or for each tensor parameter; alone and not in a tuple if that is one; for a list of tensors a list.
-        Shape and dtype are those of the input. Results not asked for by `ctx.needs_input_grad` are dropped.
-        On ctx there are `saved_tensors` (in the order of `save`), `needs_input_grad` and `shapes` (one for each
+        Shape and dtype are those of the input. Results not asked for by ``ctx.needs_input_grad`` are dropped.
+        On ctx there are ``saved_tensors`` (in the order of ``save``), ``needs_input_grad`` and ``shapes`` (one for each
         parameter: False and None for what is no tensor) and each parameter that is no tensor under its name.
         Double backward works if it is made of differentiable operators: those of torch, or of rawkern.op.
 

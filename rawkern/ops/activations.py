@@ -87,7 +87,12 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     input : torch.Tensor
         float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
     inplace : bool
-        Write the result over `input`, and return it.
+        Write the result over ``input``, and return it.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device; ``input`` itself if in place.
 
     Raises
     ------
@@ -108,6 +113,11 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     approximate : {"none", "tanh"}
         "tanh" for ``input / 2 * (1 + tanh(sqrt(2 / pi) * (input + 0.044715 * input**3)))``.
 
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device.
+
     Raises
     ------
     TypeError
@@ -125,6 +135,11 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     ----------
     gate, up : torch.Tensor
         float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
 
     Raises
     ------
@@ -144,6 +159,11 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     approximate : {"none", "tanh"}
         As for `gelu`.
 
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
     Raises
     ------
     TypeError
@@ -161,6 +181,11 @@ def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     ----------
     a, b : torch.Tensor
         float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def adamw_(
         Averages of the gradients and of their squares, of the parameters' shapes, in their dtype or float32.
     step : int
         The number of this step, 1 for the first.
-    lr, betas, eps, weight_decay, maximize
+    lr, betas, eps, weight_decay, maximize : float, (float, float), float, float, bool
         As for `torch.optim.AdamW`.
 
     Raises

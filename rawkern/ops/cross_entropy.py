@@ -37,7 +37,7 @@ def cross_entropy(
     input : torch.Tensor
         Logits, (C,), (N, C) or (N, C, d1, ...), of float16, bfloat16, float32 or float64 and any strides.
     target : torch.Tensor
-        int64 class indices, (), (N,) or (N, d1, ...); 0 <= target < C, or `ignore_index`. Another index stops the
+        int64 class indices, (), (N,) or (N, d1, ...); 0 <= target < C, or ``ignore_index``. Another index stops the
         kernel with an assertion.
     weight : torch.Tensor, optional
         A factor for each class, (C,), of the input's dtype; it gets no gradient.

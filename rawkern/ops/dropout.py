@@ -16,7 +16,7 @@ __all__ = ["dropout"]
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """Set elements to zero with probability `p` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
+    """Set elements to zero with probability ``p`` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
 
     Which ones depends on a seed, drawn from torch's generator of the device, and on an element's place: backward
     computes them again, so that nothing but the seed is kept. The numbers are not those of torch's dropout.
@@ -30,14 +30,19 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     training : bool
         Otherwise the input is returned.
     inplace : bool
-        Write the result over `input`, and return it.
+        Write the result over ``input``, and return it.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device; ``input`` itself if in place or not training.
 
     Raises
     ------
     TypeError
         For another dtype.
     ValueError
-        For a `p` outside of [0, 1].
+        For a ``p`` outside of [0, 1].
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p is {p!r}; a probability is between 0 and 1")

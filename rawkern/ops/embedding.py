@@ -26,7 +26,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """Return the rows of `weight` that `input` names; differentiable once, with respect to the table.
+    """Return the rows of ``weight`` that ``input`` names; differentiable once, with respect to the table.
 
     The gradients of an entry that is named several times are added in float32 (float64 for float64), in the order of
     their positions: the same in every run.

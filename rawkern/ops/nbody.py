@@ -19,10 +19,11 @@ __all__ = ["nbody_forces"]
 def nbody_forces(
     positions: torch.Tensor, masses: torch.Tensor, *, G: float = 6.67e-11, softening: float = 0.0
 ) -> torch.Tensor:
-    """Return the force on each body: F_i = sum over j of G m_i m_j (p_j - p_i) / (|p_j - p_i|^2 + softening^2)^(3/2).
+    """Return the force on each body, by Newton's law; differentiable once, in positions and masses.
 
-    That is Newton's law (Plummer's with a softening); coincident bodies contribute nothing. Differentiable once, in
-    positions and masses. The squares of distances have to be within the dtype's range.
+    ``F_i = sum over j of G m_i m_j (p_j - p_i) / (|p_j - p_i|^2 + softening^2)^(3/2)``, which is Plummer's law where
+    there is a softening; coincident bodies contribute nothing. The squares of distances have to be within the dtype's
+    range.
 
     Parameters
     ----------

@@ -63,8 +63,25 @@ def rms_norm(
 ) -> Tensor:
     """Return x / sqrt(mean(x * x) + eps) * weight over the last dimensions; differentiable once.
 
-    Parameters, result and errors are those of `layer_norm`, without a bias; `eps` is by default that of the dtype it is
-    computed in (2**-23, for float64 2**-52), as in torch.
+    Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    input, normalized_shape, weight
+        As for `layer_norm`.
+    eps : float, optional
+        Added to the mean of the squares; by default that of the dtype it is computed in (2**-23, for float64 2**-52),
+        as in torch.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the input's shape and dtype, contiguous.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `layer_norm`.
     """
     dims = _checked("rms_norm", input, normalized_shape, weight=weight)
     return _norm(input, weight, None, dims, _default_eps(input) if eps is None else eps, True)
@@ -80,8 +97,26 @@ def add_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """Return ``layer_norm(s, ...)`` and s = input + residual, in one pass over memory; differentiable once.
 
-    s is rounded to the input's dtype before it is normalized. `residual` has the input's shape, dtype and device; the
-    rest is as for `layer_norm`.
+    s is rounded to the input's dtype before it is normalized.
+
+    Parameters
+    ----------
+    input, residual : torch.Tensor
+        Of one shape, dtype and device, as for `layer_norm`.
+    normalized_shape, weight, bias, eps
+        As for `layer_norm`.
+
+    Returns
+    -------
+    torch.Tensor
+        The norm of the sum.
+    torch.Tensor
+        The sum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `layer_norm`.
     """
     dims = _checked("add_layer_norm", input, normalized_shape, residual=residual, weight=weight, bias=bias)
     return _add_norm(input, residual, weight, bias, dims, eps, False)
@@ -96,8 +131,26 @@ def add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """Return ``rms_norm(s, ...)`` and s = input + residual, in one pass over memory; differentiable once.
 
-    s is rounded to the input's dtype before it is normalized. `residual` has the input's shape, dtype and device; the
-    rest is as for `rms_norm`.
+    s is rounded to the input's dtype before it is normalized.
+
+    Parameters
+    ----------
+    input, residual : torch.Tensor
+        Of one shape, dtype and device, as for `rms_norm`.
+    normalized_shape, weight, eps
+        As for `rms_norm`.
+
+    Returns
+    -------
+    torch.Tensor
+        The norm of the sum.
+    torch.Tensor
+        The sum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `rms_norm`.
     """
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
     return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)

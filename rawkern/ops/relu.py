@@ -40,6 +40,16 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 def relu_(x: torch.Tensor) -> torch.Tensor:
     """Set the negative elements of x to 0 and return x; otherwise as `relu`.
 
+    Parameters
+    ----------
+    x : torch.Tensor
+        float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
+
+    Returns
+    -------
+    torch.Tensor
+        x itself.
+
     Raises
     ------
     TypeError

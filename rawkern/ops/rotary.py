@@ -24,7 +24,7 @@ _loop = Loop(
 def rotary_embedding(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool = False
 ) -> torch.Tensor:
-    """Turn each pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin); differentiable in `x`.
+    """Turn each pair (a, b) of the last dimension to (a cos - b sin, b cos + a sin); differentiable in ``x``.
 
     From Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, 2021.
 
@@ -36,6 +36,11 @@ def rotary_embedding(
         Floating-point, of a shape that broadcasts to x's with D / 2 for D, such as (positions, D / 2).
     interleaved : bool
         Whether a pair is (x[2 k], x[2 k + 1]); otherwise it is (x[k], x[k + D / 2]).
+
+    Returns
+    -------
+    torch.Tensor
+        Of the shape, dtype and device of ``x``.
 
     Raises
     ------

@@ -78,7 +78,22 @@ def mean(
 ) -> Tensor:
     """Return the mean over some or all dimensions; differentiable any number of times.
 
-    Parameters and errors are those of `sum`; the mean of nothing is NaN.
+    Half types are added in float32 and rounded once.
+
+    Parameters
+    ----------
+    input, dim, keepdim, dtype
+        As for `sum`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the input's dtype and device; NaN where nothing is added.
+
+    Raises
+    ------
+    TypeError, IndexError, ValueError
+        As for `sum`.
     """
     return _reduced("mean", input, dim, keepdim, dtype)
 
