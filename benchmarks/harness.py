@@ -25,7 +25,10 @@ from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of the system's accounting, per second
 RESULTS = Path(__file__).resolve().parent / "results"
-PACKAGES = ("torch", "numpy", "llvmlite", "cupy-cuda13x", "cupy-cuda12x", "triton", "numba", "numba-cuda")
+PACKAGES = (
+    *("torch", "numpy", "llvmlite", "cupy-cuda13x", "cupy-cuda12x", "triton", "numba", "numba-cuda"),
+    *("cuda-core", "apache-tvm-ffi", "liger-kernel"),
+)
 
 
 # Timing -------------------------------------------------------------------------------------------------------
@@ -225,7 +228,12 @@ def nvrtc_version() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured; a plus says that files of the package differ from it."""
+    """The commit that is measured; a plus says that files of the package differ from it.
+
+    A copy of the tree without git is told by the variable BENCHMARK_COMMIT.
+    """
+    if told := os.environ.get("BENCHMARK_COMMIT"):
+        return told
     root = RESULTS.parent.parent
     try:
         head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)

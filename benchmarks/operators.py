@@ -1,6 +1,7 @@
-"""Elementwise operators, AdamW, reductions and n-body, beside torch and torch.compile, with the limit that memory sets.
+"""Operators beside torch's, torch.compile's and Liger-Kernel's, forward and backward, with the limit that memory sets.
 
-On a GPU the elements are 2^26, on the CPU 2^22.
+On a GPU elementwise operators have 2^26 elements, on the CPU 2^22. Operators over rows (`benchmarks.rows`) are measured
+on a GPU only; `benchmarks.cpu_rows` has their CPU side.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import rawkern
+from benchmarks import rows
 from benchmarks.harness import Report, Table, Timing, failed
 from benchmarks.passes import Case, bandwidth, measured, microseconds, row, settings, timed
 from examples.nbody import G, planets, torch_forces
@@ -25,7 +27,7 @@ WIDTH = 4096  # of a bias, and of the matrix that is reduced
 LENGTH, HEAD = 4096, 128  # positions and size of a head that is rotated
 TENSORS = 16  # parameters of AdamW, of N elements together
 BODIES = 10_000 if CUDA else 2_000
-CONTENDERS = ("torch", "torch.compile", "rawkern")
+CONTENDERS = ("torch", "torch.compile", *(["Liger"] if CUDA else []), "rawkern")
 
 bias_add = rawkern.elementwise("T x, T b", "T y", "y = x + b", "rawkern_benchmark::bias_add")
 norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "rawkern_benchmark::norm")
@@ -87,12 +89,14 @@ def reduced(axis: int | None) -> Callable[[torch.dtype], Case]:
     return make
 
 
-CASES: dict[str, Callable[[torch.dtype], Case]] = {name: elementwise(name) for name in ELEMENTWISE} | {
+CASES: dict[str, Callable[[torch.dtype], Case]] = {
+    **{name: elementwise(name) for name in ELEMENTWISE},
     "x + bias by rawkern.elementwise": broadcast,
     "rotary_embedding": rotary,
     "norm by rawkern.reduction, axis 0": reduced(0),
     "norm by rawkern.reduction, axis 1": reduced(1),
     "norm by rawkern.reduction, all": reduced(None),
+    **(rows.CASES if CUDA else {}),
 }
 
 
@@ -132,9 +136,10 @@ def nbody(rounds: int) -> tuple[dict[str, Timing], ...]:
 
 
 def nbody_table(times: tuple[dict[str, Timing], ...]) -> Table:
-    cells = row("", times, [0.0] * len(times), CONTENDERS)[1 : 1 + len(CONTENDERS)]
+    contenders = tuple(c for c in CONTENDERS if c in times[0])
+    cells = row("", times, [0.0] * len(times), contenders)[1 : 1 + len(contenders)]
     compiled, own = times[0]["torch.compile"], times[0]["rawkern"].median
-    table = Table(f"n-body, {BODIES:,} bodies, float32", (*CONTENDERS, "torch.compile / rawkern, forward"))
+    table = Table(f"n-body, {BODIES:,} bodies, float32", (*contenders, "torch.compile / rawkern, forward"))
     table.rows.append((*cells, "-" if compiled.error else f"{compiled.median / own:.1f}"))
     table.note = "Distances, powers and sums, bound by instructions, not by memory."
     if CUDA:
@@ -142,19 +147,18 @@ def nbody_table(times: tuple[dict[str, Timing], ...]) -> Table:
     return table
 
 
-def operator_table(
-    dtype: torch.dtype, wanted: list[str], rate: float, rounds: int
-) -> tuple[Table, dict[str, tuple[dict[str, Timing], ...]]]:
-    """Measure the operators in one dtype; each is shown at once."""
+def operator_table(dtype: torch.dtype, wanted: list[str], rate: float, rounds: int) -> tuple[Table, dict[str, Any]]:
+    """Measure the operators in one dtype; each is shown at once. The numbers: forward, backward and their limits."""
     table, found = Table(str(dtype).removeprefix("torch."), ("operator", *CONTENDERS, "limit", "rawkern / limit")), {}
     for name in (name for name in (*CASES, "adamw_") if name in wanted):
         if name == "adamw_":
-            found[name], elements = (adamw(dtype, rounds),), [7 * N]
+            times, elements = (adamw(dtype, rounds),), [7 * N]
         else:
             case = CASES[name](dtype)
-            found[name], elements = measured(case, DEVICE, rounds), [case.forward, case.backward]
+            times, elements = measured(case, DEVICE, rounds), [case.forward, case.backward]
         limits = [many * dtype.itemsize / rate for many in elements]
-        table.rows.append(tuple(row(name, found[name], limits, CONTENDERS)))
+        table.rows.append(tuple(row(name, times, limits, CONTENDERS)))
+        found[name] = dict(zip(("forward", "backward"), times, strict=False)) | {"limits": limits}
         print(*table.rows[-1], sep=" | ", flush=True)
     return table, found
 
@@ -168,6 +172,7 @@ def main() -> None:
     settings()
     report = Report(f"operators-{'gpu' if CUDA else 'cpu'}", "Operators beside torch's")
     rate = bandwidth(DEVICE)
+    report.data["bytes per second of a copy"] = rate
     where = "GPU time" if CUDA else "one thread's time on the CPU"
     report.notes.append(
         f"Microseconds of {where}, forward / backward, medians; {N:,} elements. The limit is the time for reading each "
@@ -176,13 +181,20 @@ def main() -> None:
         "so the limit is that of reading it once for the bias; rawkern also writes it. torch's AdamW is the fused one, "
         "torch.compile has the foreach one."
     )
+    if CUDA:
+        report.notes.append(
+            f"Operators over rows: {rows.ROWS} x {rows.COLUMNS}, cross_entropy {rows.TOKENS} x {rows.CLASSES}, "
+            f"embedding {rows.LOOKUPS} rows of {rows.WIDTH} out of {rows.ENTRIES}. The backward of torch's own sum is "
+            "a view, so it has no limit here; rawkern's and that of torch.compile write it out. Liger-Kernel's cross "
+            "entropy writes the gradient over its input in the forward, so there is no time of it to compare."
+        )
     for dtype in (torch.bfloat16, torch.float32):
         table, found = operator_table(dtype, wanted, rate, options.rounds)
         if table.rows:
             report.add(table, found)
     if "nbody" in wanted:
         times = nbody(options.rounds)
-        report.add(nbody_table(times), times)
+        report.add(nbody_table(times), dict(zip(("forward", "backward"), times, strict=True)))
     if not options.only:
         report.write()
 
