@@ -168,7 +168,11 @@ PLANTED = {
         "shared memory read before a barrier",
     ),
     "initcheck": ("x[threadIdx.x] += 1.0f;", "a read of memory that nobody wrote"),
-    "synccheck": ("if (threadIdx.x % 32 < 16) __syncthreads();", "a barrier that half of a warp reaches"),
+    "synccheck": (
+        "if (threadIdx.x < 48) { x[threadIdx.x] = 1.0f; __syncthreads(); x[threadIdx.x] += x[47 - threadIdx.x]; } "
+        "else { __nanosleep(100000); x[threadIdx.x] = 2.0f; }",
+        "a barrier that half of a warp does not reach",
+    ),
 }
 
 
