@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -48,11 +49,23 @@ def run_nvrtc(
         except binding.NVRTCError as error:
             return Result(False, _text(binding.getProgramLog(program)) or str(error))
         ptx = _text(binding.getPTX(program))
-        cubin = binding.getCUBIN(program) if arch.startswith("sm_") else b""
+        cubin = _whole(binding.getCUBIN(program)) if arch.startswith("sm_") else b""
         lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
         return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
     finally:
         binding.destroyProgram(program)
+
+
+def _whole(cubin: bytes) -> bytes:
+    """Give a cubin back its last byte, which CuPy's binding cuts off as if it ended a string.
+
+    A cubin ends with its table of program headers, whose last field is the high end of an alignment: a zero.
+    """
+    if cubin[:4] != b"\x7fELF":
+        return cubin
+    (start,) = struct.unpack_from("<Q", cubin, 32)  # e_phoff; then e_phentsize and e_phnum
+    size, count = struct.unpack_from("<2H", cubin, 54)
+    return cubin + b"\0" if start + size * count == len(cubin) + 1 else cubin
 
 
 def include_path(source: Source) -> tuple[str, ...]:

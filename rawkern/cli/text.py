@@ -26,7 +26,7 @@ def refusing(*kinds: type[Exception]) -> Iterator[None]:
         raise Refused(str(error)) from error
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
+def table(head: Sequence[object], rows: Sequence[Sequence[object]], left: Sequence[int] = (0,)) -> str:
     """Lay out rows under a head, two spaces apart; columns are right-aligned, but for those in ``left``."""
     cells = [[str(cell) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]

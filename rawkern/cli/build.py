@@ -1,0 +1,284 @@
+"""``rawkern build``: compile a file without a GPU, and show what its kernels use."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rawkern import compiler, lookup, source
+from rawkern.cli import cubin
+from rawkern.cli.cubin import Resources
+from rawkern.cli.occupancy import MAX_THREADS, Occupancy, occupancy, specification
+from rawkern.cli.sass import sass
+from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table
+from rawkern.ctype import parse
+from rawkern.errors import CompileError, RawkernError
+
+__all__ = ["declare", "main", "read_source", "source_options"]
+
+_BLOCKS = (64, 128, 256, 512, 1024)
+_DEFAULT_ARCH = "sm_80"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel, compiled for one architecture."""
+
+    name: str
+    symbol: str
+    signature: str
+    arch: str
+    resources: Resources
+    spills: tuple[int, int]  # bytes of stores and of loads
+    occupancies: tuple[tuple[int, Occupancy | None], ...]  # by threads of a block; None for an unknown architecture
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A source, compiled for one architecture."""
+
+    arch: str
+    seconds: float
+    program: compiler.Program
+    kernels: tuple[Kernel, ...]
+
+
+def declare(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "build",
+        help="compile a .cu file without a GPU; show registers, memory and occupancy of its kernels",
+        description="Compile a .cu file without a GPU and show what its kernels use. Templates are compiled as the "
+        "instances that --kernel names. The exit status is 1 if it does not compile or a limit is exceeded.",
+    )
+    source_options(parser)
+    parser.add_argument("--arch", action="append", default=[], metavar="sm_XY",
+                        help=f"architecture; may be repeated (default: {_DEFAULT_ARCH})")  # fmt: skip
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME",
+                        help="show this kernel alone; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
+    parser.add_argument("--block", action="append", default=[], type=int, metavar="THREADS",
+                        help=f"block size for the occupancy; may be repeated (default: {_list(_BLOCKS)})")  # fmt: skip
+    parser.add_argument("--shared", type=int, default=0, metavar="BYTES",
+                        help="dynamic shared memory of a block, for the occupancy")  # fmt: skip
+    parser.add_argument("--max-registers", type=int, metavar="N", help="fail if a kernel uses more registers a thread")
+    parser.add_argument("--no-spills", action="store_true", help="fail if a kernel spills registers")
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--ptx", action="store_true", help="print the PTX instead")
+    shown.add_argument("--sass", action="store_true", help="print the machine code instead (needs nvdisasm)")
+    shown.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.add_argument("--watch", action="store_true", help="compile again whenever the file or a header changes")
+    parser.set_defaults(main=main)
+
+
+def source_options(parser: argparse.ArgumentParser) -> None:
+    """Add the file and the compiler's options to a parser."""
+    parser.add_argument("file", metavar="FILE.cu", help="the CUDA source")
+    parser.add_argument("-I", action="append", default=[], metavar="DIR", dest="include_dirs",
+                        help="directory for #include; CUDA's own headers are found without")  # fmt: skip
+    parser.add_argument("-D", action="append", default=[], metavar="NAME=VALUE", dest="macros", help="define a macro")
+    parser.add_argument("--option", action="append", default=[], metavar="OPTION", dest="options",
+                        help="NVRTC option, such as --option=-use_fast_math; may be repeated")  # fmt: skip
+
+
+def compile_options(options: argparse.Namespace) -> tuple[str, ...]:
+    """The options for NVRTC."""
+    return *(f"-D{macro}" for macro in options.macros), *options.options
+
+
+def read_source(options: argparse.Namespace) -> source.Source:
+    """Read the file with the options given."""
+    try:
+        with refusing(ValueError, TypeError):
+            return source.from_path(options.file, compile_options(options), options.include_dirs)
+    except FileNotFoundError:
+        raise Refused(f"there is no file {options.file}") from None
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    with refusing(ValueError):
+        archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
+    for threads in options.block:
+        if not 1 <= threads <= MAX_THREADS:
+            raise Refused(f"--block {threads}: a block has 1 to {MAX_THREADS} threads")
+    if options.watch:
+        return _watch(options, archs)
+    return _once(options, archs, read_source(options))
+
+
+def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
+    """Build at each change, until Ctrl-C."""
+    while True:
+        read = read_source(options)
+        watch = source.Watch(read)
+        print(paint(f"{time.strftime('%H:%M:%S')}  {options.file}", "green"), flush=True)
+        try:
+            _once(options, archs, read)
+        except (Refused, RawkernError) as error:  # a kernel renamed while it is edited, say
+            print(error, file=sys.stderr)
+        sys.stdout.flush()
+        with step("waiting for a change; Ctrl-C ends"):
+            while not watch.changed():
+                time.sleep(watch.INTERVAL)
+
+
+def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source) -> int:
+    try:
+        built = [_compile(options, read, arch) for arch in dict.fromkeys(archs)]
+    except CompileError as error:
+        if options.json:
+            place = {"file": error.file, "line": error.line, "column": error.column}
+            print(json.dumps({"file": options.file, "error": {"message": str(error), **place}}, indent=2))
+        print(error, file=sys.stderr)
+        if error.line is None and (names := compiler.templates(read)) and not options.kernel:
+            print(f"hint: --kernel '{names[0]}<...>' compiles an instance", file=sys.stderr)
+        return 1
+    for one in built:
+        if warnings := cubin.without_report(one.program.log):
+            print(warnings, file=sys.stderr)
+    if options.ptx or options.sass:
+        print("\n".join(_listing(options, read, one) for one in built))
+    elif options.json:
+        print(json.dumps(_as_json(options, built), indent=2))
+    else:
+        _print(options, read, built)
+    broken = _broken(options, built)
+    for line in broken:
+        print(line, file=sys.stderr)
+    return 1 if broken else 0
+
+
+# Compiling ------------------------------------------------------------------------------------------------------
+
+
+def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Compiled:
+    reporting = dataclasses.replace(read, options=(*read.options, cubin.REPORT))
+    start = time.perf_counter()
+    with step(f"compiling {options.file} for {arch}"):
+        program = compiler.compile_program(reporting, arch, _expressions(options))
+    seconds = time.perf_counter() - start
+    found, spilled = cubin.resources(program.code), cubin.spills(program.log)
+    spec = specification(arch)
+    kernels = []
+    for entry in _chosen(options, program):
+        used = found[entry.symbol]
+        shared = used.shared + options.shared
+        occupancies = tuple((threads, occupancy(
+            spec, threads, registers=used.registers, shared=shared, barriers=used.barriers, max_threads=used.max_threads
+        ) if spec else None) for threads in options.block or _BLOCKS)  # fmt: skip
+        signature = _signature(read, entry)
+        spills = spilled.get(entry.symbol, (0, 0))
+        kernels.append(Kernel(entry.name, entry.symbol, signature, arch, used, spills, occupancies))
+    return Compiled(arch, seconds, program, tuple(kernels))
+
+
+def _expressions(options: argparse.Namespace) -> tuple[str, ...]:
+    """The kernels that the compiler has to be asked for: instances and overloads."""
+    return tuple(name for name in options.kernel if "<" in name or "(" in name)
+
+
+def _chosen(options: argparse.Namespace, program: compiler.Program) -> list[compiler.Entry]:
+    if not options.kernel:
+        return list(program.entries)
+    chosen = []
+    for name in options.kernel:
+        with refusing(ValueError):
+            entry = lookup.entry(program, name)
+        if entry is None:
+            raise Refused(f"{options.file}: {lookup.unknown(program, name)}")
+        chosen.append(entry)
+    return chosen
+
+
+def _signature(read: source.Source, entry: compiler.Entry) -> str:
+    names = compiler.parameter_names(read, entry)
+    params = [parse(text).declare(name) for text, name in zip(entry.params, names, strict=True)]
+    return f"void {entry.name}({', '.join(params)})"
+
+
+# Showing --------------------------------------------------------------------------------------------------------
+
+
+def _print(options: argparse.Namespace, read: source.Source, built: Sequence[Compiled]) -> None:
+    kernels = [kernel for one in built for kernel in one.kernels]
+    times = ", ".join(f"{one.arch} in {duration(one.seconds)}" for one in built)
+    print(f"{options.file}: {plural(len(built[0].kernels), 'kernel')}, compiled for {times}\n")
+    for signature in dict.fromkeys(kernel.signature for kernel in kernels):
+        print(f"  {signature}")
+    blocks = options.block or _BLOCKS
+    head = ("kernel", "arch", "registers", "spills", "shared", "constant", "local", *blocks)
+    order = {name: i for i, name in enumerate(dict.fromkeys(kernel.name for kernel in kernels))}
+    rows = []
+    for kernel in sorted(kernels, key=lambda kernel: order[kernel.name]):
+        used, spills = kernel.resources, "/".join(map(str, kernel.spills)) if any(kernel.spills) else 0
+        shares = [_share(found) for _, found in kernel.occupancies]
+        rows.append((kernel.name, kernel.arch, used.registers, spills, used.shared, used.constant, used.local, *shares))
+    print("\n" + table(head, rows, left=(0, 1)))
+    dynamic = f" with {options.shared} bytes of dynamic shared memory" if options.shared else ""
+    print("\nin bytes: spills (stores/loads), shared, constant and local memory")
+    print(f"by threads of a block{dynamic}: occupancy, the share of a multiprocessor's warps,")
+    print("limited by w(arps), b(locks), r(egisters), s(hared memory) or B(arriers)")
+    if templates := compiler.templates(read):
+        instances = {name.split("<")[0] for name in options.kernel}
+        if left := [name for name in templates if name not in instances]:
+            print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{left[0]}<float>'")
+
+
+_LETTERS = {"warps": "w", "blocks": "b", "registers": "r", "shared": "s", "barriers": "B", "threads": "-"}
+
+
+def _share(found: Occupancy | None) -> str:
+    """An occupancy for the table: "75% r"; a block that cannot run is "-", an unknown architecture "?"."""
+    if found is None:
+        return "?"
+    if found.blocks == 0:
+        return "-"
+    if found.share == 1:
+        return "100%"
+    return f"{100 * found.share:.0f}% {''.join(_LETTERS[limit] for limit in found.limits)}"
+
+
+def _listing(options: argparse.Namespace, read: source.Source, one: Compiled) -> str:
+    """PTX or machine code of one architecture."""
+    if options.sass:
+        symbols = {kernel.symbol for kernel in one.kernels} if options.kernel else None
+        return f"// {options.file} for {one.arch}\n{sass(one.program.code, symbols)}"
+    virtual = lookup.architecture_name(one.arch, "compute")
+    ptx = compiler.compile_program(read, virtual, _expressions(options)).ptx
+    return f"// {options.file} for {virtual}\n{ptx.strip()}"
+
+
+def _as_json(options: argparse.Namespace, built: Sequence[Compiled]) -> dict[str, Any]:
+    return {"file": options.file, "builds": [
+        {"arch": one.arch, "seconds": one.seconds, "warnings": cubin.without_report(one.program.log), "kernels": [
+            {"name": kernel.name, "symbol": kernel.symbol, "signature": kernel.signature,
+             **dataclasses.asdict(kernel.resources),
+             "spill_stores": kernel.spills[0], "spill_loads": kernel.spills[1],
+             "occupancy": [{"threads": threads, **dataclasses.asdict(found)}
+                           for threads, found in kernel.occupancies if found]}
+            for kernel in one.kernels
+        ]} for one in built
+    ]}  # fmt: skip
+
+
+def _broken(options: argparse.Namespace, built: Sequence[Compiled]) -> list[str]:
+    """What exceeds the limits given."""
+    lines = []
+    for kernel in (kernel for one in built for kernel in one.kernels):
+        used = kernel.resources.registers
+        if options.max_registers is not None and used > options.max_registers:
+            lines.append(f"{kernel.name} ({kernel.arch}): {used} registers, the limit is {options.max_registers}")
+        if options.no_spills and any(kernel.spills):
+            stores, loads = kernel.spills
+            lines.append(f"{kernel.name} ({kernel.arch}): spills {stores} bytes of stores and {loads} of loads")
+    return lines
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,158 @@
+"""What a cubin says of its kernels: registers, memory, barriers, launch bounds; read from its ELF, without a GPU.
+
+The records of section ``.nv.info`` are NVIDIA's own and not documented; the tests compare what is read here with the
+compiler's report on every architecture, and with the driver's on a GPU. Spills are told by the compiler's report alone.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rawkern.errors import RawkernError
+
+__all__ = ["REPORT", "Resources", "resources", "spills", "without_report"]
+
+REPORT = "--ptxas-options=-v"  # makes the compiler's log tell what it used
+_RESERVED = 1024  # bytes of each block's shared memory that the driver takes, counted in from sm_90 on
+
+# Records of .nv.info: (format, attribute, ...). Format 4 has a size and bytes, the others a value in the same word.
+_BYTE_FORMAT, _SIZED_FORMAT = 2, 4
+_MAX_THREADS, _FRAME, _MIN_STACK, _REGISTERS, _REQUIRED_THREADS, _BARRIERS = 0x05, 0x11, 0x12, 0x2F, 0x10, 0x4C
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel uses.
+
+    Attributes
+    ----------
+    registers : int
+        Of a thread.
+    shared : int
+        Static shared memory of a block, in bytes.
+    constant : int
+        ``__constant__`` variables of the module, in bytes.
+    local : int
+        Local memory of a thread, in bytes; without what recursive functions take.
+    barriers : int
+        Named barriers of a block; ``__syncthreads()`` is one.
+    max_threads : int
+        The most threads of a block, from ``__launch_bounds__``; 1024 without.
+    """
+
+    registers: int
+    shared: int
+    constant: int
+    local: int
+    barriers: int
+    max_threads: int
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    offset: int
+    size: int
+    link: int
+
+
+def resources(cubin: bytes) -> dict[str, Resources]:
+    """Return the resources of each kernel of a cubin, by symbol.
+
+    Raises
+    ------
+    RawkernError
+        If these are not the bytes of a cubin.
+    """
+    if cubin[:4] != b"\x7fELF" or cubin[4:6] != b"\x02\x01":
+        raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")
+    sections = _sections(cubin)
+    by_name = {section.name: section for section in sections}
+    constant = by_name[".nv.constant3"].size if ".nv.constant3" in by_name else 0
+    reserved = _RESERVED if ".nv.shared.reserved.0" in by_name else 0
+    of_functions: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME: {}, _MIN_STACK: {}}
+    for attribute, data in _records(cubin, by_name[".nv.info"]):
+        if attribute in of_functions:
+            symbol, value = struct.unpack_from("<2I", data)
+            of_functions[attribute][_symbol(cubin, sections, symbol)] = value
+    found = {}
+    for name, section in by_name.items():
+        if not name.startswith(".nv.info."):
+            continue
+        kernel = name.removeprefix(".nv.info.")
+        own = dict(_records(cubin, section))
+        bounds = own.get(_REQUIRED_THREADS) or own.get(_MAX_THREADS)
+        x, y, z = struct.unpack_from("<3I", bounds) if bounds else (1024, 1, 1)
+        shared = by_name.get(f".nv.shared.{kernel}")
+        found[kernel] = Resources(
+            registers=of_functions[_REGISTERS].get(kernel, 0),
+            shared=max(shared.size - reserved, 0) if shared else 0,
+            constant=constant,
+            local=of_functions[_MIN_STACK].get(kernel, of_functions[_FRAME].get(kernel, 0)),
+            barriers=own[_BARRIERS][0] if _BARRIERS in own else 0,
+            max_threads=x * y * z,
+        )
+    return found
+
+
+def _sections(cubin: bytes) -> list[_Section]:
+    start, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<2H", cubin, 60)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
+    strings = headers[names][4]
+    return [_Section(_text(cubin, strings + h[0]), h[4], h[5], h[6]) for h in headers]
+
+
+def _text(cubin: bytes, at: int) -> str:
+    return cubin[at : cubin.index(b"\0", at)].decode()
+
+
+def _symbol(cubin: bytes, sections: list[_Section], index: int) -> str:
+    table = next(section for section in sections if section.name == ".symtab")
+    (name,) = struct.unpack_from("<I", cubin, table.offset + 24 * index)
+    return _text(cubin, sections[table.link].offset + name)
+
+
+def _records(cubin: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
+    """Yield attribute and bytes of each record of an information section."""
+    at, end = section.offset, section.offset + section.size
+    while at < end:
+        form, attribute, value = struct.unpack_from("<BBH", cubin, at)
+        at += 4
+        if form == _SIZED_FORMAT:
+            yield attribute, cubin[at : at + value]
+            at += value
+        else:
+            yield attribute, cubin[at - 2 : at - 1] if form == _BYTE_FORMAT else cubin[at - 2 : at]
+
+
+# The compiler's report ------------------------------------------------------------------------------------------
+
+_ENTRY = re.compile(r"Compiling entry function '([^']+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_OWN_LINES = re.compile(r"^ptxas (?:info\s*:|\s+\.).*\n?", re.M)
+
+
+def spills(log: str) -> dict[str, tuple[int, int]]:
+    """Bytes of spill stores and loads of each kernel, with the functions it calls, by symbol; from a log with `REPORT`.
+
+    Each kernel has functions that are not inlined for itself; they follow it in the report. Those save registers as
+    calls demand, which counts as spills, too.
+    """
+    starts = [*_ENTRY.finditer(log), None]
+    found = {}
+    for entry, following in pairwise(starts):
+        assert entry is not None
+        part = log[entry.end() : following.start() if following else len(log)]
+        pairs = [(int(stores), int(loads)) for stores, loads in _SPILLS.findall(part)]
+        if pairs:
+            found[entry[1]] = sum(stores for stores, _ in pairs), sum(loads for _, loads in pairs)
+    return found
+
+
+def without_report(log: str) -> str:
+    """The compiler's warnings: its log without the report."""
+    return _OWN_LINES.sub("", log).strip("\n ")

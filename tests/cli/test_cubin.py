@@ -1,0 +1,108 @@
+"""What is read from cubins is what compiler and driver say."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from rawkern import compiler, source, toolchain
+from rawkern.cli import cubin
+from rawkern.errors import RawkernError
+
+FILE = Path(__file__).with_name("kernels.cu")
+INSTANCE = "axpy<double, 4>"
+
+
+def _compiled(arch: str) -> compiler.Program:
+    read = source.from_path(FILE)
+    return compiler.compile_program(dataclasses.replace(read, options=(*read.options, cubin.REPORT)), arch, (INSTANCE,))
+
+
+def _reported(log: str, symbol: str) -> dict[str, int]:
+    part = log[log.index(f"entry function '{symbol}'") :]
+    used = re.search(r"Used .*", part)
+    assert used is not None
+
+    def number(pattern: str) -> int:
+        match = re.search(pattern, used[0])
+        return int(match[1]) if match else 0
+
+    return {
+        "registers": number(r"Used (\d+) registers"),
+        "barriers": number(r"used (\d+) barriers"),
+        "shared": number(r"(\d+) bytes smem"),
+        "local": number(r"(\d+) bytes cumulative stack size"),
+    }
+
+
+def test_every_architecture_agrees_with_the_compilers_report() -> None:
+    oldest, *_, newest = archs = sorted(toolchain.nvrtc().getSupportedArchs())
+    for arch in sorted({oldest, newest, *(arch for arch in archs if arch in (80, 86, 89, 90, 100, 110, 120))}):
+        program = _compiled(f"sm_{arch}")
+        found = cubin.resources(program.code)
+        assert set(found) == {entry.symbol for entry in program.entries}
+        for symbol, used in found.items():
+            expected = _reported(program.log, symbol)
+            assert {name: getattr(used, name) for name in expected} == expected, (arch, symbol)
+        assert {used.constant for used in found.values()} == {256}
+        assert found["shared"].shared == 4000 and found["all_static"].shared == 49152
+        assert (found["barriers"].barriers, found["any_barrier"].barriers, found["plain"].barriers) == (10, 16, 0)
+        assert [found[name].max_threads for name in ("plain", "spilling", "bounded")] == [1024, 256, 512]
+        assert found["local"].local == 256 and found["widest"].registers > 150
+        assert cubin.without_report(program.log) == ""
+
+
+def test_spills_of_a_kernel_and_of_the_functions_it_calls() -> None:
+    program = _compiled("sm_90")
+    spills = cubin.spills(program.log)
+    assert set(spills) == {entry.symbol for entry in program.entries}
+    stores, loads = spills["spilling"]
+    assert stores > 100 and loads > 100
+    (line,) = re.findall(r"for spilling\n.* (\d+) bytes spill stores, (\d+) bytes spill loads", program.log)
+    assert (str(stores), str(loads)) == line
+    assert spills["recursive"] == (16, 16)  # the registers that deep() saves around its call of itself
+    assert {spills[name] for name in ("plain", "shared", "local", "bounded")} == {(0, 0)}
+
+
+def test_warnings_stay_in_the_log() -> None:
+    code = 'extern "C" __global__ void k(float* x) { int unused; x[0] = 1; }'
+    read = source.from_text(code, (cubin.REPORT,))
+    log = compiler.compile_program(read, "sm_90").log
+    assert "Used " in log and "ptxas info" in log
+    left = cubin.without_report(log)
+    assert "ptxas" not in left and 'variable "unused" was declared but never referenced' in left
+
+
+@pytest.mark.parametrize("data", [b"", b"\x7fELF", b"//\n.version 9.0\n", b"\x7fELF\x01\x01" + bytes(100)])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(RawkernError, match="this is no cubin"):
+        cubin.resources(data)
+
+
+@pytest.mark.gpu
+def test_driver_agrees() -> None:
+    import torch
+
+    import rawkern
+
+    major, minor = torch.cuda.get_device_capability()
+    module = rawkern.load(FILE)
+    found = cubin.resources(_compiled(f"sm_{major}{minor}").code)
+    different = {}
+    for symbol, used in found.items():
+        theirs = module.get_function(INSTANCE if symbol.startswith("_Z") else symbol).attributes
+        pairs = {
+            "registers": (used.registers, theirs["num_regs"]),
+            "shared": (used.shared, theirs["shared_size_bytes"]),
+            "constant": (used.constant, theirs["const_size_bytes"]),
+            "local": (used.local, theirs["local_size_bytes"]),
+        }
+        if symbol != "recursive":
+            different |= {(symbol, name): pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        most = min(used.max_threads, 65536 // max(32, -(-used.registers * 32 // 256) * 8) // 32 * 32)
+        if theirs["max_threads_per_block"] != most:
+            different[symbol, "max_threads"] = most, theirs["max_threads_per_block"]
+    assert not different
