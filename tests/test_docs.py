@@ -9,7 +9,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 - ``LANGUAGE FILE``: also written to the page's folder under that name; Python with a file's name runs only if a shell
   block runs it.
 - ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; others are looked up in the tree.
-- ``cuda``: compiled by NVRTC. ``yaml``, ``toml``, ``json``: parsed.
+- ``cuda``: compiled by NVRTC, but for files that are headers. ``yaml``, ``toml``, ``json``: parsed.
 - ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
   block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text.
 - ``text``: a drawing, a form of words: nothing to check. ``{name}``: a directive of MyST.
@@ -176,7 +176,7 @@ def check(block: Block, raises: bool) -> str | None:
         return None
     elif block.language == "sh":
         return run_shell(block, raises)
-    elif block.language == "cuda":
+    elif block.language == "cuda" and not (block.file or "").endswith((".h", ".cuh")):
         assert rawkern.RawModule(block.code).kernels, f"{where(block)}: no kernel"
     elif block.language == "yaml":
         import yaml
