@@ -16,6 +16,7 @@ _HOME = {
     "to_torch": "tensors",
     "op": "operators",
     "check": "checking",
+    "autotune": "tuning.tuned",
     "Report": "reports",
     "elementwise": "formulas.elementwise",
     "reduction": "formulas.reduction",
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "to_torch",
     "op",
     "check",
+    "autotune",
     "Report",
     "elementwise",
     "reduction",
@@ -160,6 +162,7 @@ if TYPE_CHECKING:
     from rawkern.ops.sum import mean, sum
     from rawkern.reports import Report
     from rawkern.tensors import from_torch, to_torch
+    from rawkern.tuning.tuned import autotune
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ speed, not correctness.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import stat
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ __all__ = [
     "configured",
     "directory",
     "entries",
+    "exclusive",
     "get",
     "get_record",
     "info",
@@ -138,6 +141,24 @@ def get_record(key: str) -> tuple[Any, bytes] | None:
 def put_record(key: str, value: Any, body: bytes = b"") -> None:
     """Store a JSON value and bytes under a key, as `put` does."""
     put(key, json.dumps(value).encode() + b"\n" + body)
+
+
+@contextlib.contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Let one process at a time go on, among those that use this directory; without a lock where it takes no files."""
+    try:
+        handle = os.open(directory() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # closing is not enough: a child forked meanwhile has it open, too
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
 
 
 def clear(older_than: float = 0.0) -> CacheInfo:

@@ -160,7 +160,7 @@ class RawModule:
         ALIVE.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._settings,)
+        return of_settings, (self._settings,)
 
     def __copy__(self) -> RawModule:
         return self
@@ -377,7 +377,8 @@ def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]
     return tuple(folder for folder in first.include_dirs if folder not in given and folder != implied)
 
 
-def _restore(settings: Settings) -> RawModule:
+def of_settings(settings: Settings) -> RawModule:
+    """Make a module whose settings have been checked before."""
     module = RawModule.__new__(RawModule)
     module._start(settings, None)
     return module

@@ -12,13 +12,14 @@ import torch
 from rawkern import ctype
 from rawkern.build import PROBE, probe_of, probe_type
 from rawkern.compiler import CPU_ARCH
+from rawkern.errors import LaunchError
 from rawkern.names import demangle
 from rawkern.nvrtc import run_nvrtc
 
 if TYPE_CHECKING:
     from rawkern.module import Build
 
-__all__ = ["Variable", "describe", "view"]
+__all__ = ["Variable", "describe", "on_gpu", "on_host", "view", "writable"]
 
 # A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
 _DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
@@ -48,7 +49,7 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     variable = describe(build, name)
     module = build.engine_module(device)
     address, nbytes = module.global_view(variable.symbol)
-    memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else _host(address, nbytes, module)
+    memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
     return memory.view(variable.dtype)
 
 
@@ -84,7 +85,7 @@ def _dtype(element: str) -> torch.dtype:
     return found if isinstance(found, torch.dtype) else torch.uint8
 
 
-def _host(address: int, nbytes: int, owner: Any) -> torch.Tensor:
+def on_host(address: int, nbytes: int, owner: Any) -> torch.Tensor:
     memory = (ctypes.c_char * nbytes).from_address(address)
     memory.owner = owner  # type: ignore[attr-defined]  # the tensor keeps the buffer, the buffer keeps the module
     return torch.frombuffer(memory, dtype=torch.uint8)
@@ -106,3 +107,23 @@ class _CudaMemory:
 
 def on_gpu(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
     return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)
+
+
+def writable(build: Build, asked: tuple[str, ...], device: torch.device) -> list[torch.Tensor]:
+    """Return the bytes of all ``__device__`` variables of a build on one device. Call it under the module's lock."""
+    source = build.source
+    if "__device__" not in source.text and "__managed__" not in source.text and not source.headers:
+        return []
+    ptx = build.program(CPU_ARCH, asked).ptx
+    module, found = build.engine_module(device, asked), []
+    for symbol in re.findall(r"^\.(?:(?:visible|weak) \.)?global [^;={]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
+        if _HIDDEN.match(symbol):
+            continue
+        try:
+            address, nbytes = module.global_view(symbol)
+        except (KeyError, LaunchError):  # in this architecture's code nobody uses it
+            continue
+        if nbytes:
+            on = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
+            found.append(on)
+    return found

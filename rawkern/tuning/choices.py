@@ -1,0 +1,268 @@
+"""Which configuration a launch takes: the one known for its key, the one on disk, or the fastest one measured now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from rawkern import _torch_private as private
+from rawkern import cache, checking
+from rawkern.binder import DEVICES, arrange
+from rawkern.errors import LaunchError
+from rawkern.forking import Lock
+from rawkern.kernel import RawKernel
+from rawkern.launcher import _device_of
+from rawkern.tuning import configs as configurations
+from rawkern.tuning import record
+from rawkern.tuning.configs import Config, Space, hashed
+from rawkern.tuning.keys import Key
+from rawkern.tuning.record import Tuning
+from rawkern.tuning.session import FAILURES, Session, Settle
+
+__all__ = ["Choices", "Search", "Settings"]
+
+Choice = tuple[RawKernel, Config]
+KEPT = 256  # launchers, and choices, that are kept; programs whose n changes at every launch would fill the memory
+_one_at_a_time = Lock()  # in this process; what runs beside a launch makes it look slow
+_depth = 0  # of tunings, which may start inside of a reference
+
+
+@dataclass(frozen=True)
+class Search:
+    """A strategy of Kernel Tuner, its options, and the space it goes through."""
+
+    strategy: str | Callable[..., Any]
+    options: Mapping[str, Any]
+    space: Space
+    where: Callable[[Config], Any] | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `autotune` was given, checked."""
+
+    kernel: RawKernel
+    configs: tuple[Config, ...]
+    key: Key
+    reference: Callable[..., Any] | None
+    rtol: float | None
+    atol: float | None
+    search: Search | None
+    retune: bool
+
+    @cached_property
+    def in_config(self) -> frozenset[str]:
+        """The parts of a launch that the configurations say."""
+        return frozenset(name for name in configurations.LAUNCH if any(name in config for config in self.configs))
+
+
+class Choices:
+    """The choices of one tuned kernel, by key."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tunings: dict[tuple[str, str], Tuning] = {}  # by device and values of the key
+        self.changed: Callable[[], bool] | None = None  # whether the source has been edited; None if it cannot be
+        self._kernels: dict[Any, RawKernel] = {}
+        self._chosen: dict[Any, Choice] = {}
+        self.launchers: weakref.WeakSet[Any] = weakref.WeakSet()  # those that keep what depends on the choices
+        self._build: Any = None
+
+    @property
+    def hot(self) -> Callable[[Sequence[Any]], Any]:
+        """What makes the key of plain arguments."""
+        return self.settings.key.hot
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, as it was given or as the source has it."""
+        kernel = self.settings.kernel
+        if kernel._name is not None:
+            return kernel._name
+        known = (made._known for made in self._kernels.values())
+        return next((state.entry.name for state in known if state is not None), "kernel")
+
+    def kernel(self, config: Config) -> RawKernel:
+        """Return the kernel of a configuration."""
+        key = hashed(config)
+        found = self._kernels.get(key)
+        if found is None:
+            found = self._kernels.setdefault(key, configurations.build(self.settings.kernel, config))
+        return found
+
+    def working(self, device: torch.device | None = None) -> Config:
+        """Return the first configuration that compiles, for what all of them share."""
+        errors = []
+        for config in self.settings.configs:
+            try:
+                self.kernel(config)._find(device)
+                return config
+            except FAILURES as error:
+                errors.append(error)
+        raise errors[0]
+
+    def known(self, args: Sequence[Any]) -> Choice | None:
+        """Return the choice for plain arguments like those of a launch before."""
+        return self._chosen.get(self.hot(args))
+
+    def choose(self, settle: Settle, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Choice | None]:
+        """Return key and choice of a launch.
+
+        The key is None for a choice that holds this time only; the choice for a launch that has been done, while it was
+        tuned.
+        """
+        if self._build is None or (self.changed is not None and self.changed()):
+            self._renew()
+        with contextlib.suppress(TypeError):  # a list where a number was
+            if not kwargs and (known := self._chosen.get(hot := self.hot(args))) is not None:
+                return hot, known
+        signature = self.kernel(self.working(_device_of(args, kwargs)))._find().signature
+        hot = self.settings.key.prepare(signature, arrange(signature, args, kwargs))
+        choice = self._chosen.get(hot)
+        if choice is None:
+            values = self.settings.key.values(hot)
+            device = record.device_name(DEVICES[hot[0]])
+            tuning = self.tunings.get((device, str(values)))
+            if tuning is not None:  # for another device of this model, or other kinds of arrays
+                config = tuning.config
+            elif len(self.settings.configs) == 1 and self.settings.reference is None:
+                config = self.settings.configs[0]
+            else:
+                return self._decide(_Launch(settle, args, kwargs, hot, device, values))
+            choice = self._remember(hot, config)
+        return hot, choice
+
+    def _renew(self) -> None:
+        """Forget the choices of a source that has been edited."""
+        module = self.settings.kernel._module
+        with module._lock:
+            build = module._current()
+            if build is not self._build:
+                for launcher in list(self.launchers):
+                    launcher.forget()
+                self._chosen.clear()
+                self.tunings.clear()
+                self.changed = build.watch.changed if build.watch is not None else None
+                self._build = build
+
+    def _decide(self, launch: _Launch) -> tuple[Any, Choice | None]:
+        setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
+        if setting not in ("", "off", "retune"):
+            raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
+        if self._launches_nothing(launch.settle):
+            return None, self._choice(self.working())
+        retune = self.settings.retune or setting == "retune"
+        if not retune and (known := self._stored(launch)) is not None:
+            return launch.key, known
+        if setting == "off":
+            return launch.key, self._remember(launch.key, self.settings.configs[0])
+        if checking.active():
+            return None, self._choice(self.settings.configs[0])  # until it is measured
+        if private.stream_capturing():
+            raise LaunchError(
+                f"autotune of {self.name}: nothing can be timed while a CUDA graph is captured, and there is no choice "
+                f"for this key yet ({launch.values}); launch it once before the capture"
+            )
+        return launch.key, self._tune(launch, retune)
+
+    def _launches_nothing(self, settle: Settle) -> bool:
+        """Whether the launch is one of `forall` over no elements."""
+        with contextlib.suppress(*FAILURES):
+            config = self.settings.configs[0]
+            go: Any = settle(self.kernel(config), config)
+            return getattr(go, "launcher", go)._nothing
+        return False
+
+    def _tune(self, launch: _Launch, retune: bool) -> Choice | None:
+        """Measure, launch once in the best configuration, and return None; or what another has measured meanwhile."""
+        global _depth
+        with _one_at_a_time, contextlib.ExitStack() as stack:
+            if (known := self._chosen.get(launch.key)) is not None:  # another thread was faster
+                return known
+            if not _depth:
+                stack.enter_context(cache.exclusive("tuning"))
+            if not retune and (known := self._stored(launch)) is not None:  # another process was faster
+                return known
+            given = self.settings
+            tolerances = given.rtol, given.atol
+            session = Session(
+                self.name, self.kernel, launch.settle, launch.args, launch.kwargs, given.reference, *tolerances
+            )
+            _depth += 1
+            try:
+                self._try_all(session)
+                trials = tuple(session.trials.values())
+                best = record.best(trials)
+                if best is None:
+                    raise session.failure()
+            finally:
+                _depth -= 1
+                session.close()
+            tuning = Tuning(self.name, launch.device, launch.values, best.config, trials)
+            record.store(self._record_key(launch), tuning)
+            launch.settle(*self._found(launch, tuning))(*launch.args, **launch.kwargs)
+            return None
+
+    def _try_all(self, session: Session) -> None:
+        search = self.settings.search
+        if search is None:
+            for config in self.settings.configs:
+                session.measure(config)
+        else:
+            from rawkern.tuning.search import run
+
+            run(search.strategy, search.options, search.space, search.where, session.measure)
+
+    def _stored(self, launch: _Launch) -> Choice | None:
+        """Return the choice that is on disk."""
+        known = self._record_key(launch)
+        tuning = record.load(known, self.name, launch.device, launch.values, self.settings.configs)
+        return None if tuning is None else self._found(launch, tuning)
+
+    def _found(self, launch: _Launch, tuning: Tuning) -> Choice:
+        self.tunings[launch.device, str(launch.values)] = tuning
+        return self._remember(launch.key, tuning.config)
+
+    def _choice(self, config: Config) -> Choice:
+        return self.kernel(config), config
+
+    def _remember(self, key: Any, config: Config) -> Choice:
+        if len(self._chosen) >= KEPT:
+            self._chosen.clear()
+        self._chosen[key] = choice = self._choice(config)
+        return choice
+
+    def _record_key(self, launch: _Launch) -> str:
+        given, source = self.settings, self._build.source
+        module = given.kernel._module._settings
+        search = given.search and [_named(given.search.strategy), repr(sorted(given.search.options.items()))]
+        return record.record_key(
+            [source.text, source.options, source.headers, given.kernel._name, module.cooperative, module.strided],
+            given.configs,
+            [launch.device, given.key.text, launch.values],
+            [given.reference is not None, given.rtol, given.atol],
+            search,
+        )
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """A launch for which there is no choice yet."""
+
+    settle: Settle
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    key: Any
+    device: str
+    values: tuple[Any, ...]
+
+
+def _named(strategy: str | Callable[..., Any]) -> str:
+    return strategy if isinstance(strategy, str) else getattr(strategy, "__qualname__", type(strategy).__name__)

@@ -1,0 +1,109 @@
+"""The key of a launch: its device and the values of the arguments that a choice depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rawkern import reachable
+from rawkern.binder import run
+from rawkern.signature import Signature
+from rawkern.tuning.record import plain
+
+__all__ = ["Key"]
+
+
+class Key:
+    """Names of parameters or a function of the arguments; `hot` makes the key of a launch, in generated code."""
+
+    def __init__(self, given: Sequence[str] | Callable[..., Any]) -> None:
+        if isinstance(given, str) or not (
+            callable(given) or all(isinstance(name, str) for name in given)  # type: ignore[union-attr]
+        ):
+            raise TypeError(f"key is {given!r}; pass a list of parameter names, or a function of the arguments")
+        self._given = given
+        self.function = given if callable(given) else None
+        self.names = () if callable(given) else tuple(given)
+        # On disk a choice stands under this, too.
+        self.text = getattr(given, "__qualname__", type(given).__name__) if callable(given) else ",".join(self.names)
+        self.hot: Callable[[Sequence[Any]], Any] = _unknown
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Key, (self._given,)
+
+    def prepare(self, signature: Signature, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the key of arguments, whatever they are, and make `hot` fit for those that follow.
+
+        Raises
+        ------
+        TypeError
+            An argument that has no value to compare, or what the function returned.
+        ValueError
+            There is no such parameter.
+        """
+        at = {param.name: param.index for param in signature.params}
+        for name in self.names:
+            if name not in at:
+                raise ValueError(f"autotune: the key {name!r} is no parameter of {signature}")
+        found = self._careful(args, [at[name] for name in self.names])
+        plain(list(found))
+        first = next((i for i, value in enumerate(args) if type(value) is torch.Tensor), None)
+        if first is not None:
+            self.hot = self._generated(args, [at[name] for name in self.names], first)
+        return found
+
+    def values(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return a key without its device, as it is shown and kept."""
+        return tuple(plain(list(found[1:])))
+
+    def _careful(self, args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
+        device = _device_index(args)
+        if self.function is not None:
+            return device, _hashable(self.function(*args))
+        parts: list[Any] = [device]
+        for value in (args[i] for i in positions):
+            if hasattr(value, "dtype") and hasattr(value, "shape") and getattr(value, "ndim", 0):
+                parts += [value.dtype if isinstance(value, torch.Tensor) else str(value.dtype), tuple(value.shape)]
+            else:
+                parts.append(value.item() if hasattr(value, "item") else value)
+        return tuple(parts)
+
+    def _generated(self, args: Sequence[Any], positions: Sequence[int], first: int) -> Callable[[Sequence[Any]], Any]:
+        """A function of plain arguments like these; None is for others."""
+        parts = [f"args[{first}].get_device()"]
+        if self.function is not None:
+            parts.append("hashable(function(*args))")
+        for i in positions:
+            tensor = isinstance(args[i], torch.Tensor) and args[i].ndim
+            parts += [f"args[{i}].dtype", f"args[{i}].shape"] if tensor else [f"args[{i}]"]
+        text = (
+            "def hot(args):\n"
+            "    try:\n"
+            f"        return ({', '.join(parts)},)\n"
+            "    except (AttributeError, IndexError):\n"
+            "        return None\n"
+        )
+        return run(text, "<rawkern key>", {"function": self.function, "hashable": _hashable})["hot"]
+
+
+def _unknown(args: Sequence[Any]) -> None:
+    """The key of arguments before the first launch."""
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _device_index(args: Sequence[Any]) -> int:
+    """The CUDA index of the first array, -1 for the CPU; as `devices.default_device` where there is none."""
+    for value in args:
+        for tensor in reachable.tensors_in(value):
+            return tensor.get_device()
+        if hasattr(value, "__dlpack_device__"):
+            kind, index = value.__dlpack_device__()
+            return index if kind == 2 else -1  # kDLCUDA
+        if hasattr(value, "__cuda_array_interface__"):
+            return torch.cuda.current_device()
+    return torch.cuda.current_device() if torch.cuda.is_available() else -1

@@ -1,0 +1,140 @@
+"""One tuning: each configuration is built, run, compared with the reference and timed, on the arguments of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rawkern.binder import arrange
+from rawkern.errors import LaunchError, RawkernError
+from rawkern.fused import Go
+from rawkern.kernel import RawKernel
+from rawkern.launcher import State
+from rawkern.tuning import timing
+from rawkern.tuning.configs import Config, hashed, shown
+from rawkern.tuning.record import Trial
+from rawkern.tuning.written import Reference, Saved, Written, find, of_variables
+
+__all__ = ["FAILURES", "Session", "Settle"]
+
+Settle = Callable[[RawKernel, Config], Go]  # a kernel with the grid and block of a configuration
+
+# What tells that a configuration cannot be taken: it does not compile, a limit of the device, arguments it refuses.
+FAILURES = (RawkernError, TypeError, ValueError, OverflowError)
+
+
+class Session:
+    """The arguments of one launch, with what they held before; `close` puts that back."""
+
+    def __init__(
+        self,
+        name: str,
+        kernel_of: Callable[[Config], RawKernel],
+        settle: Settle,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        reference: Callable[..., Any] | None,
+        rtol: float | None,
+        atol: float | None,
+    ) -> None:
+        self.name, self.kernel_of, self.settle = name, kernel_of, settle
+        self.args, self.kwargs = args, kwargs
+        self.reference = reference
+        self.tolerances = rtol, atol
+        self.trials: dict[Any, Trial] = {}
+        self.errors: list[Exception] = []
+        self.device: torch.device | None = None
+        self.broken = False  # the GPU will do nothing more in this process
+        # By signature, since macros may change it: what is written, its contents, and what they should become.
+        self._known: dict[str, tuple[Saved, Reference | None]] = {}
+
+    def measure(self, config: Config) -> Trial:
+        """Try one configuration, once."""
+        key = hashed(config)
+        if key not in self.trials:
+            try:
+                self.trials[key] = self._measured(config)
+            except FAILURES as error:
+                if self.broken:
+                    raise
+                self.errors.append(error)
+                lines = str(error).splitlines() or [""]
+                self.trials[key] = Trial(config, None, f"{type(error).__name__}: {lines[0]}")
+        return self.trials[key]
+
+    def _measured(self, config: Config) -> Trial:
+        kernel = self.kernel_of(config)
+        go = self.settle(kernel, config)
+        with kernel._module._lock:
+            state = kernel._find(self.device)
+        saved, reference = self._bound(state)
+        device = self.device
+        assert device is not None
+        with kernel._module._lock:
+            variables = Saved(of_variables(state, device))
+
+        def restore() -> None:
+            saved.restore()
+            variables.restore()
+
+        def launch() -> None:
+            go(*self.args, **self.kwargs)
+
+        try:
+            self._run(launch, config)
+            wrong = reference.differs() if reference is not None else None
+            if wrong is not None:
+                return Trial(config, None, wrong)
+            times = [trial.seconds for trial in self.trials.values() if trial.seconds is not None]
+            took = timing.seconds(device, launch, restore, min(times, default=None))
+            return Trial(config, took)
+        finally:
+            if not self.broken:
+                restore()
+
+    def _run(self, launch: Callable[[], None], config: Config) -> None:
+        """Launch for the first time; a GPU's error that ends all work there ends the tuning, too."""
+        launch()
+        assert self.device is not None
+        if self.device.type == "cuda":
+            try:
+                torch.cuda.synchronize(self.device)
+            except RuntimeError as error:
+                self.broken = True
+                raise LaunchError(
+                    f"autotune of {self.name}: the GPU failed in the configuration {shown(config)}: {error}; "
+                    "rawkern.check() says where"
+                ) from error
+
+    def _bound(self, state: State) -> tuple[Saved, Reference | None]:
+        signature = str(state.signature)
+        if signature not in self._known:
+            self.device, call, behind = find(state, self.args, self.kwargs)
+            written = [tensor for _, tensor in call.outputs]
+            saved = Saved([*written, *behind])
+            self._known[signature] = saved, self._reference(state, call, saved)
+        return self._known[signature]
+
+    def _reference(self, state: State, call: Written, saved: Saved) -> Reference | None:
+        if self.reference is None:
+            return None
+        given = arrange(state.signature, self.args, self.kwargs)
+        try:
+            return Reference(self.reference, given, call.outputs, *self.tolerances)
+        finally:
+            saved.restore()
+
+    def close(self) -> None:
+        """Put back what the arguments held, if the device still works."""
+        for saved, _ in self._known.values() if not self.broken else ():
+            saved.restore()
+
+    def failure(self) -> Exception:
+        """The error for a tuning in which no configuration works."""
+        trials = list(self.trials.values())
+        if len(self.errors) == len(trials) and len({(type(e), str(e)) for e in self.errors}) == 1:
+            return self.errors[0]  # wrong arguments are wrong for all
+        lines = "".join(f"\n  {shown(trial.config)}: {trial.reason}" for trial in trials)
+        return LaunchError(f"autotune of {self.name}: no configuration works{lines}")

@@ -1,0 +1,82 @@
+"""How long a launch takes: CUDA events on a GPU, the shortest wall-clock time on the CPU engine."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+__all__ = ["seconds"]
+
+FEWEST = 5  # runs of a configuration, however slow
+GPU_RUNS, GPU_SECONDS = 50, 0.02  # at most so many, or about so long in all
+CPU_RUNS, CPU_SECONDS = 30, 0.2
+HOPELESS = 2.0  # times the best so far: not worth more runs
+
+
+def seconds(
+    device: torch.device, launch: Callable[[], None], before: Callable[[], None], best: float | None = None
+) -> float:
+    """Measure one launch, in seconds.
+
+    Parameters
+    ----------
+    launch
+        Launches; it has been called before, so that everything is compiled and loaded.
+    before
+        Is called before each launch, and not timed.
+    best : float, optional
+        The best time so far: what is slower by far is not measured further.
+
+    Notes
+    -----
+    On a GPU the median of events' times is taken, with a cold L2 cache, as `triton.testing.do_bench` does: the kernel
+    that empties the cache also keeps the GPU busy until the launch has been issued. On the CPU others only add to the
+    time, so the minimum counts.
+    """
+    return _on_gpu(device, launch, before, best) if device.type == "cuda" else _on_cpu(launch, before, best)
+
+
+def _on_cpu(launch: Callable[[], None], before: Callable[[], None], best: float | None) -> float:
+    shortest, total, runs = float("inf"), 0.0, 0
+    while runs < FEWEST or (runs < CPU_RUNS and total < CPU_SECONDS):
+        before()
+        start = time.perf_counter()
+        launch()
+        took = time.perf_counter() - start
+        shortest, total, runs = min(shortest, took), total + took, runs + 1
+        if runs >= FEWEST and best is not None and shortest > HOPELESS * best:
+            break
+    return shortest
+
+
+def _on_gpu(device: torch.device, launch: Callable[[], None], before: Callable[[], None], best: float | None) -> float:
+    emptying = torch.empty(_cache_bytes(device), dtype=torch.uint8, device=device)
+
+    def run(count: int) -> list[float]:
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        for start, end in events:
+            before()
+            emptying.zero_()
+            start.record()
+            launch()
+            end.record()
+        events[-1][1].synchronize()
+        return [start.elapsed_time(end) * 1e-3 for start, end in events]
+
+    with torch.cuda.device(device):
+        first = run(FEWEST)
+        middle = statistics.median(first)
+        if best is not None and middle > HOPELESS * best:
+            return middle
+        more = int(min(GPU_RUNS, GPU_SECONDS / max(middle, 1e-6)))
+        return statistics.median(run(more)) if more > FEWEST else middle
+
+
+@functools.cache
+def _cache_bytes(device: torch.device) -> int:
+    """Twice the L2 cache, so that none of what was in it stays."""
+    return 2 * max(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0), 32 << 20)

@@ -1,0 +1,321 @@
+"""`rawkern.autotune`: a kernel that is timed in several configurations and then launched in the fastest one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+
+from rawkern import _torch_private as private
+from rawkern import tensors
+from rawkern.dynamo import untraced
+from rawkern.fused import Go
+from rawkern.kernel import RawKernel
+from rawkern.launcher import Launcher
+from rawkern.tuning.choices import KEPT, Choices, Search, Settings
+from rawkern.tuning.configs import Config, read
+from rawkern.tuning.keys import Key
+from rawkern.tuning.record import Tuning
+from rawkern.tuning.session import Settle
+
+__all__ = ["TunedKernel", "TunedLauncher", "autotune"]
+
+_forced: ContextVar[dict[Choices, Config] | None] = ContextVar("rawkern_forced_configurations", default=None)
+
+
+def autotune(
+    kernel: RawKernel,
+    configs: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]],
+    *,
+    key: Sequence[str] | Callable[..., Any] = (),
+    where: Callable[[Config], Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    search: str | Callable[..., Any] | None = None,
+    search_options: Mapping[str, Any] | None = None,
+    retune: bool = False,
+) -> TunedKernel:
+    """Return a kernel that its first launch times in several configurations, and that then runs in the fastest.
+
+    Nothing is timed while a CUDA graph is captured, under `rawkern.check` or in an operator's fake implementation.
+
+    Parameters
+    ----------
+    kernel : RawKernel
+        Its name may have places for template arguments: ``RawKernel(code, "transpose<float, {TILE}>")``.
+    configs : list of dicts, or dict of lists
+        What to try: each configuration, or for each name its values, of which all combinations are taken. These names
+        say how to launch: ``block`` and ``grid`` (an int or a tuple), ``shared_mem`` (bytes). ``options`` is a tuple
+        of compiler options. Every other name is a template argument where the kernel's name has it in braces, else a
+        macro (``-DNAME=VALUE``); a value is a number, a bool or a string.
+    key : sequence of str, or function, optional
+        Where one of these changes, the choice is made anew: names of parameters (a number counts by its value, a
+        tensor by dtype and shape), or a function of all arguments that returns numbers, strings, dtypes or tuples of
+        them, such as ``lambda n, x, y: n.bit_length()``. The device's model always counts.
+    where : function, optional
+        Of a configuration: whether to try it.
+    reference : function, optional
+        Of all arguments. It returns what the tensors that the kernel writes should hold afterwards, in the order of
+        the parameters, or writes that into them itself and returns None. Configurations that give something else are
+        rejected.
+    rtol, atol : float, optional
+        For that comparison; by default those of `torch.testing.assert_close` for the dtypes.
+    search : str or function, optional
+        A strategy of Kernel Tuner (``"genetic_algorithm"``, ``"bayes_opt"``) in place of trying all; ``configs`` is
+        then a dict of lists, and ``where`` its restriction. Or a function of Kernel Tuner's cost function and search
+        space, as its `OptAlg`. Needs ``pip install 'rawkern[tune]'``.
+    search_options : dict, optional
+        Kernel Tuner's ``strategy_options``: ``max_fevals``, ``time_limit`` (seconds) and the strategy's own.
+    retune : bool
+        Measure even if the disk has a choice, once for each key in this process.
+
+    Returns
+    -------
+    TunedKernel
+
+    Raises
+    ------
+    TypeError, ValueError
+        For settings that cannot work.
+    LaunchError
+        At a launch: no configuration works, or there is no choice yet where nothing may be timed.
+
+    Notes
+    -----
+    What a kernel writes is saved and put back before each of its runs; after the first launch everything is as if the
+    kernel had run once. Choices are kept on disk under the device's model, the source with its headers, the
+    configurations and the key. The environment variable ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first
+    configuration where there is no choice yet, ``retune`` is the argument of that name for all.
+    """
+    if not isinstance(kernel, RawKernel):
+        raise TypeError(f"autotune takes a RawKernel, got {type(kernel).__name__}; of a module: module.NAME")
+    made, space = read(configs, where, kernel._name or "the kernel")
+    if (rtol is None) != (atol is None) or (rtol is not None and reference is None):
+        raise TypeError("rtol and atol go together, with a reference")
+    if search is not None and space is None:
+        raise TypeError("search goes through a space: pass configs as a dict of lists")
+    if search is None and search_options:
+        raise TypeError("search_options are those of a search, and search= is not given")
+    found = None if search is None else Search(search, dict(search_options or {}), space or {}, where)
+    return _made(Settings(kernel, made, Key(key), reference, rtol, atol, found, retune))
+
+
+def _made(settings: Settings) -> TunedKernel:
+    return TunedKernel(Choices(settings))
+
+
+class TunedKernel:
+    """A kernel with configurations; launched as a kernel is, by the forms that `RawKernel` has.
+
+    Grid, block and shared memory may be functions of the configuration (a dict)::
+
+        tuned[lambda c: n // c["TILE"], lambda c: c["TILE"]](x, y)
+        tuned.forall(n)(n, 2.0, x, y)
+        tuned(grid, block, (x, y))
+
+    If the configurations have ``block``, the brackets hold the grid alone: ``tuned[grid](x, y)``. Shared memory is
+    theirs, too, if they have it.
+    """
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+        self._settings = choices.settings
+        self._launchers: dict[Any, TunedLauncher] = {}
+
+    # A copy of a module has the same kernels.
+    def __copy__(self) -> TunedKernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TunedKernel:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (self._settings,)
+
+    def __repr__(self) -> str:
+        return f"<TunedKernel {self.name}, {len(self._settings.configs)} configurations>"
+
+    @property
+    def name(self) -> str:
+        """The kernel's name, as it was given or as the source has it."""
+        return self._choices.name
+
+    @property
+    def configs(self) -> tuple[Config, ...]:
+        """All configurations."""
+        return tuple(dict(config) for config in self._settings.configs)
+
+    @property
+    def tunings(self) -> tuple[Tuning, ...]:
+        """What was measured, or read from disk, for each device and key so far; each prints as a table."""
+        return tuple(self._choices.tunings.values())
+
+    def kernel(self, config: Mapping[str, Any]) -> RawKernel:
+        """Return the kernel of a configuration, which need not be one of `configs`."""
+        return self._choices.kernel(dict(config))
+
+    @contextlib.contextmanager
+    def using(self, config: Mapping[str, Any]) -> Iterator[None]:
+        """Take this configuration for the launches inside, in this thread; nothing is timed."""
+        (given,), _ = read([config], None, self.name)
+        if missing := self._settings.in_config - set(given):
+            raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
+        token = _forced.set({**(_forced.get() or {}), self._choices: given})
+        try:
+            yield
+        finally:
+            _forced.reset(token)
+
+    # Launches -----------------------------------------------------------------------------------------------------
+
+    @untraced
+    def __getitem__(self, form: Any) -> TunedLauncher:
+        """Settle the launch: ``tuned[grid, block]``, ``tuned[grid, block, shared_mem]``; see the class."""
+        try:
+            return self._launchers[form]
+        except (KeyError, TypeError):
+            pass
+        if "block" in self._settings.in_config:
+            grid, block, shared_mem = form, None, 0
+        elif isinstance(form, tuple) and len(form) in (2, 3):
+            grid, block, shared_mem = (*form, 0)[:3]
+        else:
+            raise TypeError(
+                f"{self.name}: a launch is tuned[grid, block](...), or tuned[grid](...) if configurations have block"
+            )
+        if "shared_mem" in self._settings.in_config and shared_mem != 0:
+            raise TypeError(f"{self.name}: shared_mem is in the configurations and in the brackets; leave one out")
+
+        def settle(kernel: RawKernel, c: Config) -> Go:
+            return kernel[
+                grid(c) if callable(grid) else grid,
+                c["block"] if block is None else block(c) if callable(block) else block,
+                shared_mem(c) if callable(shared_mem) else c.get("shared_mem", shared_mem),
+            ]
+
+        return self._keep(form, settle, any(map(callable, (grid, block, shared_mem))))
+
+    @untraced
+    def forall(self, n: Any, *, block: Any = None) -> TunedLauncher:
+        """Settle a launch of one dimension whose threads cover ``n`` elements; the block is the configuration's.
+
+        Parameters
+        ----------
+        n : int or function of the configuration
+        block : int or function of the configuration, optional
+            Where the configurations have no ``block``; by default what `RawKernel.forall` picks.
+        """
+        form = ("forall", n, block)
+        try:
+            return self._launchers[form]
+        except (KeyError, TypeError):
+            pass
+        if "block" in self._settings.in_config and block is not None:
+            raise TypeError(f"{self.name}: block is in the configurations and given to forall; leave one out")
+
+        def settle(kernel: RawKernel, c: Config) -> Go:
+            threads: Any = block(c) if callable(block) else c.get("block", block)
+            count: Any = n(c) if callable(n) else n
+            return kernel.forall(count, block=threads)
+
+        return self._keep(form, settle, callable(n) or callable(block))
+
+    @untraced
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: Any = 0, stream: Any = None) -> None:
+        """Launch in CuPy's form; ``stream`` is what `RawKernel` takes."""
+        if "block" in self._settings.in_config:
+            raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
+        launcher = self[grid, block, shared_mem]
+        if stream is None:
+            launcher(*args)
+        else:
+            launcher._on_stream(stream, tuple(args))
+
+    def _keep(self, form: Any, settle: Settle, varies: bool) -> TunedLauncher:
+        if varies:  # the functions may give something else next time
+            return TunedLauncher(self._choices, settle, keeps=False)
+        try:
+            if len(self._launchers) >= KEPT:
+                self._launchers.clear()
+            return self._launchers.setdefault(form, TunedLauncher(self._choices, settle, keeps=True))
+        except TypeError:  # a list in the form: it works, only slower
+            return TunedLauncher(self._choices, settle, keeps=False)
+
+
+class TunedLauncher:
+    """A tuned kernel with its grid and block settled: call it with the kernel's arguments."""
+
+    __slots__ = ("__weakref__", "_choices", "_gos", "_settle")
+
+    def __init__(self, choices: Choices, settle: Settle, *, keeps: bool) -> None:
+        self._choices = choices
+        self._settle = settle
+        self._gos: dict[Any, Go] | None = {} if keeps else None  # what launches, by key
+        if keeps:
+            choices.launchers.add(self)
+
+    def forget(self) -> None:
+        """Ask for the choice anew."""
+        if self._gos is not None:
+            self._gos.clear()
+
+    @untraced
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Launch in the fastest configuration; the first launch for a key finds out which that is."""
+        choices = self._choices
+        if not kwargs and _forced.get() is None and ((changed := choices.changed) is None or not changed()):
+            try:
+                if (gos := self._gos) is not None:
+                    go = gos.get(choices.hot(args))
+                elif tensors.state.level > tensors.IMPLEMENTATION or (found := choices.known(args)) is None:
+                    go = None
+                else:
+                    go = self._settle(*found)
+            except TypeError:  # a list where a number was
+                go = None
+            if go is not None:
+                go(*args)
+                return
+        self._any(args, kwargs)
+
+    def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        choices, forced = self._choices, _forced.get()
+        level = tensors.state.level
+        if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
+            Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
+            return
+        if forced is not None and choices in forced:
+            hot, found = None, (choices.kernel(forced[choices]), forced[choices])
+        else:
+            hot, found = choices.choose(self._settle, args, kwargs)
+        if found is None:
+            return
+        go: Any = self._settle(*found)
+        go(*args, **kwargs)
+        if isinstance(go, Launcher) and not (go._ready[2] and go._go is None):
+            return  # it will make a function for repeated launches
+        if self._gos is not None and hot is not None:
+            if len(self._gos) >= KEPT:
+                self._gos.clear()
+            self._gos[hot] = go
+
+    def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
+        """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
+        device = next((t.device for t in args if isinstance(t, torch.Tensor) and t.is_cuda), None)
+        if device is None:  # on the CPU streams have no meaning
+            self(*args)
+            return
+        current = torch.cuda.current_stream(device)
+        with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
+            _, found = self._choices.choose(self._settle, args, {})
+        if found is not None:
+            go: Any = self._settle(*found)
+            with torch.cuda.stream(current):
+                getattr(go, "launcher", go)._on_stream(stream, args, {})
+
+    def __repr__(self) -> str:
+        return f"<launch of {self._choices.name}, tuned>"

@@ -1,0 +1,128 @@
+"""What a launch writes: found from its arguments, saved, put back, and compared with what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rawkern import reachable, variables
+from rawkern.arguments import Call
+from rawkern.binder import arrange, careful
+from rawkern.ctype import CType
+from rawkern.devices import default_device
+from rawkern.errors import LaunchError
+from rawkern.launcher import State
+from rawkern.memory import Memory
+from rawkern.signature import Bound
+from rawkern.tensors import to_torch
+from rawkern.values import Where
+
+__all__ = ["Saved", "Written", "find", "of_variables"]
+
+
+class Written(Call):
+    """Arguments on their way to C values, with the memory that the kernel may write, by parameter."""
+
+    __slots__ = ("outputs",)
+
+    def __init__(self, strided: bool, layout_of: Any) -> None:
+        super().__init__(strided, layout_of)
+        self.outputs: list[tuple[str, torch.Tensor]] = []
+
+    def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
+        super()._check(ctype, target, memory, where)
+        if not ctype.const and memory.count:
+            self.outputs.append((where.expr, _as_tensor(memory, where)))
+
+
+def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
+    """Bind arguments, and return their device, what the kernel may write, and tensors that addresses in them lead to.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError, LaunchError
+        As the launch itself would.
+    """
+    signature = state.signature
+    given = arrange(signature, args, kwargs)
+    call = Written(state.strided, signature.struct_layout)
+    bound = careful(signature, Bound, given, state.strided, call)
+    device = bound.device or default_device()
+    held = [*reachable.tensors_in(given), *bound.tensors]
+    behind = reachable.tensors_behind(held, device.type)
+    return device, call, [torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage()) for t in behind]
+
+
+def of_variables(state: State, device: torch.device) -> list[torch.Tensor]:
+    """The module's ``__device__`` variables, which launches may write, too."""
+    return variables.writable(state.build, state.asked, device)
+
+
+def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:
+    """The memory as a tensor: the user's own, or one-dimensional over an array that is none."""
+    if memory.tensor is not None:
+        return memory.tensor.detach()
+    if not memory.contiguous:
+        raise LaunchError(f"{where} is a {memory.kind} that is not contiguous, and tuning puts back what was in it; "
+                          "pass a torch tensor")  # fmt: skip
+    nbytes = memory.count * memory.itemsize
+    if memory.device < 0:
+        flat = variables.on_host(memory.pointer, nbytes, memory.owner)
+    else:
+        flat = variables.on_gpu(memory.pointer, nbytes, torch.device("cuda", memory.device), memory.owner)
+    dtype = getattr(torch, memory.dtype, None)
+    return flat.view(dtype) if isinstance(dtype, torch.dtype) else flat
+
+
+class Saved:
+    """The contents of tensors, to be put back."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._pairs = [(t, t.clone()) for t in tensors]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Write the contents back; on a GPU this is queued on torch's current stream."""
+        for t, content in self._pairs:
+            t.copy_(content)
+
+
+class Reference:
+    """What the kernel should write, computed once by a function of the user's."""
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], outputs: Sequence[tuple[str, torch.Tensor]],
+                 rtol: float | None, atol: float | None) -> None:  # fmt: skip
+        with torch.no_grad():
+            found = function(*args)
+            if found is None:  # it has done to the arguments what the kernel does
+                self._expected = [t.clone() for _, t in outputs]
+            else:
+                given = list(found) if isinstance(found, (tuple, list)) else [found]
+                if len(given) != len(outputs):
+                    names = ", ".join(name for name, _ in outputs) or "nothing"
+                    raise ValueError(
+                        f"reference returned {len(given)} tensors, the kernel writes {names}; return one for each, in "
+                        "this order, or write into the arguments and return None"
+                    )
+                self._expected = [to_torch(one).detach().clone() for one in given]
+        self._outputs = outputs
+        self._rtol, self._atol = rtol, atol
+
+    def differs(self) -> str | None:
+        """Say where the tensors are not as they should be; None if they all are."""
+        for (name, actual), expected in zip(self._outputs, self._expected, strict=True):
+            try:
+                torch.testing.assert_close(
+                    actual.reshape(-1),
+                    expected.to(actual.device).reshape(-1),
+                    rtol=self._rtol,
+                    atol=self._atol,
+                    equal_nan=True,
+                    check_dtype=False,
+                )
+            except AssertionError as error:
+                lines = [line for line in str(error).splitlines()[1:] if line.strip()] or [str(error)]
+                return f"wrong {name}: " + "; ".join(line.strip() for line in lines)
+        return None
