@@ -54,7 +54,7 @@ class FunctionLowering:
         self.whole = False  # what is emitted runs with all lanes
         self.instr: Instr | None = None
         self.lazy = lazy_registers(self.flow)
-        self.rows = row_loops(self.flow) if plan.waiting else frozenset()
+        self.rows = row_loops(self.flow) if plan.waiting else {}
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)

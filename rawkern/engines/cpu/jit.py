@@ -198,7 +198,8 @@ class Translation:
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
     checked = lowered.checks is not None
-    scheduler = runtime(lowered.waiting, cpu.machine, checked, assembler=cpu.machine == host().machine)
+    own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
+    scheduler = runtime(lowered.waiting, cpu.machine, checked, own, wide)
     if checked:
         scheduler = f"{scheduler}\n{check.checker()}"
     # LLVM takes a declaration only once

@@ -12,6 +12,7 @@ from rawkern.engines.cpu.ptx import Instr
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
+TURN_EVERY = 4  # and then the back edges from turn to turn
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
 
 
@@ -50,10 +51,12 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
     if t in f.rows:
-        long, on = e.fresh("long")[1:], e.fresh("on")[1:]
-        e.line(f"br {e.cmp('icmp slt', left, POLL_EVERY - SHORT)}, label %{long}, label %{on}")
-        e.label(long)
-        e.line("call void @rk_turn(ptr %blk, i32 %warp)")
+        turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
+        long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
+        due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
+        e.line(f"br {due}, label %{turn}, label %{on}, !prof !0")  # not that rare, but registers are for the others
+        e.label(turn)
+        hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
         e.line(f"br label %{on}")
         e.label(on)
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
@@ -62,6 +65,12 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     e.line(f"store i32 {POLL_EVERY}, ptr %polls")
     e.line("call void @rk_poll(ptr %blk)")
     e.line(f"br label %{place(f, t)}")
+
+
+def hand_over(f: FunctionLowering, chosen: str) -> None:
+    """Switch to the stack that a call of the scheduler chooses, if there is any, until this warp's turn comes back."""
+    to = f.e.let("ptr", 1, f"call ptr {chosen}")
+    f.e.line(f"call void @rk_hand_over(ptr %blk, i32 %warp, {to})")
 
 
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
+from rawkern.engines.cpu.ahead import ask
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -32,6 +33,8 @@ def load(f: FunctionLowering, instr: Instr) -> None:
     else:
         form, at = address_parts(f, mem, space)
         form = check.access(f, form, mem, space, check.READ, size, count, order, regs=names)
+        if space == "global" and not order:
+            ask(f, mem, form, at)
         values = load_lanes(f, form, at, size, count, order, space == "const" or ".nc" in instr.op)
     for name, value in zip(names, values, strict=True):
         if name is not None:
@@ -193,6 +196,8 @@ def store(f: FunctionLowering, instr: Instr) -> None:
     regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
     form, at = address_parts(f, mem, space)
     form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values, regs=regs)
+    if space == "global" and not order:
+        ask(f, mem, form, at, writes=True)
     store_lanes(f, form, at, values, size, order)
 
 

@@ -198,6 +198,29 @@ rk_start:
   brk #1
 """,
 }
+# The same in place, where a call would be: what the CPU remembers of calls to predict returns stays in order, and each
+# place has a jump of its own, which mostly goes where it went before.
+_SWITCH_HERE = """leaq -128(%rsp), %rsp
+leaq 1f(%rip), %rax
+pushq %rax
+pushq %rbp
+pushq %rbx
+pushq %r12
+pushq %r13
+pushq %r14
+pushq %r15
+movq %rsp, (%rdi)
+movq %rsi, %rsp
+popq %r15
+popq %r14
+popq %r13
+popq %r12
+popq %rbx
+popq %rbp
+popq %rcx
+jmpq *%rcx
+1:
+leaq 128(%rsp), %rsp"""
 #: Bytes of a fresh stack's frame, and where in it the function, its argument and the return address lie.
 _FRAME = {
     "x86_64": {"frame_bytes": 56, "frame_fn": 16, "frame_arg": 24, "frame_return": 48},
@@ -223,12 +246,24 @@ _FLOAT_DECLARE = {
 }
 
 
+def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
+    """``rk_switch_here``: `rk_switch` where it is called; `wide`: with AVX-512's registers."""
+    call = "call void @rk_switch(ptr %save, ptr %to)"
+    if machine == "x86_64" and assembler:
+        names = ["rax", "rcx", "rdx", "rsi", "rdi", *(f"r{k}" for k in range(8, 12))]
+        names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(1, 8) if wide)]
+        lost = "".join(f",~{{{name}}}" for name in [*names, "memory", "dirflag", "fpsr", "flags"])
+        text = _SWITCH_HERE.replace("\n", "\\0A")
+        call = f'call void asm sideeffect "{text}", "{{rdi}},{{rsi}}{lost}"(ptr %save, ptr %to)'
+    return f"define internal void @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret void\n}}"
+
+
 @cache
-def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool = True) -> str:
+def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool = True, wide: bool = False) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
     `checked`: barriers tell the checker when they open. Without an `assembler` the routine that switches stacks is
-    left out.
+    left out. `wide`: the CPU has AVX-512.
     """
     names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
     package = resources.files("rawkern.engines.cpu")
@@ -238,7 +273,8 @@ def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool 
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
     assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
-    return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], text])
+    here = [_switch_here(machine, wide, assembler)] if waiting else []
+    return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], *here, text])
 
 
 def linked(text: str, records: Iterable[Record]) -> str:

@@ -2,10 +2,13 @@
 
 Each warp would otherwise run to the end of such a loop alone, and read every eighth kilobyte, say, of a stretch of
 memory before the next comes for what it left out. Where warps have stacks of their own they take turns instead, so that
-memory is read in order, which is what the CPU fetches ahead.
+memory is read in order, which is what the CPU fetches ahead. Where a warp's part is short that is not worth a switch of
+stacks, and where blocks step over each other's parts there is no order to see; `ahead` is for those.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.operands import base, destinations, sources
@@ -14,9 +17,18 @@ from rawkern.engines.cpu.ptx import Special
 _CARRIES = frozenset(("mov", "add", "mul", "mad", "shl", "cvt"))  # what makes a step of the size of a block
 
 
-def row_loops(flow: Flow) -> frozenset[int]:
-    """Headers of innermost loops that read global memory and step by the width of the block, or multiples of it."""
-    found = set()
+@dataclass(frozen=True)
+class Row:
+    """A loop along rows: its blocks, and the register that it steps by."""
+
+    header: int
+    members: frozenset[int]
+    step: str
+
+
+def row_loops(flow: Flow) -> dict[int, Row]:
+    """Innermost loops that read global memory and step by the width of the block, or multiples of it, by header."""
+    found: dict[int, Row] = {}
     widths: set[str] | None = None
     for header, members in flow.loops:
         if any(h != header and h in members for h, _ in flow.loops):
@@ -28,9 +40,11 @@ def row_loops(flow: Flow) -> frozenset[int]:
             continue
         widths = _widths(flow) if widths is None else widths
         own = {name for i in instrs for name in destinations(i)}
-        if any(base(i.op) == "add" and (widths - own).intersection(sources(i)) for i in instrs):
-            found.add(header)
-    return frozenset(found)
+        steps = (name for i in instrs if base(i.op) == "add" for name in sources(i) if name in widths - own)
+        step = next(steps, None)
+        if step is not None:
+            found[header] = Row(header, members, step)
+    return found
 
 
 def _widths(flow: Flow) -> set[str]:

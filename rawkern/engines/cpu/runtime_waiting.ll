@@ -2,6 +2,9 @@
 ;
 ; A warp's state: 0 runnable, 1 yielded in a spin loop, 2 waits at a barrier, 3 done.
 ; A block whose warps all wait or yield is parked, and the worker turns to the next block.
+;
+; A warp that stops at a barrier or has ended hands over to the next that can run, and only where there is none to
+; `rk_run_block`, which sees what the whole block is waiting for.
 
 define internal void @rk_warp_main(ptr %warp) {
   %pblk = &Warp.block %warp
@@ -40,11 +43,64 @@ nextbar:
   %morebars = icmp ult i32 %idnext, 16
   br i1 %morebars, label %bars, label %leave
 leave:
+  %to = call ptr @rk_other(ptr %blk, i32 %w)
   %psp = &Warp.sp %warp
+  call void @rk_switch_here(ptr %psp, ptr %to)
+  unreachable
+}
+
+; Stack of the next warp whose state is below %limit, which runs from now on; null where there is none but warp %w.
+define internal ptr @rk_next(ptr %blk, i32 %w, i32 %limit) noinline {
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %v = phi i32 [ %w, %0 ], [ %next, %look ]
+  %up = add i32 %v, 1
+  %past = icmp uge i32 %up, %n
+  %next = select i1 %past, i32 0, i32 %up
+  %alone = icmp eq i32 %next, %w
+  br i1 %alone, label %none, label %look
+look:
+  %other = getelementptr %Warp, ptr %warps, i32 %next
+  %pstate = &Warp.state %other
+  %state = load i32, ptr %pstate
+  %ready = icmp ult i32 %state, %limit
+  br i1 %ready, label %go, label %each
+go:
+  store i32 0, ptr %pstate
+  %psp = &Warp.sp %other
+  %sp = load ptr, ptr %psp
+  ret ptr %sp
+none:
+  ret ptr null
+}
+
+; Where warp %w, which cannot go on, hands over to: a stack. Those that yielded have their turn as well.
+define internal ptr @rk_other(ptr %blk, i32 %w) alwaysinline {
+  %next = call ptr @rk_next(ptr %blk, i32 %w, i32 2)
+  %none = icmp eq ptr %next, null
   %psched = &Block.sched_sp %blk
   %sched = load ptr, ptr %psched
-  call void @rk_switch(ptr %psp, ptr %sched)
-  unreachable
+  %to = select i1 %none, ptr %sched, ptr %next
+  ret ptr %to
+}
+
+; Switch to the stack %to, if there is one; warp %w goes on when somebody switches back.
+define internal void @rk_hand_over(ptr %blk, i32 %w, ptr %to) alwaysinline {
+  %stay = icmp eq ptr %to, null
+  br i1 %stay, label %on, label %leave
+leave:
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %psp = &Warp.sp %warp
+  call void @rk_switch_here(ptr %psp, ptr %to)
+  br label %on
+on:
+  ret void
 }
 
 ; Open the barrier if all it waits for have arrived: returns whether it did.
@@ -114,7 +170,7 @@ no:
 }
 
 ; A warp arrives at barrier %id; %count threads are expected, or all of the block's where it is 0.
-; %pred holds the predicate of bar.red by lane. Waits unless %wait is false.
+; %pred holds the predicate of bar.red by lane. Returns the stack to hand over to if the warp has to wait (%wait), or null.
 define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait) noinline {
   %id = and i32 %rawid, 15
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
@@ -152,13 +208,10 @@ sleep:
   store i32 2, ptr %pstate
   %pid = &Warp.barrier %warp
   store i32 %id, ptr %pid
-  %psp = &Warp.sp %warp
-  %psched = &Block.sched_sp %blk
-  %sched = load ptr, ptr %psched
-  call void @rk_switch(ptr %psp, ptr %sched)
-  br label %out
+  %to = call ptr @rk_other(ptr %blk, i32 %w)
+  ret ptr %to
 out:
-  ret ptr %bar
+  ret ptr null
 }
 
 ; A spin loop found nothing new: let the other warps run.
@@ -172,37 +225,6 @@ define internal void @rk_yield(ptr %blk, i32 %w) noinline {
   %psched = &Block.sched_sp %blk
   %sched = load ptr, ptr %psched
   call void @rk_switch(ptr %psp, ptr %sched)
-  ret void
-}
-
-; Let the next warp that can run do so; this one goes on when the turn comes back.
-define internal void @rk_turn(ptr %blk, i32 %w) noinline {
-  %pn = &Block.nwarps %blk
-  %n = load i32, ptr %pn
-  %pwarps = &Block.warps %blk
-  %warps = load ptr, ptr %pwarps
-  br label %each
-each:
-  %v = phi i32 [ %w, %0 ], [ %next, %look ]
-  %up = add i32 %v, 1
-  %past = icmp uge i32 %up, %n
-  %next = select i1 %past, i32 0, i32 %up
-  %alone = icmp eq i32 %next, %w
-  br i1 %alone, label %out, label %look
-look:
-  %other = getelementptr %Warp, ptr %warps, i32 %next
-  %pstate = &Warp.state %other
-  %state = load i32, ptr %pstate
-  %ready = icmp eq i32 %state, 0
-  br i1 %ready, label %go, label %each
-go:
-  %this = getelementptr %Warp, ptr %warps, i32 %w
-  %psp = &Warp.sp %this
-  %pto = &Warp.sp %other
-  %to = load ptr, ptr %pto
-  call void @rk_switch(ptr %psp, ptr %to)
-  br label %out
-out:
   ret void
 }
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.jumps import after, jump, wait_at
+from rawkern.engines.cpu.jumps import after, hand_over, jump, wait_at
 from rawkern.engines.cpu.meeting import report_unmet, resume_meetings
 from rawkern.engines.cpu.ptx import Instr
-from rawkern.engines.cpu.records import BAR
+from rawkern.engines.cpu.records import BAR, BLOCK
 
 
 def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
@@ -41,12 +41,19 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     check_meetings.arrive(f, instr, number, len(args) > 1)
     wait = const("i1", 0 if parts[1] == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
-    bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args_text})")
+    bar = _come(f, args_text, number)
     if parts[1] != "arrive":
         check.note(f, "depart", number)
     _take_result(f, instr, bar)
     f.flush()
     jump(f, follow, act)
+
+
+def _come(f: FunctionLowering, args: str, number: Val) -> Val:
+    """The warp arrives at barrier `number`, and others run if it has to wait; returns where the barrier lies."""
+    hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args})")
+    where = f"i32 0, i32 {BLOCK.index('bars')}, {f.e.bin('and', number, 15)}"
+    return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
 
 
 def _parts(instr: Instr) -> list[str]:
@@ -142,7 +149,7 @@ def _arrive(f: FunctionLowering) -> None:
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
     check_meetings.part_ways(f, freed)
     check_meetings.arrive(f, f.flow.blocks[f.barriers[0]].instrs[-1], number, counted=True)
-    bar = e.let("ptr", 1, f"call ptr @rk_barrier(ptr %blk, i32 %warp, {args})")
+    bar = _come(f, args, number)
     check.note(f, "depart", number)
     for key in f.barriers:
         go, on = e.fresh("go")[1:], e.fresh("on")[1:]

@@ -7,7 +7,7 @@ import torch
 
 import rawkern
 from rawkern.compiler import CPU_ARCH, compile_program
-from rawkern.engines.cpu import flow, parser
+from rawkern.engines.cpu import flow, jit, parser
 from rawkern.engines.cpu.rows import row_loops
 from rawkern.source import from_text
 
@@ -54,6 +54,30 @@ extern "C" __global__ void with_barrier(int n, const float* x, double* out) {
     REDUCE
 }
 """
+TWICE = r"""
+extern "C" __global__ void centred(int n, const float* x, float* y) {   // x is read once more, and y anew
+    __shared__ float part[8];
+    x += (size_t)blockIdx.x * n, y += (size_t)blockIdx.x * n;
+    float s = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) s += x[i];
+    for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    s = 0;
+    for (int w = 0; w < blockDim.x / 32; w++) s += part[w];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] - s / n;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] *= 2;
+}
+extern "C" __global__ void pairs(int n, const double2* x, double* y) {
+    __shared__ double part[8];
+    double s = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) s += x[i].x * x[i].y;
+    for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    if (threadIdx.x == 0) for (int w = y[blockIdx.x] = 0; w < blockDim.x / 32; w++) y[blockIdx.x] += part[w];
+}
+"""
 MODULE = rawkern.RawModule(code=CODE)
 
 
@@ -87,4 +111,46 @@ def test_every_warp_reads_its_part(device, kernel, n, blocks, threads):
                 mine = mine[: int((x[mine] > 1.5).int().argmax())]
             want += values[mine].sum() if warp != 1 else 0
         want = want.expand(blocks)
+    torch.testing.assert_close(out.cpu(), want, rtol=1e-12, atol=0)
+
+
+def prefetches(code: str, kernel: str, checked: bool = False) -> tuple[int, int]:
+    """How many lines of memory a kernel asks for ahead, to read and to write."""
+    translation = jit.Translation(compile_program(from_text(code), CPU_ARCH).ptx)
+    text = translation.lower(kernel, translation.globals(), "line", jit.host(), checked).text
+    calls = [line.rsplit(", i32 ", 3)[1] for line in text.splitlines() if "call void @llvm.prefetch" in line]
+    return calls.count("0"), calls.count("1")
+
+
+@pytest.mark.parametrize(
+    ("code", "kernel", "lines"),
+    [
+        (CODE, "stretch", (2, 0)),
+        (CODE, "grid_stride", (2, 0)),
+        (CODE, "own_rows", (0, 0)),
+        (CODE, "in_shared", (0, 0)),
+        (TWICE, "centred", (2, 2)),
+        (TWICE, "pairs", (8, 0)),
+    ],
+)
+def test_memory_is_asked_for_ahead_once(code, kernel, lines):
+    """A warp's 32 elements take so many lines; what an earlier loop has touched is in the cache."""
+    assert prefetches(code, kernel) == lines
+    assert prefetches(code, kernel, checked=True) == (0, 0)
+
+
+@pytest.mark.parametrize(("n", "blocks", "threads"), [(1000, 40, 256), (33, 3, 64), (31, 2, 32), (4100, 5, 96)])
+def test_results_beside_what_is_asked_for(device, n, blocks, threads):
+    """The last blocks ask for memory behind the tensors."""
+    module = rawkern.RawModule(code=TWICE)
+    x = torch.randn(blocks, n, generator=torch.Generator().manual_seed(n))
+    y = torch.full((blocks, n), float("nan"), device=device)
+    module.centred[blocks, threads](n, x.to(device), y)
+    mean = x.double().mean(1, keepdim=True)
+    torch.testing.assert_close(y.cpu().double(), 2 * (x - mean), rtol=1e-5, atol=1e-5)
+    pairs = torch.rand(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(n + 1))
+    out = torch.full((blocks,), float("nan"), dtype=torch.float64, device=device)
+    module.pairs[blocks, threads](n, pairs.to(device), out)
+    block = torch.arange(n) // threads % blocks
+    want = torch.zeros(blocks, dtype=torch.float64).index_add_(0, block, pairs.prod(1))
     torch.testing.assert_close(out.cpu(), want, rtol=1e-12, atol=0)

@@ -1,0 +1,53 @@
+"""Loads and stores in loops along rows (`rows`) ask for the memory that their warp comes to some turns later.
+
+Asking for an address that is not there does nothing, so whether the loop goes on that far need not be known. Where it
+does not, the next blocks mostly begin there.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.addresses import starts, stride_of
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Val, Wide
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.lanewise import pointer
+from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.ptx import Mem, Reg
+from rawkern.engines.cpu.roots import find_roots
+from rawkern.engines.cpu.rows import Row
+
+TURNS = 16
+LINE = 64  # bytes
+SECOND_LEVEL = 2  # of the cache, as LLVM counts
+
+
+def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False) -> None:
+    """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches in a later turn of its loop."""
+    row = next((row for row in f.rows.values() if f.block in row.members), None)
+    stride = stride_of(form)
+    if row is None or f.plan.checked or not stride or not isinstance(form, (Affine, Wide)) or not _first(f, mem, row):
+        return
+    step, begin = f.operand_form(Reg(row.step), 32), set(starts(f, form))
+    if not isinstance(step, Val) or step.n > 1 or len(begin) > 1:
+        return
+    e = f.e
+    f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    # an index grows by one from lane to lane, so that the step in elements is as many strides
+    there = e.bin("add", begin.pop(), e.bin("mul", e.resize(step, "i64", True), TURNS * stride))
+    for line in range(0, LANES * abs(stride), LINE):
+        place = pointer(e, there, at + line)
+        e.line(f"call void @llvm.prefetch.p0({place}, i32 {int(writes)}, i32 {SECOND_LEVEL}, i32 1)")
+
+
+def _first(f: FunctionLowering, mem: Mem, row: Row) -> bool:
+    """Whether no code before the loop touches what the same parameter or variable points to: that is in the cache."""
+    if f.roots is None:
+        f.roots = find_roots(f.plan, f.function)
+    roots = f.roots
+    root = roots.get(getattr(mem.base, "name", ""))
+    return root is not None and not any(
+        base(i.op) in ("ld", "ldu", "st") and isinstance(a, Mem) and roots.get(getattr(a.base, "name", "")) == root
+        for block in f.flow.blocks[: row.header]
+        for i in block.instrs
+        for a in i.args
+        if ".param" not in i.op
+    )
