@@ -25,6 +25,7 @@ class Trial:
     Attributes
     ----------
     config : dict
+        Names and values.
     seconds : float or None
         None for a configuration that was rejected.
     reason : str

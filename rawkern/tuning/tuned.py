@@ -67,7 +67,7 @@ def autotune(
     search : str or function, optional
         A strategy of Kernel Tuner (``"genetic_algorithm"``, ``"bayes_opt"``) in place of trying all; ``configs`` is
         then a dict of lists, and ``where`` its restriction. Or a function of Kernel Tuner's cost function and search
-        space, as its `OptAlg`. Needs ``pip install 'rawkern[tune]'``.
+        space, as its ``OptAlg``. Needs ``pip install 'rawkern[tune]'``.
     search_options : dict, optional
         Kernel Tuner's ``strategy_options``: ``max_fevals``, ``time_limit`` (seconds) and the strategy's own.
     retune : bool
@@ -76,6 +76,7 @@ def autotune(
     Returns
     -------
     TunedKernel
+        Launch it as a kernel.
 
     Raises
     ------
@@ -109,7 +110,7 @@ def _made(settings: Settings) -> TunedKernel:
 
 
 class TunedKernel:
-    """A kernel with configurations; launched as a kernel is, by the forms that `RawKernel` has.
+    """A kernel with configurations; launched as a kernel is, by the forms that `rawkern.RawKernel` has.
 
     Grid, block and shared memory may be functions of the configuration (a dict)::
 
@@ -155,12 +156,34 @@ class TunedKernel:
         return tuple(self._choices.tunings.values())
 
     def kernel(self, config: Mapping[str, Any]) -> RawKernel:
-        """Return the kernel of a configuration, which need not be one of `configs`."""
+        """Return the kernel of a configuration, which need not be one of `configs`.
+
+        Parameters
+        ----------
+        config : dict
+            Values of the macros, template arguments and options.
+
+        Returns
+        -------
+        RawKernel
+            Compiled with them; grid and block are the launch's.
+        """
         return self._choices.kernel(dict(config))
 
     @contextlib.contextmanager
     def using(self, config: Mapping[str, Any]) -> Iterator[None]:
-        """Take this configuration for the launches inside, in this thread; nothing is timed."""
+        """Take this configuration for the launches inside, in this thread; nothing is timed.
+
+        Parameters
+        ----------
+        config : dict
+            It has all names of the configurations that say how to launch.
+
+        Raises
+        ------
+        ValueError
+            One of those names is missing.
+        """
         (given,), _ = read([config], None, self.name)
         if missing := self._settings.in_config - set(given):
             raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
@@ -206,8 +229,14 @@ class TunedKernel:
         Parameters
         ----------
         n : int or function of the configuration
+            Elements, 0 or more.
         block : int or function of the configuration, optional
-            Where the configurations have no ``block``; by default what `RawKernel.forall` picks.
+            Where the configurations have no ``block``; by default what `rawkern.RawKernel.forall` picks.
+
+        Returns
+        -------
+        TunedLauncher
+            Call it with the kernel's arguments.
         """
         form = ("forall", n, block)
         try:
@@ -226,7 +255,7 @@ class TunedKernel:
 
     @untraced
     def __call__(self, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: Any = 0, stream: Any = None) -> None:
-        """Launch in CuPy's form; ``stream`` is what `RawKernel` takes."""
+        """Launch in CuPy's form; ``stream`` is what `rawkern.RawKernel` takes."""
         if "block" in self._settings.in_config:
             raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
         launcher = self[grid, block, shared_mem]
