@@ -25,6 +25,7 @@ TESTED = [
     "nbody",
     "train",
     "train_ddp",
+    "autotune",
 ]
 
 
@@ -77,6 +78,14 @@ def test_saxpy(device: str) -> None:
     assert f"void saxpy(int n, float a, const float *x, float *y)   on {device}" in output
     assert output.count("agrees with torch") == 4
     assert "refused: saxpy: argument 3 'x' is float64, the kernel reads const float*; pass x.float()" in output
+
+
+def test_autotune(device: str) -> None:
+    output = run("autotune", device, "--size", "96", "--retune")
+    table = re.findall(r"^([* ]) TILE=\d+ EACH=\d +(\d+\.\d) us$", output, re.M)
+    assert len(table) == 5 and [star for star, _ in table] == ["*", " ", " ", " ", " "]
+    assert float(table[0][1]) == min(float(time) for _, time in table)
+    assert "agrees with torch" in output and "with this configuration given" in output
 
 
 def test_shared_memory(device: str) -> None:

@@ -70,7 +70,8 @@ class Choices:
         self.settings = settings
         self.tunings: dict[tuple[str, str], Tuning] = {}  # by device and values of the key
         self.changed: Callable[[], bool] | None = None  # whether the source has been edited; None if it cannot be
-        self._kernels: dict[Any, RawKernel] = {}
+        self._kernels: dict[Any, RawKernel] = {}  # by configuration
+        self._compiled: dict[Any, RawKernel] = {}  # by name and options
         self._chosen: dict[Any, Choice] = {}
         self.launchers: weakref.WeakSet[Any] = weakref.WeakSet()  # those that keep what depends on the choices
         self._build: Any = None
@@ -90,11 +91,16 @@ class Choices:
         return next((state.entry.name for state in known if state is not None), "kernel")
 
     def kernel(self, config: Config) -> RawKernel:
-        """Return the kernel of a configuration."""
+        """Return the kernel of a configuration; those that differ in the launch alone have the same."""
         key = hashed(config)
         found = self._kernels.get(key)
         if found is None:
-            found = self._kernels.setdefault(key, configurations.build(self.settings.kernel, config))
+            base = self.settings.kernel
+            compiled = configurations.compiled(base, config)
+            found = self._compiled.get(compiled)
+            if found is None:
+                found = self._compiled.setdefault(compiled, configurations.build(base, *compiled))
+            self._kernels[key] = found
         return found
 
     def working(self, device: torch.device | None = None) -> Config:

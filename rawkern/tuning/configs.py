@@ -11,7 +11,7 @@ from typing import Any
 from rawkern.kernel import RawKernel
 from rawkern.module import of_settings
 
-__all__ = ["LAUNCH", "Config", "Space", "build", "hashed", "read", "shown"]
+__all__ = ["LAUNCH", "Config", "Space", "build", "compiled", "hashed", "read", "shown"]
 
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
@@ -63,11 +63,8 @@ def shown(config: Config) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items()) or "no parameters"
 
 
-def build(kernel: RawKernel, config: Config) -> RawKernel:
-    """Return the kernel of a configuration, not compiled yet: its name, macros and options put in.
-
-    Where it differs from ``kernel`` in none of them, it is ``kernel`` itself.
-    """
+def compiled(kernel: RawKernel, config: Config) -> tuple[str | None, tuple[str, ...]]:
+    """What a configuration is compiled as: the kernel's name, and options on top of its own."""
     name = kernel._name
     places = set(_PLACE.findall(name)) & set(config) if name else set()
     if name is not None and places:
@@ -77,11 +74,15 @@ def build(kernel: RawKernel, config: Config) -> RawKernel:
         for key, value in config.items()
         if key not in places and key not in LAUNCH and key != "options"
     ]
-    options = (*config.get("options", ()), *macros)
-    if not options:
-        return kernel if not places else RawKernel._of(kernel._module, name)
-    settings = kernel._module._settings
-    return RawKernel._of(of_settings(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+    return name, (*config.get("options", ()), *macros)
+
+
+def build(kernel: RawKernel, name: str | None, options: tuple[str, ...]) -> RawKernel:
+    """Return the kernel with that name and more options, not compiled yet; itself where there is nothing to change."""
+    if options:
+        settings = kernel._module._settings
+        return RawKernel._of(of_settings(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+    return kernel if name == kernel._name else RawKernel._of(kernel._module, name)
 
 
 def _spelled(name: str, value: Any) -> str:

@@ -66,9 +66,9 @@ class Session:
 
     def _measured(self, config: Config) -> Trial:
         kernel = self.kernel_of(config)
-        go = self.settle(kernel, config)
         with kernel._module._lock:
             state = kernel._find(self.device)
+        go = self.settle(kernel, config)
         saved, reference = self._bound(state)
         device = self.device
         assert device is not None
