@@ -1,0 +1,299 @@
+"""The arguments of `rawkern run`: a small language of numbers and tensors, read with Python's parser and run by none.
+
+An expression is a number (with the usual arithmetic, and the names of other number arguments), None, a tuple, list or
+dict of expressions, or a tensor: one of `MAKERS`, or ``@file.npy``. Nothing else is evaluated.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rawkern.cli.text import Refused
+from rawkern.ctype import CType
+
+__all__ = ["MAKERS", "Maker", "dtypes_behind", "number", "value"]
+
+_MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+}
+_CONSTANTS: dict[str, Any] = {"inf": float("inf"), "nan": float("nan"), "pi": 3.141592653589793}
+_ON_NUMBERS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "min": min, "max": max}
+POISON = 0xA5  # each byte of an integer tensor made by empty(); floats are NaN there
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What tensors are made with.
+
+    Attributes
+    ----------
+    dtypes : tuple of torch.dtype
+        Those that the parameter takes, the usual one first; empty where it takes any (``void*``) or no tensor.
+    generator : torch.Generator
+        On the CPU: a seed gives the same numbers for every device.
+    device : torch.device
+    numbers : mapping
+        The arguments that are numbers, by name.
+    """
+
+    dtypes: tuple[torch.dtype, ...]
+    generator: torch.Generator
+    device: torch.device
+    numbers: Mapping[str, Any]
+
+
+def dtypes_behind(ctype: CType) -> tuple[torch.dtype, ...]:
+    """The dtypes of tensors for a pointer parameter, none for void and by-value types; structs are bytes."""
+    target = ctype.target
+    while target is not None and target.target is not None:  # pointers to pointers take lists of tensors
+        target = target.target
+    if target is None or target.kind in ("void", "function"):
+        return ()
+    return tuple(getattr(torch, name) for name in target.dtypes or ("uint8",))
+
+
+def number(text: str, numbers: Mapping[str, Any]) -> Any:
+    """Evaluate an expression without tensors, such as a grid: a number or a tuple of them."""
+    found = value(text, Maker((), torch.Generator(), torch.device("cpu"), numbers))
+    if any(isinstance(one, torch.Tensor) for one in (found if isinstance(found, tuple) else (found,))):
+        raise Refused(f"{text!r} is a tensor; a number belongs there")
+    return found
+
+
+def value(text: str, maker: Maker) -> Any:
+    """Evaluate the expression of one argument.
+
+    Raises
+    ------
+    Refused
+        If it is not one, or cannot be evaluated.
+    """
+    text = text.strip()
+    try:
+        if text.startswith("@"):
+            return _load(maker, text[1:])
+        return _Reader(text, maker).read(ast.parse(text, mode="eval").body)
+    except SyntaxError:
+        raise Refused(f"{text!r} is no expression; write a number, or a tensor such as randn(1000)") from None
+    except (ValueError, TypeError, RuntimeError, OverflowError, ArithmeticError, MemoryError) as error:
+        reason = str(error).partition("\n")[0] or repr(error)
+        raise Refused(f"{text!r} cannot be evaluated: {reason}") from error
+
+
+class _Reader:
+    """One expression on its way to a value."""
+
+    def __init__(self, text: str, maker: Maker) -> None:
+        self.text = text
+        self.maker = maker
+
+    def read(self, node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=bool() | int() | float() | complex() | None):
+                return node.value
+            case ast.Name():
+                return self._name(node.id)
+            case ast.UnaryOp() if type(node.op) in _UNARY:
+                return _UNARY[type(node.op)](self._number(node.operand))
+            case ast.BinOp() if type(node.op) in _BINARY:
+                return self._binary(node)
+            case ast.Tuple():
+                return tuple(map(self.read, node.elts))
+            case ast.List():
+                return list(map(self.read, node.elts))
+            case ast.Dict() if all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in node.keys):
+                pairs = zip(node.keys, node.values, strict=True)
+                return {key.value: self.read(item) for key, item in pairs if isinstance(key, ast.Constant)}
+            case ast.Call(func=ast.Name(id=str() as name)):
+                return self._call(name, node)
+        raise Refused(
+            f"{self._piece(node)} in {self.text!r} is not evaluated here; there are numbers with arithmetic, tuples, "
+            f"lists, dicts, and {', '.join(MAKERS)}"
+        )
+
+    def _piece(self, node: ast.expr) -> str:
+        return ast.get_source_segment(self.text, node) or self.text
+
+    def _number(self, node: ast.expr) -> Any:
+        found = self.read(node)
+        if isinstance(found, (int, float, complex)):
+            return found
+        raise Refused(f"{self._piece(node)} in {self.text!r} is no number, and arithmetic is for numbers")
+
+    def _binary(self, node: ast.BinOp) -> Any:
+        left, right = self._number(node.left), self._number(node.right)
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and abs(right) > _MAX_POWER:
+            raise Refused(f"{self.text!r}: the right side of ** and << is at most {_MAX_POWER}")
+        return _BINARY[type(node.op)](left, right)
+
+    def _name(self, name: str) -> Any:
+        known = {**_CONSTANTS, **self.maker.numbers}
+        if name in known:
+            return known[name]
+        raise Refused(f"{name} in {self.text!r} is not known; the names here are {', '.join(known)}")
+
+    def _call(self, name: str, node: ast.Call) -> Any:
+        if name in _ON_NUMBERS and not node.keywords:
+            return _ON_NUMBERS[name](*map(self._number, node.args))
+        make = MAKERS.get(name)
+        if make is None:
+            raise Refused(f"{name}() in {self.text!r} is not known; there are {', '.join([*MAKERS, *_ON_NUMBERS])}")
+        maker = self.maker
+        for keyword in node.keywords:
+            if keyword.arg != "dtype" or not isinstance(keyword.value, ast.Name):
+                raise Refused(f"{self.text!r}: {name}() takes dtype=NAME beside its arguments, such as dtype=float16")
+            dtype = getattr(torch, keyword.value.id, None)
+            if not isinstance(dtype, torch.dtype):
+                raise Refused(f"{self.text!r}: {keyword.value.id} is no dtype of torch")
+            maker = Maker((dtype,), maker.generator, maker.device, maker.numbers)
+        if name == "load":
+            paths = [arg.value if isinstance(arg, ast.Constant) else None for arg in node.args]
+            return _load(maker, *paths, convert=True)
+        return make(maker, *map(self.read, node.args))
+
+
+# Tensors --------------------------------------------------------------------------------------------------------
+
+
+def _shape(sizes: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes as torch takes them: separate ints or one tuple."""
+    shape = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise Refused(f"{', '.join(map(repr, shape))} is no shape; sizes are ints, 0 or more")
+    return shape
+
+
+def _dtype(maker: Maker) -> torch.dtype:
+    if not maker.dtypes:
+        raise Refused("the kernel's parameter does not say the dtype; add dtype=NAME, such as zeros(10, dtype=float32)")
+    return maker.dtypes[0]
+
+
+def _converted(made: torch.Tensor, maker: Maker) -> torch.Tensor:
+    """The tensor in the parameter's dtype, on the device; numbers that do not fit are refused, not wrapped."""
+    dtype = _dtype(maker)
+    converted = made.to(dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        lost = made.isfinite() & ~converted.to(torch.complex128 if dtype.is_complex else torch.float64).isfinite()
+    else:
+        lost = converted.to(made.dtype) != made
+    if lost.any():
+        raise Refused(f"{made[lost][0].item()} does not fit {dtype}")
+    return converted.to(maker.device)
+
+
+def _real(maker: Maker, name: str) -> tuple[torch.dtype, torch.dtype]:
+    """The dtype to draw in, and the one to convert to."""
+    dtype = _dtype(maker)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        raise Refused(f"{name}() makes real numbers, the parameter takes {dtype}; use randint(low, high, n)")
+    return (dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32), dtype
+
+
+def _randn(maker: Maker, *shape: Any) -> torch.Tensor:
+    drawn, dtype = _real(maker, "randn")
+    return torch.randn(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
+
+
+def _rand(maker: Maker, *shape: Any) -> torch.Tensor:
+    drawn, dtype = _real(maker, "rand")
+    return torch.rand(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
+
+
+def _randint(maker: Maker, low: int, high: int, *shape: Any) -> torch.Tensor:
+    drawn = torch.randint(low, high, _shape(shape), generator=maker.generator)
+    return _converted(drawn, maker)
+
+
+def _full(maker: Maker, *arguments: Any) -> torch.Tensor:
+    if len(arguments) < 2:
+        raise Refused("full() takes a shape and a value: full(1000, 2.5), full((3, 4), 2.5)")
+    *shape, fill = arguments
+    wide = torch.float64 if isinstance(fill, float) else torch.complex128 if isinstance(fill, complex) else None
+    return _converted(torch.full(_shape(tuple(shape)), fill, dtype=wide), maker)
+
+
+def _zeros(maker: Maker, *shape: Any) -> torch.Tensor:
+    return _of_bytes(maker, _shape(shape), 0)
+
+
+def _ones(maker: Maker, *shape: Any) -> torch.Tensor:
+    return _full(maker, *shape, 1)
+
+
+def _empty(maker: Maker, *shape: Any) -> torch.Tensor:
+    """Make a tensor whose elements nobody has set: NaN, or bytes of `POISON`, so that what is not written shows."""
+    dtype = _dtype(maker)
+    if (dtype.is_floating_point and dtype.itemsize > 1) or dtype.is_complex:
+        return torch.full(_shape(shape), float("nan"), dtype=dtype, device=maker.device)
+    return _of_bytes(maker, _shape(shape), 0 if dtype == torch.bool else POISON)
+
+
+def _of_bytes(maker: Maker, shape: tuple[int, ...], byte: int) -> torch.Tensor:
+    made = torch.empty(shape, dtype=_dtype(maker), device=maker.device)
+    if made.numel():
+        made.reshape(-1).view(torch.uint8).fill_(byte)
+    return made
+
+
+def _arange(maker: Maker, *bounds: Any) -> torch.Tensor:
+    return _converted(torch.arange(*bounds, dtype=torch.float64 if any(map(_is_float, bounds)) else None), maker)
+
+
+def _is_float(bound: Any) -> bool:
+    return isinstance(bound, float)
+
+
+def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.Tensor:
+    """Read an .npy file as it is; ``load("file.npy", dtype=...)`` converts it to the dtype."""
+    if not isinstance(path, str) or more:
+        raise Refused("load() takes the name of a file: load('x.npy'), load('x.npy', dtype=float32)")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise Refused(f"there is no file {path}") from None
+    if not isinstance(array, np.ndarray):
+        raise Refused(f"{path} holds several arrays (.npz); save one with numpy.save")
+    loaded = torch.from_numpy(np.ascontiguousarray(array))
+    if convert:
+        loaded = loaded.to(_dtype(maker))
+    elif maker.dtypes and loaded.dtype not in maker.dtypes:
+        name = str(maker.dtypes[0]).removeprefix("torch.")
+        mend = f"write load('{path}', dtype={name}) to convert it"
+        raise Refused(f"{path} holds {loaded.dtype}, the parameter takes {maker.dtypes[0]}; {mend}")
+    return loaded.to(maker.device)
+
+
+#: Tensors by name, with the arguments that each takes before ``dtype=``.
+MAKERS: dict[str, Callable[..., torch.Tensor]] = {
+    "randn": _randn,
+    "rand": _rand,
+    "randint": _randint,
+    "zeros": _zeros,
+    "ones": _ones,
+    "full": _full,
+    "empty": _empty,
+    "arange": _arange,
+    "load": _load,
+}

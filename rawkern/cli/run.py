@@ -1,0 +1,337 @@
+"""``rawkern run``: launch one kernel of a file on arguments from the command line, and show what it changed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rawkern.cli.build import compile_options, read_source, source_options
+from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from rawkern.cli.summary import Summary
+    from rawkern.kernel import RawKernel
+    from rawkern.signature import Param, Signature
+
+__all__ = ["declare", "main"]
+
+_REPEATS = 100
+_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)\Z", re.S)
+_ARGUMENTS = """\
+an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
+  n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
+  x=randn(1000)  x=rand(3,4)  k=randint(0,10,1000)  i=arange(1000)
+  out=empty(n)  z=zeros(n)  o=ones(n)  f=full(n,2.5)  x=@file.npy
+Tensors get the dtype that the parameter takes (else dtype=NAME: zeros(9, dtype=float16)). Numbers may use
+arithmetic and the names of other numbers. empty() is full of NaN, so that what is not written shows.
+"""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with its arguments and configuration."""
+
+    kernel: RawKernel
+    signature: Signature
+    arguments: dict[str, Any]
+    go: Callable[[], None]
+    form: str  # "forall(1000)", "grid 4, block 256"
+
+
+def declare(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "run",
+        help="launch a kernel of a .cu file; show what it changed",
+        description="Launch a kernel of a .cu file on arguments made here, and show what it changed.",
+        epilog=_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source_options(parser)
+    parser.add_argument("kernel", metavar="KERNEL", help="its name, or an instance: 'axpy<float, 4>'")
+    parser.add_argument("arguments", nargs="*", metavar="ARG", help="see below")
+    parser.add_argument("--grid", metavar="N", help="blocks: 4, 4,2 or '(n + 255) // 256'")
+    parser.add_argument("--block", metavar="N", help="threads of a block: 256 or 16,16")
+    parser.add_argument("--forall", metavar="N", help="as many blocks as cover N elements, in place of --grid")
+    parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory of a block")
+    parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
+    parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
+    parser.add_argument("--time", nargs="?", type=int, const=_REPEATS, default=0, metavar="REPEATS",
+                        help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of randn, rand and randint (default: 0)")
+    parser.add_argument("--save", metavar="DIR", help="write every tensor there afterwards, as NAME.npy")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(main=main)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    read_source(options)  # the file and options, before torch is imported
+    with step("importing torch"):
+        import torch
+
+    device = _device(options.device)
+    with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        return _run(options, device)
+
+
+def _device(name: str | None) -> torch.device:
+    import torch
+
+    from rawkern.devices import default_device, normalised
+
+    if name is None:
+        return default_device()
+    with refusing(ValueError, RuntimeError):
+        wanted = torch.device(name)
+        if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+            raise Refused(f"there is no {name}: torch sees {plural(torch.cuda.device_count(), 'GPU')}")
+        return normalised(wanted)
+
+
+def _run(options: argparse.Namespace, device: torch.device) -> int:
+    import torch
+
+    from rawkern.cli.summary import summary
+
+    with step(f"compiling {options.file}"):
+        launch = _launch(options, device)
+    tensors = _tensors(launch.arguments)
+    before = {name: tensor.clone() for name, tensor in tensors.items()}
+    sys.stdout.flush()
+    findings: tuple[Any, ...] = ()
+    start = time.perf_counter()
+    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError):
+        findings = _checked(launch.go) if options.check else launch.go() or ()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    summaries = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
+    if options.save:
+        _save(options.save, tensors)
+    median = _timed(options, launch, device, before) if options.time > 0 and not findings else None
+    if options.json:
+        print(json.dumps(_as_json(options, launch, device, seconds, median, summaries, findings), indent=2))
+    else:
+        _print(options, launch, device, seconds, median, summaries, findings)
+    for finding in findings:
+        print(f"{finding}\n", file=sys.stderr)
+    return 1 if findings else 0
+
+
+def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
+    """Launch with every access checked; returns the findings."""
+    import rawkern
+
+    try:
+        with rawkern.check():
+            go()
+    except rawkern.CheckError as error:
+        if not error.reports:
+            raise
+        return error.reports
+    return ()
+
+
+# The launch -----------------------------------------------------------------------------------------------------
+
+
+def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
+    import rawkern
+
+    module = rawkern.RawModule(
+        path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
+        enable_cooperative_groups=options.cooperative,
+    )  # fmt: skip
+    with refusing(ValueError):
+        kernel = module.get_function(options.kernel)
+        signature = kernel._find().signature
+    with step("making arguments"):
+        arguments, numbers = _arguments(options, signature, device)
+    if device.type == "cpu" and _default_type() != "cpu" and not _tensors(arguments):
+        raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
+    with refusing(TypeError, ValueError):
+        launcher, form = _configured(options, kernel, numbers)
+    values = tuple(arguments.values())
+    return Launch(kernel, signature, arguments, lambda: launcher(*values), form)
+
+
+def _default_type() -> str:
+    from rawkern.devices import default_device
+
+    return default_device().type
+
+
+def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[str, Any]) -> tuple[Any, str]:
+    from rawkern.cli.expressions import number
+
+    block = None if options.block is None else number(options.block, numbers)
+    shared = number(options.shared, numbers)
+    if options.forall is not None:
+        if options.grid is not None or shared:
+            raise Refused("--forall goes without --grid and --shared")
+        count = number(options.forall, numbers)
+        return kernel.forall(count, block=block), f"forall({count}{'' if block is None else f', block={block}'})"
+    if options.grid is None or block is None:
+        raise Refused("say how many threads to launch: --grid and --block, or --forall N")
+    grid = number(options.grid, numbers)
+    form = f"grid {_dims(grid)}, block {_dims(block)}{f', {shared} bytes of shared memory' if shared else ''}"
+    return kernel[grid, block, shared], form
+
+
+def _dims(size: Any) -> str:
+    return " x ".join(map(str, size)) if isinstance(size, tuple) else str(size)
+
+
+def _arguments(
+    options: argparse.Namespace, signature: Signature, device: torch.device
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Evaluate the arguments by parameter: first the numbers, whose names the others may use."""
+    import torch
+
+    from rawkern.cli.expressions import Maker, dtypes_behind, value
+
+    texts = _by_parameter(options.arguments, signature)
+    generator = torch.Generator().manual_seed(options.seed)
+    numbers: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for param in sorted(signature.params, key=lambda param: param.is_pointer):
+        maker = Maker(dtypes_behind(param.ctype), generator, device, numbers)
+        try:
+            made = value(texts[param.name], maker)
+        except Refused as error:
+            raise Refused(f"argument {param.name} ({param}): {error}") from None
+        values[param.name] = made
+        if isinstance(made, (int, float, complex)):
+            numbers[param.name] = made
+    return {param.name: values[param.name] for param in signature.params}, numbers
+
+
+def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
+    """Which argument belongs to which parameter."""
+    names = [param.name for param in signature.params]
+    found: dict[str, str] = {}
+    for text in texts:
+        named = _NAMED.match(text)
+        free = next((name for name in names if name not in found), None)
+        name, expression = (named[1], named[2]) if named else (free, text)
+        if name is None:
+            raise Refused(f"{text!r} is one argument too many; the kernel is {signature}")
+        if name not in names:
+            raise Refused(f"there is no parameter {name!r}; the kernel is {signature}")
+        if name in found:
+            raise Refused(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
+        found[name] = expression
+    if missing := [name for name in names if name not in found]:
+        raise Refused(f"no value for {', '.join(missing)}; the kernel is {signature}")
+    return found
+
+
+def _tensors(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The tensors among the arguments, those in lists by index."""
+    import torch
+
+    found = {}
+    for name, argument in arguments.items():
+        items = enumerate(argument) if isinstance(argument, list) else [(None, argument)]
+        found |= {name if i is None else f"{name}[{i}]": item for i, item in items if isinstance(item, torch.Tensor)}
+    return found
+
+
+def _timed(options: argparse.Namespace, launch: Launch, device: torch.device, before: dict[str, torch.Tensor]) -> float:
+    """The median time of a launch on the arguments as they were at first."""
+    from rawkern.cli.timing import launch_seconds
+
+    written = {param.name for param in launch.signature.params if param.is_pointer and not param.const}
+    pairs = [
+        (tensor, before[name]) for name, tensor in _tensors(launch.arguments).items() if name.split("[")[0] in written
+    ]
+
+    def restore() -> None:
+        for tensor, copy in pairs:
+            tensor.copy_(copy)
+
+    with step(f"timing {options.time} launches"):
+        return launch_seconds(launch.go, device, options.time, restore)
+
+
+def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
+    import numpy as np
+
+    from rawkern.cli.summary import to_numpy
+
+    os.makedirs(folder, exist_ok=True)
+    for name, tensor in tensors.items():
+        np.save(os.path.join(folder, f"{name}.npy"), to_numpy(tensor))
+
+
+# Showing --------------------------------------------------------------------------------------------------------
+
+
+def _print(
+    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, median: float | None,
+    summaries: Sequence[Summary], findings: Sequence[Any],
+) -> None:  # fmt: skip
+    from rawkern.cli.summary import shown
+
+    print(f"{launch.signature}\n{launch.form} on {device}")
+    plain = [f"{p.name} = {launch.arguments[p.name]}" for p in launch.signature.params if not _is_tensor(launch, p)]
+    if plain:
+        print(", ".join(plain))
+    head = ("", "dtype", "shape", "changed", "min", "max", "mean", "NaN", "first")
+    rows = []
+    for s in summaries:
+        total = _product(s.shape)
+        changed = f"{s.changed} of {total}" if s.changed else "no"
+        shape, first = "x".join(map(str, s.shape)) or "()", " ".join(map(shown, s.first))
+        rows.append((s.name, s.dtype, shape, changed, shown(s.low), shown(s.high), shown(s.mean), s.nans,
+                     first + (" ..." if total > len(s.first) else "")))  # fmt: skip
+    if rows:
+        print("\n" + table(head, rows, left=(0, 1, 8)))
+    first = f"\n{'checked launch' if options.check else 'first launch'}: {duration(seconds)}"
+    print(first + (f"; the median of {options.time}: {duration(median)}" if median is not None else ""))
+    if options.check:
+        found = paint(plural(len(findings), "finding"), "red") if findings else paint("nothing found", "green")
+        print(f"checks: {found}")
+
+
+def _is_tensor(launch: Launch, param: Param) -> bool:
+    return any(name.split("[")[0] == param.name for name in _tensors(launch.arguments))
+
+
+def _product(shape: Sequence[int]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+def _as_json(
+    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, median: float | None,
+    summaries: Sequence[Summary], findings: Sequence[Any],
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
+        "seconds": {"first": seconds, "median": median, "repeats": options.time if median is not None else 0},
+        "tensors": [dataclasses.asdict(s) | {"first": list(map(_plain, s.first))} for s in summaries],
+        "findings": [
+            {"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line} for f in findings
+        ],
+    }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, complex) else value

@@ -1,0 +1,98 @@
+"""How long a launch takes: medians over repeats, of the GPU's own time or the host's."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["host_seconds", "launch_seconds"]
+
+_WARM = 3  # launches before the first that counts
+_CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
+_PAUSE = 2_000_000  # nanoseconds of that pause; enqueueing a chunk takes less
+_ENOUGH = 2.0  # seconds after which a measurement on the CPU ends
+_SPIN = """
+extern "C" __global__ void rawkern_pause(long long nanoseconds) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < nanoseconds);
+}
+"""
+
+
+def _nothing() -> None:
+    """What is to be restored where a launch changes nothing."""
+
+
+def launch_seconds(
+    launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = _nothing
+) -> float:
+    """The median time of a launch: on a GPU from its start to its end there, on the CPU that of the call.
+
+    Parameters
+    ----------
+    launch : callable
+        On the current stream.
+    restore : callable
+        Puts back what the launch changed; called before each repeat, and not counted.
+    """
+    for _ in range(_WARM):
+        restore()
+        launch()
+    if device.type == "cuda":
+        return statistics.median(_on_gpu(launch, restore, repeats))
+    times: list[float] = []
+    end = time.perf_counter() + _ENOUGH
+    while len(times) < repeats and (len(times) < 3 or time.perf_counter() < end):
+        restore()
+        start = time.perf_counter()
+        launch()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _on_gpu(launch: Callable[[], Any], restore: Callable[[], Any], repeats: int) -> list[float]:
+    times: list[float] = []
+    while len(times) < repeats:
+        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(_CHUNK)]
+        torch.cuda.synchronize()
+        _pause()
+        for before, after in pairs:
+            restore()
+            before.record()
+            launch()
+            after.record()
+        torch.cuda.synchronize()
+        times += [before.elapsed_time(after) / 1e3 for before, after in pairs]
+    return times[:repeats]
+
+
+@functools.cache
+def _kernel() -> Any:
+    import rawkern
+
+    return rawkern.RawKernel(_SPIN)
+
+
+def _pause() -> None:
+    _kernel()[1, 1](_PAUSE)
+
+
+def host_seconds(launch: Callable[[], Any], device: torch.device, calls: int = 200, rounds: int = 7) -> float:
+    """The time that a call takes of the host, in the best of some rounds; the GPU is waited for between rounds."""
+    best = float("inf")
+    for _ in range(rounds):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            launch()
+        best = min(best, (time.perf_counter() - start) / calls)
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return best

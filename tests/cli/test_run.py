@@ -1,0 +1,199 @@
+"""`rawkern run`: arguments, launches, what it shows, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rawkern.cli import main
+
+SOURCE = """\
+#include <cstdio>
+extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + y[i];
+}
+extern "C" __global__ void off_by_one(int n, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i <= n) out[i] = i;
+}
+template <class T, int N> __global__ void fill(T* out, T value) { out[blockIdx.x * N + threadIdx.x] = value; }
+struct Box { float low, high; };
+extern "C" __global__ void clamp(Box box, float2 shift, float* x, bool really) {
+    if (really) x[threadIdx.x] = fminf(fmaxf(x[threadIdx.x], box.low), box.high) + shift.x - shift.y;
+}
+extern "C" __global__ void gather(float* const* parts, int count, float* out) {
+    for (int i = 0; i < count; i++) out[i] = parts[i][threadIdx.x];
+}
+extern "C" __global__ void tile(int* out) {
+    extern __shared__ int s[];
+    s[threadIdx.x] = threadIdx.x + 100 * threadIdx.y + 1000 * blockIdx.y;
+    __syncthreads();
+    if (!threadIdx.y) out[blockIdx.y * blockDim.x + threadIdx.x] = s[threadIdx.x];
+}
+extern "C" __global__ void raw(void* p, int* missing) { if (!missing) ((float*)p)[threadIdx.x] = 1.5f; }
+extern "C" __global__ void add_scale(float* x) { x[threadIdx.x] += SCALE; }
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("run") / "kernels.cu"
+    path.write_text(SOURCE)
+    return path
+
+
+def run(file: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main(["run", str(file), "-DSCALE=2", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and "\r" not in out + err
+    return status, out, err
+
+
+def tensors(file: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, dict]:
+    status, out, err = run(file, capsys, *arguments, "--json")
+    assert (status, err) == (0, "")
+    return {tensor["name"]: tensor for tensor in json.loads(out)["tensors"]}
+
+
+def test_what_it_prints(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(file, capsys, "saxpy", "x=full(n, 3)", "n=1000", "a=-0.5", "y=arange(n)", "--forall", "n", "--device", device)  # fmt: skip
+    lines = out.splitlines()
+    assert (status, err) == (0, "")
+    assert lines[0] == "void saxpy(int n, float a, const float *x, float *y)"
+    assert lines[1].startswith(f"forall(1000) on {device}") and lines[2] == "n = 1000, a = -0.5"
+    assert lines[4].split() == ["dtype", "shape", "changed", "min", "max", "mean", "NaN", "first"]
+    assert lines[5].split() == ["x", "float32", "1000", "no", "3", "3", "3", "0", "3", "3", "3", "3", "..."]
+    assert lines[6].split() == ["y", "float32", "1000", *["1000", "of", "1000"], "-1.5", "997.5", "498", "0",
+                                "-1.5", "-0.5", "0.5", "1.5", "..."]  # fmt: skip
+    assert lines[8].startswith("first launch: ") and len(lines) == 9
+
+
+def test_arguments_by_position_and_name(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tensors(file, capsys, "saxpy", 5, "2", "y=full(8,0.25)", "ones(8)", "--grid", 1, "--block", 8,
+                    "--device", device)  # fmt: skip
+    assert found["x"]["changed"] == 0
+    assert (found["y"]["changed"], found["y"]["high"], found["y"]["low"]) == (5, 2.25, 0.25)
+
+
+def test_what_is_not_written_shows(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tensors(file, capsys, "fill<float, 4>", "empty(10)", "2.5", "--grid", 2, "--block", 4, "--device", device)
+    assert (found["out"]["changed"], found["out"]["nans"], found["out"]["mean"]) == (8, 2, 2.5)
+    assert found["out"]["first"] == [2.5] * 4
+
+
+def test_template_instances_take_their_own_dtype(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for spelled, dtype in (("double", "float64"), ("unsigned char", "uint8"), ("long long", "int64")):
+        found = tensors(file, capsys, f"fill<{spelled}, 4>", "empty(4)", "7", "--grid", 1, "--block", 4)
+        assert (found["out"]["dtype"], found["out"]["first"]) == (dtype, [7] * 4)
+
+
+def test_structs_vectors_bools_lists_void_and_null(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    block = ("--grid", 1, "--block", 4)
+    found = tensors(file, capsys, "clamp", "{'low': -1, 'high': 1}", "(10, 2)", "arange(-2, 2)", "True", *block)
+    assert found["x"]["first"] == [7, 7, 8, 9]
+    found = tensors(file, capsys, "gather", "[zeros(4), full(4, 2)]", 2, "empty(2)", "--grid", 1, "--block", 1)
+    assert found["out"]["first"] == [0, 2] and found["parts[1]"]["high"] == 2
+    found = tensors(file, capsys, "raw", "zeros(4, dtype=float32)", "None", *block)
+    assert found["p"]["first"] == [1.5] * 4 and set(found) == {"p"}
+
+
+def test_grids_blocks_and_shared_memory(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tensors(file, capsys, "tile", "empty(2 * 8)", "--grid", "(1, 2)", "--block", "8,1", "--shared", "8 * 4", "--device", device)  # fmt: skip
+    assert (found["out"]["changed"], found["out"]["low"], found["out"]["high"]) == (16, 0, 1007)
+    found = tensors(file, capsys, "saxpy", "n=300", 1.0, "ones(n)", "zeros(n)", "--grid", "(n + 255) // 256", "--block",
+                    "64 * 4", "--device", device)  # fmt: skip
+    assert found["y"]["changed"] == 300
+    assert (
+        tensors(file, capsys, "saxpy", 10, 1.0, "ones(10)", "zeros(10)", "--forall", 10, "--block", 32)["y"]["changed"]
+        == 10
+    )
+
+
+def test_macros_and_seed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def firsts(*more: object) -> list[float]:
+        return tensors(file, capsys, "add_scale", "randn(4)", "--grid", 1, "--block", 4, *more)["x"]["first"]
+
+    assert firsts() == firsts("--seed", 0) != firsts("--seed", 1)
+    assert np.allclose(np.subtract(firsts("-DSCALE=5"), firsts()), 3)
+
+
+def test_check_shows_the_findings(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("off_by_one", "n=100", "empty(n)", "--grid", 1, "--block", 128, "--check")
+    status, out, err = run(file, capsys, *arguments)
+    assert status == 1 and "checks: 1 finding" in out
+    assert err.startswith(f"{file}:8: thread (100,0,0) of block (0,0,0) writes out[100]; out has 100 elements")
+    assert "if (i <= n) out[i] = i;" in err
+    status, out, _ = run(file, capsys, *arguments, "--json")
+    (finding,) = json.loads(out)["findings"]
+    assert status == 1 and (finding["error"], finding["line"]) == ("OutOfBoundsError", 8)
+    status, out, err = run(file, capsys, "off_by_one", 100, "empty(101)", "--grid", 1, "--block", 128, "--check")
+    assert (status, err) == (0, "") and "checks: nothing found" in out
+
+
+def test_time_leaves_the_result_of_one_launch(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(file, capsys, "saxpy", 1000, 1.0, "ones(1000)", "zeros(1000)", "--forall", 1000, "--time", 30,
+                         "--json", "--device", device)  # fmt: skip
+    shown = json.loads(out)
+    assert status == 0 and shown["tensors"][1]["high"] == 1.0
+    assert 0 < shown["seconds"]["median"] < 1 and shown["seconds"]["repeats"] == 30
+    assert "; the median of 5: " in run(file, capsys, "add_scale", "ones(4)", "--grid", 1, "--block", 4, "--time", 5)[1]
+
+
+def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "in.npy", np.arange(6, dtype=np.float32))
+    folder = tmp_path / "results"
+    found = tensors(file, capsys, "add_scale", f"@{tmp_path}/in.npy", "--grid", 1, "--block", 6, "--save", folder)
+    assert found["x"]["first"] == [2, 3, 4, 5]
+    assert np.array_equal(np.load(folder / "x.npy"), np.arange(2, 8, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["saxpy", "1", "--forall", "1"], "no value for a, x, y; the kernel is void saxpy(int n, float a, const float *x"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "5", "--forall", "1"], "'5' is one argument too many; the kernel is void"),
+        (["saxpy", "z=1", "--forall", "1"], "there is no parameter 'z'; the kernel is void saxpy(int n"),
+        (["saxpy", "n=1", "n=2", "--forall", "1"], "'n' is given twice: '1' and '2'"),
+        (["saxpy", "1", "1", "ones(1)", "sin(1)", "--forall", "1"], "argument y (float *y): sin() in 'sin(1)' is not known"),
+        (["saxpy", "1.5", "1", "ones(1)", "ones(1)", "--forall", "1"], "argument 1 'n' is the float 1.5, the kernel takes int"),
+        (["saxpy", "1", "1", "3", "ones(1)", "--forall", "1"], "argument 3 'x' is "),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)"], "say how many threads to launch: --grid and --block, or --forall N"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4"], "say how many threads to launch"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "4", "--forall", "4"], "--forall goes without --grid"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "0", "--block", "32"], "grid.x is 0, it must be positive"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "1.5", "--block", "32"], "grid is an int or a tuple"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "m in 'm' is not known; the names here"),
+        (["missing", "--forall", "1"], "there is no kernel 'missing'"),
+        (["fill", "--forall", "1"], "'fill' is a template; ask for an instance of it"),
+        (["saxpy", "--device", "tpu"], "Expected one of cpu, cuda"),
+        (["saxpy", "--device", "meta"], "rawkern runs on cpu and cuda, not on meta"),
+        (["saxpy", "--device", "cuda:99"], "there is no cuda:99: torch sees"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_launched(
+    arguments: list[str], message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(file, capsys, *arguments)
+    assert (status, out) == (1, "") and message in err and "Traceback" not in err
+
+
+def test_a_file_that_is_missing_or_does_not_compile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(tmp_path / "none.cu", capsys, "k")
+    assert (status, out) == (1, "") and f"there is no file {tmp_path / 'none.cu'}" in err
+    (tmp_path / "bad.cu").write_text("__global__ void k(int n) { m = n; }")
+    status, out, err = run(tmp_path / "bad.cu", capsys, "k", 1, "--forall", 1)
+    assert (status, out) == (1, "") and f"{tmp_path / 'bad.cu'}:1:" in err and 'identifier "m" is undefined' in err
+
+
+@pytest.mark.gpu
+def test_cpu_is_refused_where_no_tensor_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "k.cu").write_text("__global__ void k(int n) {}")
+    status, _, err = run(tmp_path / "k.cu", capsys, "k", 1, "--forall", 1, "--device", "cpu")
+    assert status == 1 and "k has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=" in err
+    assert run(tmp_path / "k.cu", capsys, "k", 1, "--forall", 1)[0] == 0
+    assert torch.cuda.is_available()
