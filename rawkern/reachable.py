@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -39,18 +38,24 @@ def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Ten
     """
     work = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
     seen, found = {_storage(t)[0] for t in given}, []
-    starts: list[int] | None = None
+    ranges: list[tuple[int, int, torch.Tensor]] | None = None
+    starts = ends = np.empty(0, dtype=np.uint64)
     while work:
         words = _words(work.pop())
         words = words[(words > _LOWEST) & (words < _HIGHEST)]
+        if device == "cpu" and len(words) and ranges is None:
+            words = _mapped(words)
         if not len(words):
             continue
-        if starts is None:
+        if ranges is None:
             ranges = sorted(_live(device).values(), key=lambda entry: entry[0])
-            starts = [entry[0] for entry in ranges]
-        for word in np.unique(words).tolist():
-            k = bisect_right(starts, word) - 1
-            if k >= 0 and word < ranges[k][0] + ranges[k][1] and ranges[k][0] not in seen:
+            if not ranges:
+                return []
+            starts = np.array([entry[0] for entry in ranges], dtype=np.uint64)
+            ends = np.array([entry[0] + entry[1] for entry in ranges], dtype=np.uint64)
+        which = np.searchsorted(starts, words, side="right") - 1
+        for k in np.unique(which[(which >= 0) & (words < ends[which])]).tolist():
+            if ranges[k][0] not in seen:
                 seen.add(ranges[k][0])
                 found.append(ranges[k][2])
                 if ranges[k][2].dtype in _HOLDS_ADDRESSES:
@@ -65,6 +70,17 @@ def _words(t: torch.Tensor) -> np.ndarray:
     return flat.numpy().view(np.uint64)
 
 
+def _mapped(words: np.ndarray) -> np.ndarray:
+    """The numbers that are addresses of the process, where the system tells; to look for all tensors takes long."""
+    try:
+        with open("/proc/self/maps") as f:
+            pairs = [line.split(" ", 1)[0].split("-") for line in f]
+    except OSError:
+        return words
+    edges = np.array([int(edge, 16) for pair in pairs for edge in pair if int(edge, 16) < _HIGHEST], dtype=np.uint64)
+    return words[np.searchsorted(edges, words, side="right") % 2 == 1]
+
+
 def _storage(t: torch.Tensor) -> tuple[int, int]:
     storage = t.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
@@ -73,15 +89,16 @@ def _storage(t: torch.Tensor) -> tuple[int, int]:
 def _live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
     """All tensors that Python knows on a kind of device, by the start of their storage."""
     found: dict[int, tuple[int, int, torch.Tensor]] = {}
-    for o in gc.get_objects():
-        if issubclass(type(o), torch.Tensor):
-            try:
-                if o.device.type == device and o.layout is torch.strided:
-                    start, size = _storage(o)
-                    if start and size:
-                        found.setdefault(start, (start, size, o))
-            except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
-                continue
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    for o in [o for o in objects if type(o) in kinds]:
+        try:
+            if o.device.type == device and o.layout is torch.strided:
+                start, size = _storage(o)
+                if start and size:
+                    found.setdefault(start, (start, size, o))
+        except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
+            continue
     return found
 
 

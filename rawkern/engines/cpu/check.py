@@ -5,13 +5,15 @@ Lanes whose access fails go on with an address of their own: they read zeros, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from rawkern.engines.cpu import undefined
-from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp, spread
+from rawkern.engines.cpu.addresses import fits, starts, stride_of
+from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.operands import base, callee
@@ -86,9 +88,59 @@ def access(
     """
     if not f.plan.checked:
         return form
+    ok = _allowed(f, form, mem, space, what, size, count, order, values, looks, mask, align, regs)
+    if mask is not None:
+        ok = f.e.bin("or", ok, f.e.invert(mask))
+    return _replaced(f, form, what, ok)
+
+
+def around(
+    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
+    emit: Callable[[Form], list[Val]], values: list[Val] | None = None, regs: list[str | None] | None = None,
+) -> list[Val]:  # fmt: skip
+    """An access as in `access`, with what `emit` makes of its addresses, in the usual build's way where none fails."""
+    if not f.plan.checked:
+        return emit(form)
+    ok = _allowed(f, form, mem, space, what, size, count, order, values, regs=regs)
+    if not isinstance(form, (Affine, Wide)):
+        return emit(_replaced(f, form, what, ok))
     e = f.e
-    scalar = isinstance(form, Val) and form.n == 1
-    addrs = spread(e, form) if isinstance(form, (Affine, Wide)) else e.splat(f.plain(form), LANES)
+    f.actv()  # made before the ways part
+    known, ways = dict(f.cache), []
+    fine, failing, met = (e.fresh(x)[1:] for x in ("allowed", "refused", "checked"))
+    e.line(f"br {e.cmp('icmp eq', ok, f.act())}, label %{fine}, label %{failing}, !prof !2")
+    for label in (fine, failing):
+        e.label(label)
+        f.cache = dict(known)
+        got = emit(form if label == fine else _replaced(f, form, what, ok))
+        end = e.fresh("after")[1:]
+        e.line(f"br label %{end}")
+        e.label(end)
+        e.line(f"br label %{met}")
+        ways.append(([e.splat(x, LANES) for x in got], end))
+    e.label(met)
+    f.cache = known
+    return [
+        e.let(x.ty, LANES, f"phi {x.t} [ {x.ref}, %{ways[0][1]} ], [ {y.ref}, %{ways[1][1]} ]")
+        for x, y in zip(ways[0][0], ways[1][0], strict=True)
+    ]
+
+
+def _replaced(f: FunctionLowering, form: Form, what: str, ok: Val) -> Form:
+    """Addresses, of the checker's own page where lanes are not among `ok`."""
+    e, null = f.e, field(f, "null", SINK if what != READ else 0)
+    if isinstance(form, Val) and form.n == 1:
+        return e.select(e.cmp("icmp eq", ok, 0), null, form)
+    return e.select(e.let("i1", LANES, f"bitcast {ok} to <32 x i1>"), f.plain(form), e.splat(null, LANES))
+
+
+def _allowed(
+    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
+    values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
+    regs: list[str | None] | None = None,
+) -> Val:  # fmt: skip
+    """Look at an access; the lanes that may go on."""
+    e = f.e
     root = root_of(f, mem)
     strong = bool(order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
@@ -107,18 +159,46 @@ def access(
         note(f, "fence")
     if order and what != WRITE and looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
-    ok = e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask or f.act()}, {number}, {addrs})")
+    ok = _call(f, form, mask or f.act(), number)
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers and regs is not None:
         undefined.loaded(f, regs, field_now(f, "unset"), number)
-    null = field(f, "null", SINK if what != READ else 0)
-    if mask is not None:
-        ok = e.bin("or", ok, e.invert(mask))
-    if scalar:
-        assert isinstance(form, Val)
-        return e.select(e.cmp("icmp eq", ok, 0), null, form)
-    return e.select(f.lanes(ok), addrs, e.splat(null, LANES))
+    return ok
+
+
+def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
+    """Call the checker with the addresses in the shortest form that is known."""
+    e, (ck, blk, warp) = f.e, identity(f)
+
+    def evenly(bases: list[Val], stride: int) -> Val:
+        for k, start in enumerate(bases):
+            _store(f, "bases", start, 8 * k)
+        args = (ck, blk, warp, e.resize(mask, "i64"), site, const("i64", stride), const("i64", LANES // len(bases)))
+        return e.cast("trunc", e.let("i64", 1, f"call i64 @rk_check_even({', '.join(map(str, args))})"), "i32")
+
+    def apart() -> Val:
+        addresses = e.splat(f.plain(form), LANES)
+        return e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask}, {site}, {addresses})")
+
+    if isinstance(form, Val):
+        return evenly([form], 0) if form.n == 1 else apart()
+    if isinstance(form, Affine):
+        return evenly(list(form.bases), form.stride)
+    assert isinstance(form, Wide)
+    first, stride = starts(f, form), stride_of(form)
+    near, far, met = (e.fresh(x)[1:] for x in ("even", "uneven", "looked"))
+    assert stride is not None
+    f.plain(form)  # made before the ways part, as more may use it
+    e.line(f"br {fits(f, form)}, label %{near}, label %{far}, !prof !2")
+    e.label(near)
+    one = evenly(first, stride)
+    e.line(f"br label %{met}")
+    e.label(far)
+    other = apart()
+    e.line(f"br label %{met}")
+    e.label(met)
+    return e.let("i32", 1, f"phi i32 [ {one.ref}, %{near} ], [ {other.ref}, %{far} ]")
 
 
 def lines(
@@ -317,10 +397,15 @@ def table(plan: Plan) -> dict:
 @cache
 def checker() -> str:
     """LLVM IR of the checker itself."""
-    from rawkern.engines.cpu import check_runtime, scalar
+    from rawkern.engines.cpu import check_access, check_order, check_runs, check_runtime, check_sync, scalar
     from rawkern.engines.cpu.check_layout import CHECK
     from rawkern.engines.cpu.records import linked
 
     package = resources.files("rawkern.engines.cpu")
-    text = scalar.compiled(package.joinpath("check_runtime.py").read_text(), vars(check_runtime))
-    return "\n".join([CHECK.llvm, text, linked(package.joinpath("check.ll").read_text(), (CHECK, BLOCK))])
+    parts = [
+        scalar.compiled(package.joinpath(f"{module.__name__.rpartition('.')[2]}.py").read_text(), vars(module))
+        for module in (check_runtime, check_sync, check_order, check_access)
+    ]
+    return "\n".join(
+        [CHECK.llvm, *parts, check_runs.text(), linked(package.joinpath("check.ll").read_text(), (CHECK, BLOCK))]
+    )

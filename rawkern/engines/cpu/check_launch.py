@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from rawkern.engines.cpu import check_layout as layout
-from rawkern.engines.cpu.check_layout import CELL, CHECK, ENTRY, REPORT, SITE, STATE
+from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.grid import Launcher, shape_of
 from rawkern.engines.cpu.records import LAUNCH
@@ -22,6 +22,7 @@ from rawkern.errors import LaunchError
 
 MAX_REPORTS = 1024
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
+TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
@@ -76,14 +77,22 @@ class Checker:
         self._set("reports", self._new(REPORT.size * MAX_REPORTS))
         self._set("max_reports", MAX_REPORTS)
         self._set("shared_total", shared_total)
+        self._set("all_shared", self._new(ENTRY.size))
+        whole = struct.pack("=4Q", 0, shared_total, layout.IS_SHARED, 0)
+        ctypes.memmove(self._get("all_shared"), whole, ENTRY.size)
         start, size = checks["shared"].get(RESERVED, (0, 0))
         self._set("reserved", start)
         self._set("reserved_end", start + size)
+        self._set("row", 8 * layout.AGENTS)
+        table = layout.runs()
+        self._set("runs", self._new(8 * len(table)))
+        ctypes.memmove(self._get("runs"), struct.pack(f"={len(table)}Q", *table), 8 * len(table))
 
-    def start(self, grid: Dim3) -> None:
-        """Settle the grid."""
+    def start(self, grid: Dim3, nwarps: int) -> None:
+        """Settle the grid, and how many warps a block has."""
         self._set("grid_x", grid[0])
         self._set("grid_y", grid[1])
+        self._set("nwarps", nwarps)
         self._set("serial", 1)
         pile = heap()
         self._set("heap_low", pile.memory.address)
@@ -92,6 +101,8 @@ class Checker:
         self._set("heap_table", pile.table.address)
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
+        self._set("log", self._new(TIMES * 8, large=False))
+        self._set("times", TIMES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
 
     def is_late(self) -> bool:
@@ -107,15 +118,26 @@ class Checker:
 
     def block_state(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""
-        shadow = self._new((shared_total // 4 + 2) * CELL)
+        region, shadow = self._region(shared_total // 4 + 2)
         state = self._new(STATE.size)
         self.states.append(state)
-        ctypes.c_uint64.from_address(state + STATE.offset("shadow")).value = shadow
+        for field, value in (("shadow", shadow), ("region", region)):
+            ctypes.c_uint64.from_address(state + STATE.offset(field)).value = value
         return state
 
-    def _new(self, size: int) -> int:
+    def _region(self, words: int, first: int = 0) -> tuple[int, int]:
+        """Shadow of so many words from number `first` on: its record, and where it starts."""
+        plane = -(-(words * layout.WORD + 2 * layout.MARGIN) // 64) * 64
+        shadow = self._new(3 * plane, large=words < 1 << 30) + layout.MARGIN
+        region = self._new(REGION.size)
+        biased = shadow - first * layout.WORD & (1 << 64) - 1
+        ctypes.memmove(region, struct.pack("=3Q", biased, plane, 0), REGION.size)
+        return region, shadow
+
+    def _new(self, size: int, large: bool = True) -> int:
         mapping = Mapping(max(size, 8))
-        mapping.spread()
+        if large:
+            mapping.spread()
         self.memory.append(mapping)
         return mapping.address
 
@@ -126,7 +148,7 @@ class Checker:
         return ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value
 
     def _shadows(self) -> list[tuple[int, int, int]]:
-        """Memory that may be written, pieces that overlap as one, as (start, end, bias of the shadow)."""
+        """Memory that may be written, pieces that overlap as one, as (start, end, its region)."""
         found: list[list] = []  # start, end, whether it may be written
         for piece in sorted(self.pieces, key=lambda p: p.address):
             if not piece.size or not piece.followed:
@@ -139,15 +161,14 @@ class Checker:
         regions = []
         for start, end, written in found:
             first = start >> 2
-            shadow = self._new(((end >> 2) - first + 2) * CELL) if written else 0
-            regions.append((start, end, shadow - first * CELL & (1 << 64) - 1 if written else 0))
+            regions.append((start, end, self._region((end >> 2) - first + 2, first)[0] if written else 0))
         return regions
 
-    def _bias(self, address: int) -> int:
-        return next((bias for start, end, bias in self.regions if start <= address < end), 0)
+    def _region_of(self, address: int) -> int:
+        return next((region for start, end, region in self.regions if start <= address < end), 0)
 
-    def _entry(self, at: int, piece: Piece, low: int, high: int, flags: int, bias: int) -> None:
-        ctypes.memmove(at, struct.pack("=4Q", low, high, flags, bias), ENTRY.size)
+    def _entry(self, at: int, piece: Piece, low: int, high: int, flags: int, region: int) -> None:
+        ctypes.memmove(at, struct.pack("=4Q", low, high, flags, region), ENTRY.size)
         self.entries[at] = piece
 
     def _roots(self, checks: dict) -> dict[tuple, int]:
@@ -167,11 +188,11 @@ class Checker:
             elif kind in ("global", "const"):
                 piece = variables[name]
                 flags = layout.IS_CONST if piece.read_only else 0
-                self._entry(at, piece, piece.address, piece.end, flags, self._bias(piece.address))
+                self._entry(at, piece, piece.address, piece.end, flags, self._region_of(piece.address))
             elif kind == "param" and name in parameters:
                 piece = parameters[name]
                 flags = layout.IS_CONST if piece.read_only else 0
-                self._entry(at, piece, piece.address, piece.end, flags, self._bias(piece.address))
+                self._entry(at, piece, piece.address, piece.end, flags, self._region_of(piece.address))
             else:
                 continue
             result[root] = at
@@ -192,13 +213,13 @@ class Checker:
                 read_only = all(p.read_only for p in active)
                 rows.append((low, high, layout.IS_CONST if read_only else 0, active[-1]))
         table = self._new(ENTRY.size * len(rows))
-        biases = iter([*self.regions, None])
-        region = next(biases)
+        regions = iter([*self.regions, None])
+        here = next(regions)
         for k, (low, high, flags, piece) in enumerate(rows):
-            while region is not None and region[1] <= low:
-                region = next(biases)
-            bias = region[2] if region is not None and region[0] <= low else 0
-            self._entry(table + k * ENTRY.size, piece, low, high, flags, bias)
+            while here is not None and here[1] <= low:
+                here = next(regions)
+            region = here[2] if here is not None and here[0] <= low else 0
+            self._entry(table + k * ENTRY.size, piece, low, high, flags, region)
         self._set("segments", table)
         self._set("nsegments", len(rows))
 
@@ -284,7 +305,7 @@ def run(
     parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
-    checker.start(grid)
+    checker.start(grid, launcher.nwarps)
     launcher.watch(checker)
     error = None
     try:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from rawkern.engines.cpu.records import Record
 
 WARPS = 32  # of a block at most
+AGENTS = 64  # whose accesses have an order of their own: warps, and behind them the copies that warps have under way
 BARRIERS = 16
+GROUPS = 64  # of copies of a warp that are told apart
 _CLOCKS = f"[{WARPS} x i64]"
+_SEEN = f"[{WARPS * AGENTS} x i64]"
 
 
 def _words(names: str) -> tuple[tuple[str, str], ...]:
@@ -18,41 +21,72 @@ def _words(names: str) -> tuple[tuple[str, str], ...]:
 CHECK = Record(
     "Check",
     (
-        *_words("unset storing segments nsegments last sites reports nreports max_reports clock serial"),
-        *_words("grid_x grid_y shared_total reserved reserved_end order null"),
+        *_words("unset storing segments nsegments last sites reports nreports max_reports serial"),
+        *_words("clock times blind log row runner runner_since owner owner_since copying"),
+        *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
+        *_words("limits_of limits_at owned owned_span shared_span own own_span"),
+        *_words("me reader floor span gone need all_shared"),
         *_words("frame frame_bytes frame_init stack_low stack_high"),
-        *_words("heap_low heap_next heap_high heap_table heap_count heap_room"),
+        *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region"),
+        ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),
         ("values", "[128 x i64]"),
     ),
 )
-#: A piece of memory: `bias` finds its shadow cells (0: none are kept).
-ENTRY = Record("Entry", _words("low high flags bias"))
+#: A piece of memory; `region`: where it is followed (0: it is not).
+ENTRY = Record("Entry", _words("low high flags region"))
 IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low and high are offsets in shared memory
+#: Memory whose accesses are followed. The shadow of the four bytes at `a` is at `words + 2 * a`: the last write, after
+#: `plane` bytes the last read, after as many again one by another thread. `read`: whether there was any.
+REGION = Record("Region", _words("words plane read"))
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
     "Site", _words("root size element align what space strong seen defers unset_address unset_thread unset_block")
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
-#: What is known of one block: clocks of its warps, and what of the others' each has seen.
+#: What is known of one block: clocks of its warps, and what of all agents each has seen. Up to `horizon` a warp has
+#: seen all there was in the block.
 STATE = Record(
     "State",
     (
-        *_words("number serial base shadow window"),
-        ("clocks", _CLOCKS), ("seen", f"[{WARPS * WARPS} x i64]"), ("fenced", f"[{WARPS * WARPS} x i64]"),
-        ("fence_time", _CLOCKS), ("pot", _CLOCKS),
-        ("arrived", f"[{BARRIERS * WARPS} x i64]"), ("opened", f"[{BARRIERS * WARPS} x i64]"),
+        *_words("number serial base shadow window region ordered"),
+        ("clocks", _CLOCKS), ("before", _CLOCKS), ("horizon", _CLOCKS),
+        ("seen", _SEEN), ("fenced", _SEEN),
+        ("fence_time", _CLOCKS), ("pot", f"[{AGENTS} x i64]"),
+        ("arrived", f"[{BARRIERS * AGENTS} x i64]"), ("opened", f"[{BARRIERS * AGENTS} x i64]"),
+        ("all_seen", f"[{BARRIERS} x i64]"),
         ("waiting", f"[{BARRIERS} x i64]"), ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS),
+        ("copies", _CLOCKS), ("latest", _CLOCKS), ("groups", _CLOCKS), ("group_times", f"[{WARPS * GROUPS} x i64]"),
     ),
 )  # fmt: skip
 #: One finding.
 REPORT = Record("Report", _words("kind site block thread address other_site other_block other_thread entry extra"))
-#: Shadow of four bytes: the last write and the last reads by two threads, each as who and when.
-CELL = 48
-#: Parts of "who": block number, thread in the block, which of the four bytes, which hold a value, how, where.
-THREAD_AT, MASK_AT, INIT_AT, STRONG_AT, SITE_AT = 28, 38, 42, 46, 47
+#: A word of shadow: an access by its time, which tells warp and block, and the rest of who, how and where. In words of
+#: writes `REST_AT` says which bytes hold a value, in those of reads which warp it was.
+WORD, TIME_AT = 8, 32
+LANE_MASK, MASK_AT, REST_AT, STRONG_AT, SITE_AT = 31, 5, 9, 14, 15
+SITES = 1 << (TIME_AT - SITE_AT)
+MARGIN = 1024  # bytes of shadow around what is used, as whole vectors are read
+#: The lanes of a warp that accesses neighbouring values, for each word of shadow: rows for values of 1, 2, 4, 8 and 16
+#: bytes, of `RUN_ROW` bytes. Words of more than one lane have as many runs, one after the other.
+RUN_ROW = 1024
+
+
+def runs() -> list[int]:
+    """The table of `RUN_ROW`."""
+    table = []
+    for size in (1, 2, 4, 8, 16):
+        row = []
+        for k in range(max(4 // size, 1)):  # lanes of one word
+            bytes_of = (1 << size) - 1 << k * size if size < 4 else 15
+            for word in range(8 * size):
+                lane = word * 4 // size + k if size < 4 else word * 4 // size
+                row.append(lane | bytes_of << MASK_AT)
+        table += row + [0] * (RUN_ROW // 8 - len(row))
+    return table
+
 
 #: Kinds of findings, as their exceptions are listed in `rawkern.reports`.
 KINDS = (

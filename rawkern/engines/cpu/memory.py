@@ -32,10 +32,14 @@ def load(f: FunctionLowering, instr: Instr) -> None:
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
         form, at = address_parts(f, mem, space)
-        form = check.access(f, form, mem, space, check.READ, size, count, order, regs=names)
-        if space == "global" and not order:
-            ask(f, mem, form, at)
-        values = load_lanes(f, form, at, size, count, order, space == "const" or ".nc" in instr.op)
+        constant = space == "const" or ".nc" in instr.op
+
+        def emit(form: Form) -> list[Val]:
+            if space == "global" and not order:
+                ask(f, mem, form, at)
+            return load_lanes(f, form, at, size, count, order, constant)
+
+        values = check.around(f, form, mem, space, check.READ, size, count, order, emit, regs=names)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.bits_of(name)
@@ -195,10 +199,14 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         return
     regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
     form, at = address_parts(f, mem, space)
-    form = check.access(f, form, mem, space, check.WRITE, size, len(items), order, values, regs=regs)
-    if space == "global" and not order:
-        ask(f, mem, form, at, writes=True)
-    store_lanes(f, form, at, values, size, order)
+
+    def emit(form: Form) -> list[Val]:
+        if space == "global" and not order:
+            ask(f, mem, form, at, writes=True)
+        store_lanes(f, form, at, values, size, order)
+        return []
+
+    check.around(f, form, mem, space, check.WRITE, size, len(items), order, emit, values, regs)
 
 
 def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:

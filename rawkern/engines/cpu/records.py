@@ -31,6 +31,10 @@ class Record:
 
     def layout(self) -> tuple[dict[str, int], int]:
         """Offsets by field, and the size."""
+        return self._layout
+
+    @cached_property
+    def _layout(self) -> tuple[dict[str, int], int]:
         offsets, at = {}, 0
         for field, ty in self.fields:
             size, align = _extent(ty)
@@ -43,11 +47,11 @@ class Record:
         return offsets, at
 
     def offset(self, field: str) -> int:
-        return self.layout()[0][field]
+        return self._layout[0][field]
 
     @cached_property
     def size(self) -> int:
-        return self.layout()[1]
+        return self._layout[1]
 
     def format(self, first: str, last: str) -> str:
         """`struct` format of the scalar fields from `first` to `last`."""

@@ -2,9 +2,9 @@
 
 Larger pieces of the runtime, such as the checker's, read better so than as IR text. Known are ``def``, assignments,
 ``if``, ``while``, ``return``, ``and``/``or``/``not``, one comparison at a time, arithmetic (all of it unsigned, modulo
-2^64), calls of each other and of the functions below. Other names are integers of the Python module, or records:
-``CHECK.clock[ck]`` is the field ``clock`` of the CHECK record at address ``ck``, ``STATE.clocks[st, w]`` item ``w`` of
-an array field.
+2^64), calls of each other, of functions of other such modules, and of those below. Other names are integers of the
+Python module, or records: ``CHECK.clock[ck]`` is the field ``clock`` of the CHECK record at address ``ck``,
+``STATE.clocks[st, w]`` item ``w`` of an array field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _BINARY = {
     ast.RShift: "lshr", ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor",
 }  # fmt: skip
 _COMPARE = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "ult", ast.LtE: "ule", ast.Gt: "ugt", ast.GtE: "uge"}
-DECLARATIONS = "declare i64 @llvm.cttz.i64(i64, i1)\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+DECLARATIONS = """declare i64 @llvm.cttz.i64(i64, i1)
+declare i64 @llvm.ctlz.i64(i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"""
 
 
 def _only_compiled(*_: int) -> int:
@@ -29,8 +31,12 @@ def _only_compiled(*_: int) -> int:
 
 load8 = load16 = load32 = load64 = _only_compiled  # (address): an unaligned value, extended with zeros
 store8 = store16 = store32 = store64 = _only_compiled  # (address, value)
-lowest_bit = _only_compiled  # (value): number of the lowest bit that is set
+lowest_bit = highest_bit = _only_compiled  # (value): number of the lowest, or highest, bit that is set
 clear = _only_compiled  # (address, bytes): fill with zeros
+elsewhere = _only_compiled  # a function of 64-bit integers that other IR defines under the name that this is given
+
+
+_OWN = frozenset(name for name, value in globals().items() if value is _only_compiled)
 
 
 def inline(function: Callable) -> Callable:
@@ -39,9 +45,9 @@ def inline(function: Callable) -> Callable:
 
 
 def compiled(source: str, names: Mapping[str, object]) -> str:
-    """LLVM IR of the functions in a Python module's `source`; `names` holds its constants."""
+    """LLVM IR of the functions in a Python module's `source`; `names` holds its constants and what it imports."""
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    known = {f.name for f in functions}
+    known = {f.name for f in functions} | {name for name in names if callable(names[name]) and name not in _OWN}
     return "\n".join([DECLARATIONS, *(_Function(f, names, known).text() for f in functions)])
 
 
@@ -198,6 +204,9 @@ class _Function:
             return "0"
         if name == "lowest_bit":
             return self.let(f"call i64 @llvm.cttz.i64(i64 {args[0]}, i1 false)")
+        if name == "highest_bit":
+            zeros = self.let(f"call i64 @llvm.ctlz.i64(i64 {args[0]}, i1 false)")
+            return self.let(f"sub i64 63, {zeros}")
         if name == "clear":
             p = self.let(f"inttoptr i64 {args[0]} to ptr")
             self.lines.append(f"call void @llvm.memset.p0.i64(ptr {p}, i8 0, i64 {args[1]}, i1 false)")
