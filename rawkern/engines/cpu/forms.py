@@ -153,7 +153,7 @@ def lazy_registers(flow: Flow) -> dict[str, str]:
                 for a in moved:
                     if isinstance(a, Reg):
                         moves.setdefault(a.name, []).append(name)
-                    elif a.kind == "i" or _is_nan(a):
+                    elif a.kind == "i" or is_nan(a):
                         found.add(None)
         for copies in block.copies.values():
             for name, source in copies:
@@ -177,6 +177,6 @@ def _moved(instr: Instr) -> list[Reg | Imm] | None:
     return args if plain else None
 
 
-def _is_nan(imm: Imm) -> bool:
+def is_nan(imm: Imm) -> bool:
     top = 0x7F800000 if imm.kind == "f" else 0x7FF0000000000000
     return imm.value & (0x7FFFFFFF if imm.kind == "f" else 0x7FFFFFFFFFFFFFFF) > top

@@ -22,6 +22,7 @@ from rawkern.engines.cpu.forms import (
 )
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
+from rawkern.engines.cpu.nans import number_registers
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
 from rawkern.engines.cpu.records import Record
@@ -54,6 +55,8 @@ class FunctionLowering:
         self.whole = False  # what is emitted runs with all lanes
         self.instr: Instr | None = None
         self.lazy = lazy_registers(self.flow)
+        self.numbers = number_registers(self.flow, self.analysis.constants)
+        self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
         self.rows = row_loops(self.flow) if plan.waiting else {}
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
@@ -166,6 +169,8 @@ class FunctionLowering:
         bits = self.bits_of(reg)
         if isinstance(form, Val) and form.bits != bits:
             form = self.e.resize(form, int_type(bits))
+        if isinstance(form, Lazy) and reg in self.numbers:
+            form = form.val
         self.forms[reg] = form
         self.dirty[reg] = None
 

@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.check_launch import Checker
 
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
-SMALL_NS = 6_000  # work below this is not worth waking other threads for
-FORK_NS = 1_500  # what waking them takes
+SMALL_NS = 4_000  # work below this is not worth waking other threads for
+FORK_NS = 1_300  # what waking them takes
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
-_PACK_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished")).pack_into
+_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished"))
+_LAUNCH_BYTES = slice(0, _LAUNCH.size)
 _PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "fork")).pack_into
 _CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
 _FINISHED = LAUNCH.offset("finished")
+_ELAPSED = LAUNCH.offset("elapsed")
 _INT = struct.Struct("=i").unpack_from
+_LONG = struct.Struct("=q").unpack_from
 _TWO = struct.Struct("=ii").pack_into
 _PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
@@ -78,7 +81,7 @@ class Launcher:
         self.tids = thread_indices(block, shape)
         self.enter_address = loaded.enter
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
-        self.launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(loaded.launch)
+        self.launch = ctypes.CFUNCTYPE(ctypes.c_longlong, ctypes.c_void_p)(loaded.launch)
         self.globals_address = owner.globals_address
         self.pack_params = owner.pack_params
         self.ns_per_warp = 5.0
@@ -126,9 +129,15 @@ class Launcher:
                 f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of "
                 f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
             )
-        most = 1 if self.code.waiting else min(64, nblocks)  # a worker looks at the clock after so many blocks
+        most = 1 if self.code.waiting else min(64, nblocks)  # blocks that a worker takes at a time
         part = max(1, min(most, nblocks // 16))
-        record, launch, address, pack_params = self.record, self.launch, self.record_address, self.pack_params
+        record, launch, pack_params = self.record, self.launch, self.pack_params
+        head, address = memoryview(record).cast("B"), ctypes.c_void_p(self.record_address)
+
+        def begun(chunk: int, count: int) -> bytes:
+            return _LAUNCH.pack(gx, gy, gz, resident, nblocks, chunk, count, 0, 0, 0)
+
+        alone = begun(most, 1)
 
         def go(values: tuple) -> None:
             if self.busy:  # a signal handler launches what it interrupted
@@ -137,21 +146,19 @@ class Launcher:
             self.busy = True
             try:
                 expected = work * self.ns_per_warp
-                count, chunk = 1, part if expected > SMALL_NS else most
+                count, start = 1, alone
                 if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
                     count = min(thread_count(), nblocks)
-                    self._room(count)
+                    if count > 1:
+                        self._room(count)
+                        start = begun(part, count)
                 if self.cooperative:
                     ctypes.memset(self.grid_sync, 0, 64)
-                _PACK_LAUNCH(record, 0, gx, gy, gz, resident, nblocks, chunk, count, 0, 0, 0)
+                head[_LAUNCH_BYTES] = start
                 pack_params(record, _PARAMS, *values)
-                start = perf_counter_ns()
-                finished = launch(address)
-                if finished != count:
-                    if finished < 0:
-                        run_threads(self.enter, address, count)
-                    self._continue(count)
-                elapsed = perf_counter_ns() - start
+                elapsed = launch(address)
+                if elapsed < 0:
+                    elapsed = self._continue(count, begun=elapsed == -1)
                 if elapsed > SMALL_NS or expected > SMALL_NS:
                     if count > 1:
                         elapsed = max(elapsed - FORK_NS, 0)
@@ -161,9 +168,14 @@ class Launcher:
 
         return go
 
-    def _continue(self, count: int) -> None:
-        """Serve the workers that suspended and let them go on, until all have ended."""
-        complete = False
+    def _continue(self, count: int, begun: bool) -> int:
+        """Serve the workers that suspended and let them go on, until all have ended; returns nanoseconds of it.
+
+        Not `begun`: the workers have their blocks, but no thread yet.
+        """
+        complete, start = False, perf_counter_ns()
+        if not begun:
+            run_threads(self.enter, self.record_address, count)
         try:
             while _INT(self.record, _FINISHED)[0] != count:
                 for k in range(count):
@@ -176,6 +188,7 @@ class Launcher:
             if not complete:  # stacks hold half-run kernels: start anew next time
                 self.workers.clear()
                 self._room(1)
+        return perf_counter_ns() - start + (_LONG(self.record, _ELAPSED)[0] if begun else 0)
 
     def _serve(self, k: int) -> None:
         """Do what worker `k` suspended for."""

@@ -8,6 +8,7 @@ from rawkern.engines.cpu.agreement import AGREEING, lower_agreement
 from rawkern.engines.cpu.forms import READS_NUMBERS, Lazy, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.nans import is_number, quiet_registers
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Not, Pair, Reg
 
@@ -64,9 +65,20 @@ def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
             values.append(f.value(a, 1))
         elif numbers:
             values.append(f.number(a, width, numbers))
+            if root in ("min", "max") and _is_quiet(f, a):
+                f.e.quiet.add(values[-1])
         else:
             values.append(f.value(a, width))
     return values
+
+
+def _is_quiet(f: FunctionLowering, a: object) -> bool:
+    """Whether a float operand is never a signalling NaN."""
+    if isinstance(a, Reg):
+        if f.quiet is None:
+            f.quiet = quiet_registers(f.flow)
+        return a.name in f.quiet
+    return is_number(a)
 
 
 def policy(f: FunctionLowering, instr: Instr) -> None:

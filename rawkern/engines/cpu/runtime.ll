@@ -40,8 +40,10 @@ define internal i64 @rk_now() {
 }
 
 ; A launch: give each worker an equal part of the blocks, and have them all run, on threads that `fork` (GOMP_parallel or
-; one like it) brings if there are several. Returns how many have come to their end, or -1 where there is no `fork`.
-define i32 @rk_launch(ptr %launch) {
+; one like it) brings if there are several. Returns nanoseconds; -1 if a worker has not come to its end, -2 where there is no
+; `fork`.
+define i64 @rk_launch(ptr %launch) {
+  %begin = call i64 @rk_now()
   %pcount = &Launch.nworkers %launch
   %count = load i32, ptr %pcount
   %count64 = zext i32 %count to i64
@@ -78,11 +80,17 @@ all:
   call void %fork(ptr @rk_enter, ptr %launch, i32 %count, i32 0)
   br label %done
 done:
+  %end = call i64 @rk_now()
+  %elapsed = sub i64 %end, %begin
+  %pelapsed = &Launch.elapsed %launch
+  store i64 %elapsed, ptr %pelapsed
   %pfinished = &Launch.finished %launch
   %finished = load i32, ptr %pfinished
-  ret i32 %finished
+  %ended = icmp eq i32 %finished, %count
+  %result = select i1 %ended, i64 %elapsed, i64 -1
+  ret i64 %result
 cannot:
-  ret i32 -1
+  ret i64 -2
 }
 
 ; Entry of every OS thread of a launch: run or resume the next worker until it ends or suspends.

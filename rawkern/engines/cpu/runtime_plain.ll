@@ -52,6 +52,8 @@ define internal void @rk_main(ptr %worker) {
   %workers = load ptr, ptr %pworkers
   %pself = &Worker.index %worker
   %self = load i32, ptr %pself
+  %pdue = alloca i64                              ; blocks until the next look at the clock
+  store i64 64, ptr %pdue
   br label %victim
 victim:                                           ; its own blocks first, then what the others have left
   %tried = phi i32 [ 0, %0 ], [ %tried1, %exhausted ]
@@ -91,8 +93,16 @@ place:
   call void @rk_row(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)
   %behind = add i64 %number, %blocks
   %again = icmp ult i64 %behind, %stop
-  br i1 %again, label %place, label %poll
+  br i1 %again, label %place, label %taken
+taken:
+  %due = load i64, ptr %pdue
+  %taken_now = sub i64 %stop, %first
+  %left_till = sub i64 %due, %taken_now
+  store i64 %left_till, ptr %pdue
+  %late = icmp sle i64 %left_till, 0
+  br i1 %late, label %poll, label %take
 poll:
+  store i64 64, ptr %pdue
   call void @rk_poll(ptr %blk)
   br label %take
 finish:

@@ -11,7 +11,7 @@ from ..ir import Emitter, Val
 from .decode import Op, fetch
 from .floating import finish, fused, operands, packed, root_nan
 from .formats import flush, is_nan, load, store
-from .rounding import directed
+from .rounding import by_512_bits, directed
 
 # (2^f - 1) / f on [-1/2, 1/2]; 2^f has relative error 2^-28.9
 _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875016719103,
@@ -52,6 +52,8 @@ def _most(e: Emitter, x: Val, bound: float) -> Val:
 # -- exponential, logarithm -----------------------------------------------------------------------------
 def exp2_flushed(e: Emitter, x: Val) -> Val:
     """2^x of floats; results below the normal range become 0."""
+    if "avx512f" in e.module.features and x.n == 32:
+        return _exp2_scaled(e, x)
     shifter = 12582912.0  # 3 * 2^22: the sum's low bits are x rounded to an integer
     t = e.bin("fadd", x, shifter)
     f = e.bin("fsub", x, e.bin("fsub", t, shifter))
@@ -59,6 +61,16 @@ def exp2_flushed(e: Emitter, x: Val) -> Val:
     scale = e.bin("shl", e.cast("bitcast", t, "i32"), 23)
     y = e.cast("bitcast", e.bin("add", e.cast("bitcast", y, "i32"), scale), "float")
     y = e.select(e.cmp("fcmp uge", x, 128.0), e.bin("fmul", x, _INF), y)
+    return e.select(e.cmp("fcmp olt", x, -126.0), e.like(y, 0.0), y)
+
+
+def _exp2_scaled(e: Emitter, x: Val) -> Val:
+    """The same, bit for bit, with AVX-512's scaling by powers of two; nothing is infinite before that."""
+    whole = e.intrinsic("llvm.roundeven", "float", _least(e, x, 256.0))
+    f = e.bin("fsub", _least(e, x, 256.0), whole)
+    y = _multiply_add(e, _polynomial(e, f, _EXP2), f, e.like(f, 1.0))
+    rest = ("<16 x float> zeroinitializer", "i16 -1", "i32 4")
+    y = by_512_bits(e, "llvm.x86.avx512.mask.scalef.ps.512", (y, whole), rest)
     return e.select(e.cmp("fcmp olt", x, -126.0), e.like(y, 0.0), y)
 
 

@@ -131,18 +131,22 @@ def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     if op.has("abs"):
         xs = [e.intrinsic("llvm.fabs", x.ty, x) for x in xs]
     name = f"llvm.{op.base}imum" + ("" if op.has("NaN") else "num")
-    y = xs[0]
-    for x in xs[1:]:
+    y, quiet = xs[0], args[0] in e.quiet
+    for x, bits in zip(xs[1:], args[1:], strict=True):
         if "avx512f" in e.module.features and not op.has("NaN") and t.bits >= 32 and max(x.n, y.n) == 32:
-            y = _range(e, op.base, *e.same(y, x))
+            y, x = e.same(y, x)
+            y, quiet = _range(e, op.base, y, x, quiet, bits in e.quiet), True
         else:
             y = e.intrinsic(name, y.ty, y, x)
     bits = store(e, y, t)
     return bits if signs is None else e.bin("or", bits, signs)
 
 
-def _range(e: Emitter, base: str, a: Val, b: Val) -> Val:
-    """minimumNumber and maximumNumber by AVX-512's vrange, which takes a signalling NaN's side: so none comes to it."""
+def _range(e: Emitter, base: str, a: Val, b: Val, *quiet: bool) -> Val:
+    """minimumNumber and maximumNumber by AVX-512's vrange, which takes a signalling NaN's side: so none comes to it.
+
+    `quiet` tells of which operands that is known.
+    """
     suffix, mask = ("ps", "i16 -1") if a.ty == "float" else ("pd", "i8 -1")
     name, size = f"llvm.x86.avx512.mask.range.{suffix}.512", 512 // a.bits
 
@@ -150,7 +154,7 @@ def _range(e: Emitter, base: str, a: Val, b: Val) -> Val:
         how = (f"i32 {5 if base == 'max' else 4}", f"<{size} x {a.ty}> zeroinitializer", mask, "i32 4")
         return by_512_bits(e, name, (x, y), how)
 
-    return apply(apply(a, a), apply(b, b))
+    return apply(*(x if known else apply(x, x) for x, known in zip((a, b), quiet, strict=True)))
 
 
 def copy_sign(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
