@@ -18,6 +18,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib.util
 import inspect
 import itertools
@@ -284,7 +285,22 @@ def check_install(block: Block, options: list[str]) -> None:
         assert option not in ("-c", "-r") or (ROOT / value).is_file(), f"{where(block)}: there is no {value}"
 
 
-# docs/operators.md ----------------------------------------------------------------------------------------------
+# Docstrings -----------------------------------------------------------------------------------------------------
+
+
+def test_examples_in_docstrings() -> None:
+    """What stands behind >>> in the docstrings of public names runs, and prints what they show."""
+    parser, runner, ran = doctest.DocTestParser(), doctest.DocTestRunner(), 0
+    for name in rawkern._HOME:
+        names = {"torch": torch, "rawkern": rawkern}
+        example = parser.get_doctest(inspect.getdoc(getattr(rawkern, name)) or "", names, name, None, 0)
+        done = runner.run(example)
+        assert done.failed == 0
+        ran += done.attempted
+    assert ran > 0
+
+
+# Tables ---------------------------------------------------------------------------------------------------------
 
 
 def test_table_of_operators() -> None:
@@ -292,6 +308,12 @@ def test_table_of_operators() -> None:
     page = (ROOT / "docs" / "operators.md").read_text()
     rows = re.findall(r"^\| `(\w+\(.*?\))` \|", page, re.M)
     assert sorted(rows) == sorted(map(call, (n for n, home in rawkern._HOME.items() if home.startswith("ops."))))
+
+
+def test_table_of_examples() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text()
+    rows = re.findall(r"^\| `(\w+\.py)` \|", page, re.M)
+    assert sorted(rows) == sorted(file.name for file in (ROOT / "examples").glob("*.py"))
 
 
 def call(name: str) -> str:
