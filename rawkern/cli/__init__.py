@@ -12,13 +12,13 @@ import sys
 from collections.abc import Sequence
 
 import rawkern
-from rawkern.cli import build, cache, doctor, run
+from rawkern.cli import bench, build, cache, doctor, run
 from rawkern.cli.text import Refused, paint
 from rawkern.errors import RawkernError
 
 __all__ = ["main"]
 
-_COMMANDS = (doctor, build, run, cache)
+_COMMANDS = (doctor, build, run, bench, cache)
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
 
 
