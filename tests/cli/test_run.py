@@ -135,6 +135,11 @@ def test_check_shows_the_findings(file: Path, capsys: pytest.CaptureFixture[str]
     assert (status, err) == (0, "") and "checks: nothing found" in out
 
 
+def test_check_and_the_launch_itself(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tensors(file, capsys, "saxpy", 5, 1.0, "ones(5)", "zeros(5)", "--forall", 5, "--check", "--device", device)
+    assert (found["y"]["changed"], found["y"]["mean"]) == (5, 1.0)
+
+
 def test_time_leaves_the_result_of_one_launch(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(file, capsys, "saxpy", 1000, 1.0, "ones(1000)", "zeros(1000)", "--forall", 1000, "--time", 30,
                          "--json", "--device", device)  # fmt: skip
