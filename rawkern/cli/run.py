@@ -68,7 +68,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory of a block")
     parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
-    parser.add_argument("--check", action="store_true", help="check every access (on the CPU); show what is wrong, and end with 1")
+    parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
     parser.add_argument("--time", nargs="?", type=int, const=_REPEATS, default=0, metavar="REPEATS",
                         help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="of randn, rand and randint (default: 0)")
@@ -117,7 +117,8 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError):
         if options.check:
             findings = _checked(launch.go)
-        if not options.check or (device.type == "cuda" and not findings):  # a checked launch leaves GPU tensors as they are
+        # A checked launch runs on the CPU and leaves a GPU's tensors as they are.
+        if not options.check or (device.type == "cuda" and not findings):
             launch.go()
         if device.type == "cuda":
             torch.cuda.synchronize()
