@@ -227,10 +227,10 @@ def _uninitialized(f: Finding, does: str, name: str | None, index: int | None, s
 def _race(f: Finding, does: str, name: str | None, index: int | None, size: int | None, other: Access | None) -> str:
     assert f.other is not None and other is not None
     what = _of(name, index, f) if f.piece is not None else "the same memory"
-    return (
-        f"{does} {what}, which {other.who} {f.other.site['what']} at {other.where}; "
-        "nothing orders the two (a barrier, or a fence and an atomic)"
-    )
+    order = "a barrier, or a fence and an atomic"
+    if "copies" in (does, f.other.site["what"]):
+        order = "a wait for the copy, and a barrier before other threads use it"
+    return f"{does} {what}, which {other.who} {f.other.site['what']} at {other.where}; nothing orders the two ({order})"
 
 
 def _barrier(f: Finding, *_) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 CODE = r"""
 #include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
+#include <cuda/barrier>
+#include <cuda_pipeline.h>
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_merge_sort.cuh>
 namespace cg = cooperative_groups;
@@ -150,6 +153,58 @@ extern "C" __global__ void filled(const int* x, int* out) {
     __syncthreads();
     const int* p = x[t] & 1 ? a : s;
     out[t] = p[t & 7];
+}
+// two stages of asynchronous copies, each waited for before a barrier
+extern "C" __global__ void stages(int n, const float* x, float* out) {
+    __shared__ float s[2][64];
+    int t = threadIdx.x;
+    float sum = 0;
+    __pipeline_memcpy_async(&s[0][t], &x[t], 4);
+    __pipeline_commit();
+    for (int r = 0; r < n; r++) {
+        if (r + 1 < n) __pipeline_memcpy_async(&s[(r + 1) % 2][t], &x[64 * (r + 1) + t], 4);
+        __pipeline_commit();
+        __pipeline_wait_prior(1);
+        __syncthreads();
+        sum += s[r % 2][63 - t];
+        __syncthreads();
+    }
+    out[t] = sum;
+}
+// each thread uses its own copies alone; half of the lanes copy in groups of their own
+extern "C" __global__ void own_copies(const float* x, float* out) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    if (t % 2) { __pipeline_memcpy_async(&s[t], &x[t], 4); __pipeline_commit(); }
+    else s[t] = -x[t];
+    __pipeline_wait_prior(0);
+    out[t] = s[t];
+}
+// copies that an mbarrier counts, and those of a group
+extern "C" __global__ void counted_copies(const int* x, int* out) {
+    __shared__ cuda::barrier<cuda::thread_scope_block> bar;
+    __shared__ int s[64], u[64];
+    int t = threadIdx.x;
+    if (t == 0) init(&bar, 64);
+    __syncthreads();
+    cuda::memcpy_async(&s[t], &x[t], cuda::aligned_size_t<4>(4), bar);
+    bar.arrive_and_wait();
+    cg::memcpy_async(cg::this_thread_block(), u, x + 64, sizeof u);
+    cg::wait(cg::this_thread_block());
+    out[t] = s[63 - t] + u[63 - t];
+}
+// a list in memory from malloc, made by one thread, used by others behind a barrier, by all with atomics
+extern "C" __global__ void on_heap(const int* x, int* out) {
+    __shared__ int* p;
+    int t = threadIdx.x;
+    if (t == 0) { p = (int*)malloc(65 * sizeof(int)); p[64] = 0; }
+    __syncthreads();
+    p[t] = x[t];
+    atomicAdd(p + 64, x[t]);
+    __syncthreads();
+    out[t] = p[63 - t] + p[64];
+    __syncthreads();
+    if (t == 0) free(p);
 }
 // the best so far, which the first round does not look at
 extern "C" __global__ void best(const int* x, int* out) {

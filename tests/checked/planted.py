@@ -325,6 +325,69 @@ extern "C" __global__ void k(int n, const float* x, float* total, float* out) {
     __syncthreads();
     out[i] = x[i] / *total;                          // defect
 }""", 4, 64, lambda d: (256, torch.rand(256, device=d), torch.zeros(1, device=d), torch.zeros(256, device=d))),
+    Defect("copy_not_awaited", "RaceError", r"""// an asynchronous copy that is read before it is waited for
+#include <cuda_pipeline.h>
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    __pipeline_memcpy_async(&s[t], &x[t], 4);
+    __pipeline_commit();
+    out[t] = s[t];                                   // defect
+    __pipeline_wait_prior(0);
+}""", 1, 64, floats(64), says=r"reads s\[0\], which thread \(0,0,0\) .* copies at .*a wait for the copy"),
+    Defect("copy_without_barrier", "RaceError", r"""// each thread waits for its own copies and then reads its neighbour's
+#include <cuda_pipeline.h>
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ float s[32];
+    int t = threadIdx.x;
+    __pipeline_memcpy_async(&s[t], &x[t], 4);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    out[t] = s[31 - t];                              // defect
+}""", 1, 32, floats(32)),
+    Defect("copy_wrong_group", "RaceError", r"""// a pipeline of two stages that leaves the last group pending
+#include <cuda_pipeline.h>
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ float s[2][32];
+    int t = threadIdx.x;
+    float sum = 0;
+    __pipeline_memcpy_async(&s[0][t], &x[t], 4);
+    __pipeline_commit();
+    for (int r = 0; r < n / 32; r++) {
+        if (r + 1 < n / 32) {
+            __pipeline_memcpy_async(&s[(r + 1) % 2][t], &x[32 * (r + 1) + t], 4);
+            __pipeline_commit();
+        }
+        __pipeline_wait_prior(1);
+        __syncthreads();
+        sum += s[r % 2][31 - t];                     // defect
+        __syncthreads();
+    }
+    out[t] = sum;
+}""", 1, 32, lambda d: (128, torch.randn(128, device=d), torch.zeros(32, device=d))),
+    Defect("copy_too_early", "RaceError", r"""// the next copy goes to a buffer that other warps still read
+#include <cuda_pipeline.h>
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    float sum = 0;
+    for (int r = 0; r < n / 64; r++) {
+        __pipeline_memcpy_async(&s[t], &x[64 * r + t], 4);  // defect
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
+        __syncthreads();
+        sum += s[63 - t];                            // defect
+    }
+    out[t] = sum;
+}""", 1, 64, lambda d: (256, torch.randn(256, device=d), torch.zeros(64, device=d))),
+    Defect("heap_race", "RaceError", r"""// memory from malloc that one thread fills and others read, without a barrier
+__shared__ int* p;
+extern "C" __global__ void k(int n, const int* x, int* out) {
+    if (threadIdx.x == 0) p = (int*)malloc(64 * sizeof(int));
+    __syncthreads();
+    p[threadIdx.x] = x[threadIdx.x];                 // defect
+    out[threadIdx.x] = p[63 - threadIdx.x];          // defect
+}""", 1, 64, ints(64), says="memory from malloc"),
     Defect("uninitialized_shared", "UninitializedReadError", r"""// counters in shared memory that nobody sets to zero
 extern "C" __global__ void k(int n, const int* x, int* out) {
     __shared__ int bins[64];

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.plan import Plan
 
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
-READ, WRITE, UPDATE = "reads", "writes", "updates"
+READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"
 
 
 @dataclass(frozen=True)
 class Site:
     """An instruction that the checker can name.
 
-    `what` is "reads", "writes", "updates" (atomically), "uses" (a register) or the name of an instruction at which
-    threads meet; `root` the variable or parameter whose address the instruction uses, if it is one; a lane accesses
-    `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when the value is used.
-    `lines` are (file, line), from the inside out where code was inlined.
+    `what` is "reads", "writes", "copies" (by ``cp.async``), "updates" (atomically), "uses" (a register) or the name of
+    an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
+    one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
+    the value is used. `lines` are (file, line), from the inside out where code was inlined.
     """
 
     what: str
@@ -151,7 +151,7 @@ def _allowed(
     _tell_frame(f, space)
     if values is not None:
         _keep_values(f, values)
-    if what == WRITE and undefined.doubtful(f):
+    if what in (WRITE, COPY) and undefined.doubtful(f):
         _store(f, "storing", f.e.resize(undefined.unset_lanes(f, regs or []), "i64"))
     ck, blk, warp = identity(f)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
@@ -256,7 +256,7 @@ def field_now(f: FunctionLowering, name: str) -> Val:
 
 
 def note(f: FunctionLowering, what: str, *args: Val) -> None:
-    """Tell the checker of something that orders accesses: ``fence``, ``warp_sync``, ``arrive``, ``depart``."""
+    """Tell the checker of something that orders accesses: ``fence``, ``arrive`` and others in `check_sync`."""
     if f.plan.checked:
         ck, blk, warp = identity(f)
         more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)

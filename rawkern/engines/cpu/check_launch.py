@@ -11,6 +11,8 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
 from rawkern.engines.cpu import check_layout as layout
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
@@ -27,7 +29,7 @@ PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = threading.RLock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
-_WHAT = {"reads": layout.READ, "writes": layout.WRITE, "updates": layout.UPDATE}
+_WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 
 class Heap:
@@ -36,6 +38,11 @@ class Heap:
     def __init__(self) -> None:
         self.memory, self.table = Mapping(HEAP_BYTES), Mapping(ENTRY.size * HEAP_PIECES)
         self.next, self.count = self.memory.address, 0
+
+    def follow(self, region: int) -> None:
+        """Have the pieces that there are followed in a launch's region."""
+        words = (ctypes.c_uint64 * (ENTRY.size // 8 * self.count)).from_address(self.table.address)
+        np.frombuffer(words, dtype=np.uint64)[ENTRY.offset("region") // 8 :: ENTRY.size // 8] = region
 
     def piece(self, address: int) -> Piece | None:
         """The piece that an address lies in or behind."""
@@ -101,6 +108,10 @@ class Checker:
         self._set("heap_table", pile.table.address)
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
+        if pile.count or any(site["what"] == "malloc" for site in self.sites):
+            region, _ = self._region(HEAP_BYTES // 4, pile.memory.address >> 2)
+            self._set("heap_region", region)
+            pile.follow(region)
         self._set("log", self._new(TIMES * 8, large=False))
         self._set("times", TIMES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))

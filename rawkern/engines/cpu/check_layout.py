@@ -58,7 +58,8 @@ STATE = Record(
         ("all_seen", f"[{BARRIERS} x i64]"),
         ("waiting", f"[{BARRIERS} x i64]"), ("first", f"[{BARRIERS} x i64]"), ("first_warp", f"[{BARRIERS} x i64]"),
         ("at", _CLOCKS),
-        ("copies", _CLOCKS), ("latest", _CLOCKS), ("groups", _CLOCKS), ("group_times", f"[{WARPS * GROUPS} x i64]"),
+        ("copies", _CLOCKS), ("latest", _CLOCKS), ("met", _CLOCKS), ("groups", _CLOCKS),
+        ("group_times", f"[{WARPS * GROUPS} x i64]"),
     ),
 )  # fmt: skip
 #: One finding.

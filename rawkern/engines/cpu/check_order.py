@@ -241,7 +241,10 @@ def rk_check_is_mine(ck, st, warp, me, who):
 def rk_check_is_seen(ck, st, warp, who):
     """Whether an access is by the warp's own block, and the warp has seen it."""
     other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)
-    return other // AGENTS == STATE.number[st] and who >> TIME_AT <= STATE.seen[st, warp * AGENTS + other % AGENTS]
+    seen = STATE.seen[st, warp * AGENTS + other % AGENTS]
+    if other % AGENTS == WARPS + warp:
+        seen = STATE.met[st, warp]
+    return other // AGENTS == STATE.number[st] and who >> TIME_AT <= seen
 
 
 @inline
@@ -256,6 +259,8 @@ def rk_check_apart(ck, st, warp, me, who):
         return 0
     block = other // AGENTS
     if block == mine:
+        if other % AGENTS == WARPS + warp and (who ^ me) & LANE_MASK:  # a copy by another lane
+            return time > STATE.met[st, warp]
         return time > STATE.seen[st, warp * AGENTS + other % AGENTS]
     passed = load64(CHECK.order[ck] + block * ORDER_SIZE)
     looked = load64(CHECK.order[ck] + mine * ORDER_SIZE + 8)

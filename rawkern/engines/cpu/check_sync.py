@@ -46,7 +46,7 @@ def rk_check_limits(ck, st, warp):
     own = CHECK.runner_since[ck] << TIME_AT
     CHECK.own[ck] = own
     CHECK.own_span[ck] = 0
-    if CHECK.runner[ck] == id and STATE.latest[st, warp] <= STATE.seen[st, warp * AGENTS + WARPS + warp]:
+    if CHECK.runner[ck] == id and STATE.latest[st, warp] <= STATE.met[st, warp]:
         end = (STATE.seen[st, warp * AGENTS + warp] + 1) << TIME_AT
         if end > own:
             CHECK.own_span[ck] = end - own
@@ -109,6 +109,8 @@ def rk_check_look(ck, blk, warp):
     if STATE.ordered[st]:
         CHECK.limits_of[ck] = 0
         rk_check_join(st + STATE_SEEN + warp * ROW, st + STATE_POT, CHECK.row[ck])
+        if STATE.pot[st, WARPS + warp] > STATE.met[st, warp]:
+            STATE.met[st, warp] = STATE.pot[st, WARPS + warp]
     at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE + 8
     now = CHECK.clock[ck]
     if load64(at) != now:  # else nothing has happened since the last look
@@ -123,6 +125,7 @@ def rk_check_warp_sync(ck, blk, warp):
     st = BLOCK.check[blk]
     STATE.ordered[st] = 1
     STATE.seen[st, warp * AGENTS + warp] = STATE.clocks[st, warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
     rk_check_tick(ck, st, warp)
     return 0
 
@@ -149,6 +152,7 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
     store64(arrived + warp * 8, STATE.clocks[st, warp])
     if STATE.fence_time[st, warp] > STATE.waiting[st, number]:
         STATE.waiting[st, number] = STATE.fence_time[st, warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
     rk_check_tick(ck, st, warp)
     return 0
 
@@ -226,7 +230,7 @@ def rk_check_commit(ck, blk, warp):
 
 
 def rk_check_wait(ck, blk, warp, pending):
-    """A warp waits till no more than so many of its groups are pending."""
+    """A warp waits till no more than so many of its groups are pending; each lane sees its own copies then."""
     st = BLOCK.check[blk]
     n = STATE.groups[st, warp]
     if pending >= n:

@@ -16,13 +16,23 @@ from rawkern.engines.cpu.ptx import Imm, Instr, Mem, Reg
 
 
 def copy(f: FunctionLowering, instr: Instr) -> None:
-    """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done."""
+    """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done.
+
+    Checked builds are told of all: until a copy is waited for nothing may use what it reads and writes.
+    """
     op = instr.op
     if op.startswith("cp.async.mbarrier.arrive"):
+        check.note(f, "hand_over")
         if ".noinc" in op:  # else one more is expected, which arrives at once
             arrive_at(f, barrier_address(f, instr, instr.args[0], check.UPDATE), const("i32", 1))
     elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
         _copy(f, instr)
+    elif op.startswith("cp.async.commit_group"):
+        check.note(f, "commit")
+    elif op.startswith("cp.async.wait_group"):
+        check.note(f, "wait", f.value(instr.args[0], 32))
+    elif op.startswith("cp.async.wait_all"):
+        check.note(f, "wait_all")
 
 
 def _copy(f: FunctionLowering, instr: Instr) -> None:
@@ -41,10 +51,12 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     width, read = size.value, f.act()
     if count is not None:  # of lanes that read less, what they read is not looked at
         read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
-    form = check.access(f, address(f, to, "shared"), to, "shared", check.WRITE, width, 1, "")
+    check.note(f, "copy")
+    form = check.access(f, address(f, to, "shared"), to, "shared", check.COPY, width, 1, "")
     dst = e.splat(f.plain(form), LANES)
     form = e.splat(f.plain(address(f, source, "global")), LANES)
     src = f.plain(check.access(f, form, source, "global", check.READ, width, 1, "", mask=read))
+    check.note(f, "copied")
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
         f.module.helper(
