@@ -19,7 +19,9 @@ __all__ = [
     "any_requires_grad",
     "autocast_enabled",
     "below_autograd",
+    "called_operators",
     "destroy",
+    "detached",
     "dispatch_mode_name",
     "dispatch_modes",
     "function_modes",
@@ -31,6 +33,7 @@ __all__ = [
     "raw_stream",
     "same_memory",
     "single_level",
+    "sleep_on_gpu",
     "stream_capturing",
     "tensor_guards",
     "transforms",
@@ -158,6 +161,46 @@ def dispatch_mode_name() -> str:
 def stream_capturing() -> bool:
     """Whether torch's current CUDA stream is being captured into a graph."""
     return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def called_operators(run: Callable[[], Any]) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Run something, and say which operators it calls that are not torch's own, with copies of their arguments."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+
+    found: dict[Any, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
+
+    def copied(t: torch.Tensor) -> torch.Tensor:
+        return t.detach().clone().requires_grad_(t.requires_grad)
+
+    class Listen(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if func.namespace not in ("aten", "prim", "prims") and func not in found:
+                found[func] = func, *tree_map_only(torch.Tensor, copied, (args, kwargs))
+            return func(*args, **kwargs)
+
+    with Listen():
+        run()
+    return list(found.values())
+
+
+def detached(values: Any) -> Any:
+    """Nested lists, tuples and dicts with their tensors detached."""
+    from torch.utils._pytree import tree_map_only
+
+    return tree_map_only(torch.Tensor, torch.Tensor.detach, values)
+
+
+def sleep_on_gpu(cycles: int) -> None:
+    """Keep the current CUDA stream busy for that many clock cycles."""
+    sleep = _get("cuda._sleep")
+    if sleep is not None:
+        sleep(cycles)
+        return
+    a = torch.ones(4096, 4096, device="cuda")
+    for _ in range(max(1, cycles // 5_000_000)):
+        a = a @ a
 
 
 def has_dispatch(t: torch.Tensor) -> bool:

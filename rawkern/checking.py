@@ -32,19 +32,21 @@ if TYPE_CHECKING:
     from rawkern.launcher import Launcher, State
     from rawkern.module import Build
 
-__all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
+__all__ = ["active", "check", "depth", "forget_fast_launches", "launch", "listeners", "paused"]
 
 _depth = int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0"))
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 _also: list[torch.Tensor] = []  # what `check` was given
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
+#: In place of each launch while set: a function of launcher, arguments, keyword arguments and stream.
+instead: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
 def active() -> bool:
-    """Whether launches are checked now."""
-    return _depth > 0
+    """Whether launches go another way than usual: checked, or as `rawkern.testing` makes them."""
+    return _depth > 0 or instead is not None
 
 
 def depth() -> int:
@@ -61,10 +63,10 @@ def paused() -> Iterator[None]:
         yield
     finally:
         _depth = before
-        _forget_fast_launches()
+        forget_fast_launches()
 
 
-def _forget_fast_launches() -> None:
+def forget_fast_launches() -> None:
     """Let kernels' functions for repeated launches go the long way, where the checks are."""
     for module in list(modules.ALIVE):
         with module._lock:
@@ -107,7 +109,7 @@ class check(contextlib.ContextDecorator):
         global _depth
         _depth += 1
         _also.extend(self.also)
-        _forget_fast_launches()
+        forget_fast_launches()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -93,6 +93,9 @@ def test_layouts(device, layout, dtype):
     other = b.contiguous()
     torch.testing.assert_close(fused(a, other), want)
     assert fused(a, other).stride() == torch.add(a, other).stride()
+    alone = silu(a)
+    torch.testing.assert_close(alone, torch.nn.functional.silu(a.double()).to(dtype))
+    assert alone.stride() == torch.neg(a).stride()
 
 
 def test_lazy_negation(device):

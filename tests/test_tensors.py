@@ -191,6 +191,7 @@ def test_state_nests() -> None:
         "_C._functorch.is_functorch_wrapped_tensor",
         "_is_functional_tensor",
         "Tensor._is_zerotensor",
+        "cuda._sleep",
     ],
 )
 def test_private_names_are_there(path: str) -> None:

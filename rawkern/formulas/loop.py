@@ -202,7 +202,8 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
     like = functools.reduce(torch.add, [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors])
-    return [torch.empty_strided(shape, like.stride(), dtype=d, device=device) for d in dtypes]
+    strides = torch.empty_like(like).stride()  # one tensor alone was not added to anything, and may be expanded
+    return [torch.empty_strided(shape, strides, dtype=d, device=device) for d in dtypes]
 
 
 @functools.lru_cache(maxsize=1024)

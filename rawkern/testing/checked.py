@@ -122,8 +122,10 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 def _expected(*names: str, match: str = "") -> tuple[tuple[type[CheckError], ...], str]:
     """The arguments of the marker ``rawkern_finding``; a class alone would be taken for what is marked, hence names."""
-    kinds = tuple(getattr(errors, name, None) if isinstance(name, str) else None for name in names)
-    for name, kind in zip(names, kinds, strict=True):
+    kinds: list[type[CheckError]] = []
+    for name in names:
+        kind = getattr(errors, name, None) if isinstance(name, str) else None
         if not (isinstance(kind, type) and issubclass(kind, CheckError)):
             pytest.fail(f"the marker rawkern_finding takes names of rawkern's CheckErrors, got {name!r}", pytrace=False)
-    return kinds or (CheckError,), match
+        kinds.append(kind)
+    return tuple(kinds) or (CheckError,), match

@@ -1,0 +1,225 @@
+"""Memory with guards around it: inputs laid out in it, and the tensors of every launch while `watched` holds."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from rawkern import checking
+from rawkern._torch_private import has_memory
+
+__all__ = ["Guarded", "place", "unwritten", "watched"]
+
+GUARD = 16384  # bytes on each side: more than a block of threads writes behind the end
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A tensor in the middle of a buffer.
+
+    Attributes
+    ----------
+    before : torch.Tensor or None
+        The bytes as they were, for an input; None where what is inside may change.
+    byte : int
+        What the guards consist of.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    buffer: torch.Tensor
+    before: torch.Tensor | None
+    byte: int
+    itemsize: int
+
+    def damage(self, written: bool) -> tuple[str, str] | None:
+        """What has been overwritten that may not be: the kind ("guard", "input") and the words, or None."""
+        now, size = self.buffer, self.itemsize
+        if self.before is None:
+            inside = slice(GUARD, now.numel() - GUARD)
+            wrong = now != self.byte
+            wrong[inside] = False
+        else:
+            was = self.before
+            if written:
+                was = was.clone()
+                _within(was, self.tensor).copy_(self.tensor)
+            wrong = now != was
+        if not bool(wrong.any()):
+            return None
+        start, end = GUARD, now.numel() - GUARD
+        at = wrong.nonzero().flatten()
+        behind, ahead = at[at >= end], at[at < start]
+        if behind.numel():
+            near = (int(behind[0]) - end) // size
+            return "guard", f"memory behind {self.name} is overwritten, {near} elements from its end"
+        if ahead.numel():
+            near = (start - int(ahead[-1]) - 1) // size
+            return "guard", f"memory before {self.name} is overwritten, {near} elements from its beginning"
+        index = _index_of(self.tensor, (int(at[0]) - start) // size)
+        if index is None:
+            return "guard", f"memory between the elements of {self.name} is overwritten"
+        return "input", f"{self.name}{list(index)} is changed, which is not declared (mutates=)"
+
+
+def _within(buffer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The tensor that lies in another buffer as `like` does in its own."""
+    empty = torch.empty(0, dtype=like.dtype, device=like.device)
+    return empty.set_(buffer.untyped_storage(), like.storage_offset(), like.shape, like.stride())
+
+
+def _index_of(t: torch.Tensor, at: int) -> tuple[int, ...] | None:
+    """The index of the element that many elements behind the beginning of the guarded memory."""
+    at -= int(t.storage_offset()) - GUARD // t.element_size()
+    found = [0] * t.dim()
+    for d in sorted(range(t.dim()), key=lambda d: -t.stride(d)):
+        if t.stride(d) > 0:
+            found[d] = max(0, min(at // t.stride(d), t.shape[d] - 1))
+            at -= found[d] * t.stride(d)
+    return tuple(found) if at == 0 else None
+
+
+def place(name: str, values: torch.Tensor, how: tuple[tuple[int, ...], int, int], device: torch.device) -> Guarded:
+    """Lay values out in guarded memory of a device, as `samples.spread` says."""
+    strides, start, count = how
+    byte = 0xFF if values.is_floating_point() or values.is_complex() else 0  # NaN; no wild index
+    buffer, t = _guarded(values.shape, strides, start, count, values.dtype, device, byte)
+    if 0 in strides and values.numel():
+        narrowed = [
+            slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(strides, values.shape, strict=True)
+        ]
+        t[tuple(narrowed)].copy_(values[tuple(narrowed)])
+    else:
+        t.copy_(values)
+    return Guarded(name, t, buffer, buffer.clone(), byte, t.element_size())
+
+
+def _guarded(
+    shape: Any, strides: Any, start: int, count: int, dtype: torch.dtype, device: torch.device, byte: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    size = dtype.itemsize
+    buffer = torch.full((2 * GUARD + count * size,), byte, dtype=torch.uint8, device=device)
+    t = torch.empty(0, dtype=dtype, device=device)
+    return buffer, t.set_(buffer.untyped_storage(), GUARD // size + start, shape, strides)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[tuple[str, str]]]:
+    """Give the tensors of every launch guards, and new memory elements that show if no kernel writes them.
+
+    Yields the list in which damage is collected, as kinds and words. A launch gets copies of its tensors with guards
+    around each storage, which are copied back; so kernels must not find them by addresses that they keep.
+    """
+    found: list[tuple[str, str]] = []
+
+    def instead(launcher: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
+        copies = _Copies()
+        moved = [copies.of(a, i) for i, a in enumerate(args)]
+        named = {k: copies.of(v, k) for k, v in kwargs.items()}
+        checking.instead = None
+        try:
+            if stream is None:
+                launcher._any(tuple(moved), named)
+            else:
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                launcher._on_stream(stream, tuple(moved), named)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+        finally:
+            state, launcher._kernel._state = launcher._kernel._state, None  # no launch goes the fast way, past this
+            checking.instead = instead
+        names = [p.name for p in state.signature.params] if state is not None else []
+        found.extend((kind, f"{launcher._kernel.name}: {text}") for kind, text in copies.back(names))
+
+    checking.instead, before = instead, checking.instead
+    checking.forget_fast_launches()
+    try:
+        with _filled_allocations():
+            yield found
+    finally:
+        checking.instead = before
+
+
+class _Copies:
+    """Copies of tensors with guards around each storage; those that share memory share it in the copies, too."""
+
+    def __init__(self) -> None:
+        # By address: the bytes of a storage, their copy, and which argument it is.
+        self.storages: dict[int, tuple[torch.Tensor, Guarded, int | str]] = {}
+
+    def of(self, value: Any, which: int | str) -> Any:
+        """A value with its tensors in copies; `which` argument it is, by place or name."""
+        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+            return type(value)(self.of(each, which) for each in value)
+        if not isinstance(value, torch.Tensor) or not has_memory(value) or value.is_neg() or value.is_conj():
+            return value
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in self.storages:
+            raw = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
+            byte = 0xFF if value.is_floating_point() or value.is_complex() else 0
+            buffer, inside = _guarded(raw.shape, (1,), 0, raw.numel(), torch.uint8, value.device, byte)
+            inside.copy_(raw)
+            if byte:
+                _mark(inside, value.dtype)
+            self.storages[storage.data_ptr()] = (
+                raw,
+                Guarded("", inside, buffer, None, byte, value.element_size()),
+                which,
+            )
+        copy = self.storages[storage.data_ptr()][1]
+        start = GUARD // value.element_size() + value.storage_offset()
+        made = torch.empty(0, dtype=value.dtype, device=value.device)
+        made = made.set_(copy.buffer.untyped_storage(), start, value.shape, value.stride())
+        return made.requires_grad_() if value.requires_grad else made
+
+    def back(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Copy all back; yield what has been overwritten around them. `names` are the parameters'."""
+        for raw, copy, which in self.storages.values():
+            raw.copy_(copy.tensor)
+            name = names[which] if isinstance(which, int) and which < len(names) else f"argument {which}"
+            if (damage := replace(copy, name=name).damage(False)) is not None:
+                yield damage
+
+
+def _mark(raw: torch.Tensor, dtype: torch.dtype) -> None:
+    """Make torch's filling a NaN that no operation gives: in a float's bytes, all ones."""
+    size = dtype.itemsize // (2 if dtype.is_complex else 1)
+    whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(size)
+    if whole is None:
+        return
+    real = {torch.complex64: torch.float32, torch.complex128: torch.float64}.get(dtype, dtype)
+    filling = torch.full((1,), float("nan"), dtype=real).view(whole).item()
+    words = raw[: raw.numel() // size * size].view(whole)
+    words[words == filling] = -1
+
+
+@contextlib.contextmanager
+def _filled_allocations() -> Iterator[None]:
+    """Let torch fill memory that it allocates without writing to it."""
+    fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*deterministic.*")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+
+
+def unwritten(t: torch.Tensor) -> torch.Tensor:
+    """Which elements still are what new memory is filled with, as a bool tensor of the same shape."""
+    if t.numel() == 0 or t.dtype == torch.bool:
+        return torch.zeros(t.shape, dtype=torch.bool, device=t.device)
+    if not (t.is_floating_point() or t.is_complex()):
+        return t == torch.iinfo(t.dtype).max
+    raw = t.detach().contiguous().reshape(-1).view(torch.uint8).reshape(-1, t.element_size())
+    return (raw == 0xFF).all(1).reshape(t.shape)

@@ -1,0 +1,99 @@
+"""What `check_kernel` says: the report of a run, and the error with all that failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Failure", "KernelCheckError", "KernelReport"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One check that failed.
+
+    Attributes
+    ----------
+    check : str
+        Its name, one of `rawkern.testing.CHECKS`.
+    kind : str
+        "values", "unwritten" (elements that nobody wrote), "guard" (memory around a tensor overwritten), "input" (an
+        input changed), "raises", or "refused" (what must be taken).
+    device : str
+    case : str
+        The smallest inputs that show it: dtype, layout and shapes.
+    text : str
+        What was seen, with index and values.
+    also : tuple of str
+        Other cases of the check that fail.
+    """
+
+    check: str
+    kind: str
+    device: str
+    case: str
+    text: str
+    also: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.check}: {self.text}", f"  {self.case}"]
+        if self.also:
+            lines.append(f"  and with: {', '.join(self.also)}")
+        return "\n".join(lines)
+
+
+@dataclass
+class KernelReport:
+    """What `check_kernel` has run.
+
+    Attributes
+    ----------
+    name : str
+    passed : list of str
+        Checks without a failure, as ``"layout (cpu)"``.
+    refused : list of str
+        What the operator does not take, and says so: dtypes, layouts, sizes.
+    left_out : dict of str to str
+        Checks that were not run, with the reason.
+    failures : list of Failure
+    """
+
+    name: str
+    passed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = []
+        if self.failures:
+            checks = sorted({f.check for f in self.failures})
+            lines.append(f"{self.name} fails {len(checks)} of check_kernel's checks: {', '.join(checks)}")
+            for i, failure in enumerate(self.failures, 1):
+                lines += ["", f"{i}. " + str(failure).replace("\n", "\n   ")]
+            lines.append("")
+        lines.append(f"passed: {', '.join(self.passed) or 'nothing'}")
+        lines += [f"refused: {each}" for each in self.refused]
+        lines += [f"not run: {name}: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines)
+
+
+class KernelCheckError(AssertionError):
+    """An operator that `check_kernel` found wrong.
+
+    Attributes
+    ----------
+    report : KernelReport
+        All of it; `failures` has what is wrong.
+    """
+
+    def __init__(self, report: KernelReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What is wrong, one for each check and device."""
+        return self.report.failures
+
+    def __reduce__(self) -> tuple[type[KernelCheckError], tuple[KernelReport]]:
+        return type(self), (self.report,)

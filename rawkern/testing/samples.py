@@ -1,0 +1,232 @@
+"""Sample inputs, and the others that are made of them: in other dtypes, of other sizes, spread out in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+__all__ = ["LAYOUTS", "Sample", "flat_tensors", "make_sample", "spread"]
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+COMPLEX = (torch.complex64, torch.complex128)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+LAYOUTS = ("offset", "every other element", "rows apart", "transposed", "first transposed", "expanded")
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """Where a tensor stands among the arguments."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Arguments of a call, with the tensors taken out.
+
+    Attributes
+    ----------
+    tensors : tuple of torch.Tensor
+        On the CPU, contiguous, without gradients.
+    names : tuple of str
+        What the tensors are called in messages.
+    written : frozenset of int
+        Which of them the operator writes to.
+    leaves : frozenset of int
+        Those whose gradients are looked at.
+    main : torch.dtype or None
+        What stands for "the dtype": the first floating one, or the first there is.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    tensors: tuple[torch.Tensor, ...]
+    names: tuple[str, ...]
+    written: frozenset[int]
+    leaves: frozenset[int]
+    main: torch.dtype | None
+
+    def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call with these tensors in place of the sample's."""
+
+        def fill(value: Any) -> Any:
+            return tensors[value.index] if isinstance(value, _Slot) else value
+
+        return tuple(_mapped(fill, a) for a in self.args), {k: _mapped(fill, v) for k, v in self.kwargs.items()}
+
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """The dtypes that the tensors of the main dtype could have."""
+        kinds = (FLOATS, COMPLEX, INTEGERS)
+        return next((kind for kind in kinds if self.main in kind), () if self.main is None else (self.main,))
+
+    def as_dtype(self, dtype: torch.dtype) -> Sample:
+        """The sample with the tensors of the main dtype converted."""
+        made = tuple(t.to(dtype) if t.dtype == self.main else t for t in self.tensors)
+        return replace(self, tensors=made, main=dtype)
+
+    def sizes(self) -> list[int]:
+        """The sizes above 1 that dimensions have, largest first."""
+        return sorted({n for t in self.tensors for n in t.shape if n > 1}, reverse=True)
+
+    def resized(self, old: int, new: int, numbers: bool = False) -> Sample:
+        """The sample with all dimensions of a size at another: cut, or grown by elements drawn from what is there.
+
+        With `numbers`, ints of that value among the arguments change too.
+        """
+        index = torch.arange(new)
+        if new > old:
+            index[old:] = torch.randint(old, (new - old,), generator=torch.Generator().manual_seed(new))
+        tensors = []
+        for t in self.tensors:
+            for dim in [d for d, n in enumerate(t.shape) if n == old]:
+                t = t.index_select(dim, index)
+            tensors.append(t)
+
+        def change(value: Any) -> Any:
+            return new if type(value) is int and value == old and numbers else value
+
+        args = tuple(_mapped(change, a) for a in self.args)
+        return replace(
+            self, args=args, kwargs={k: _mapped(change, v) for k, v in self.kwargs.items()}, tensors=tuple(tensors)
+        )
+
+    def expanded(self) -> Sample:
+        """The sample with the values that it has once first dimensions are repeated in memory."""
+        tensors = [
+            t[:1].expand(t.shape).contiguous() if i not in self.written and t.dim() and t.shape[0] > 1 else t
+            for i, t in enumerate(self.tensors)
+        ]
+        return replace(self, tensors=tuple(tensors))
+
+    def shapes(self) -> str:
+        """The tensors' names and shapes, in words."""
+        return ", ".join(
+            f"{name} {'x'.join(map(str, t.shape)) or 'of no dimensions'}"
+            for name, t in zip(self.names, self.tensors, strict=True)
+        )
+
+
+def make_sample(
+    op: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], mutates: Sequence[str | int] | None
+) -> Sample:
+    """Take the tensors out of the arguments of a call.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no tensor, or `mutates` names none of them.
+    """
+    tensors: list[torch.Tensor] = []
+    names: list[str] = []
+    owners: list[str | int] = []
+
+    def take(name: str, owner: str | int) -> Callable[[Any], Any]:
+        numbers = itertools.count()
+
+        def of(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            tensors.append(value)
+            names.append(name if value is owner_value else f"{name}[{next(numbers)}]")
+            owners.append(owner)
+            return _Slot(len(tensors) - 1)
+
+        return of
+
+    called = _parameter_names(op, len(inputs))
+    args = []
+    for i, owner_value in enumerate(inputs):
+        args.append(_mapped(take(called[i] or f"input {i}", called[i] or i), owner_value))
+    named = {}
+    for key, owner_value in kwargs.items():
+        named[key] = _mapped(take(key, key), owner_value)
+    if not tensors:
+        raise TypeError("check_kernel: there is no tensor among the sample inputs")
+    written = _written(op, mutates, owners, [called[i] or i for i in range(len(inputs))])
+    floats = [i for i, t in enumerate(tensors) if t.is_floating_point() or t.is_complex()]
+    leaves = [i for i in floats if tensors[i].requires_grad] or floats
+    main = tensors[floats[0] if floats else 0].dtype
+    plain = tuple(t.detach().cpu().contiguous() for t in tensors)
+    return Sample(tuple(args), named, plain, tuple(names), written, frozenset(leaves), main)
+
+
+def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
+    """The names of the first positional parameters; None behind the last."""
+    found: list[str | None] = []
+    if (schema := _schema(op)) is not None:
+        found += [a.name for a in schema.arguments if not a.kwarg_only]
+    else:
+        with contextlib.suppress(TypeError, ValueError):
+            parameters = inspect.signature(op).parameters.values()
+            found += [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return (found + [None] * count)[:count]
+
+
+def _schema(op: Any) -> Any:
+    """The schema of a torch operator: of rawkern.op, torch.library.custom_op or torch.ops; None for functions."""
+    overload = getattr(op, "overload", op)
+    return getattr(getattr(overload, "_opoverload", overload), "_schema", None)
+
+
+def _written(
+    op: Any, mutates: Sequence[str | int] | None, owners: Sequence[str | int], called: Sequence[str | int]
+) -> frozenset[int]:
+    """Which tensors are written to: as told, else as the operator's schema says."""
+    if mutates is None:
+        schema = _schema(op)
+        arguments = schema.arguments if schema is not None else ()
+        mutates = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+    wanted = {called[m] if type(m) is int and m < len(called) else m for m in mutates}
+    if unknown := wanted.difference(owners):
+        raise ValueError(f"check_kernel: mutates names {unknown.pop()!r}, which is no tensor of the sample inputs")
+    return frozenset(i for i, owner in enumerate(owners) if owner in wanted)
+
+
+def _mapped(f: Callable[[Any], Any], value: Any) -> Any:
+    """Apply f to the leaves of lists, tuples and dicts."""
+    if isinstance(value, dict):
+        return {k: _mapped(f, v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size) and not hasattr(value, "_fields"):
+        return type(value)(_mapped(f, v) for v in value)
+    return f(value)
+
+
+def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from flat_tensors(each)
+    elif isinstance(value, dict):
+        yield from flat_tensors(list(value.values()))
+
+
+def spread(layout: str, shape: torch.Size, first: bool) -> tuple[tuple[int, ...], int, int]:
+    """How elements of that shape lie in memory: strides, elements before the first, elements in all."""
+    dims, row = len(shape), list(shape)
+    scale, start = 1, 0
+    if layout == "expanded" and dims and shape[0] > 1:
+        row[0] = 1
+    if layout == "rows apart" and dims > 1:
+        row[-1] += 3
+    if layout == "every other element":
+        scale, start = 2, 1
+    if layout == "offset" or (layout == "rows apart" and dims <= 1):
+        start = 1
+    order = list(range(dims))
+    if layout == "transposed" or (layout == "first transposed" and first):
+        order.reverse()
+    strides, step = [0] * dims, scale
+    for d in reversed(order):
+        strides[d] = step
+        step *= max(row[d], 1)
+    if layout == "expanded" and dims and shape[0] > 1:
+        strides[0] = 0
+    return tuple(strides), start, start + step

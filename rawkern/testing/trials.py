@@ -1,0 +1,241 @@
+"""One call of an operator on placed inputs, and what is wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from rawkern.errors import CheckError, CompileError, LaunchError, NotDifferentiable, RawkernError
+from rawkern.testing.guards import Guarded, place, watched
+from rawkern.testing.results import Outcome, Problem, compare, same_bits
+from rawkern.testing.samples import Sample, flat_tensors, spread
+
+__all__ = ["Target", "Trial", "call", "exact", "examine", "judge", "placed", "problem_of"]
+
+REFUSALS = (TypeError, ValueError, OverflowError, NotImplementedError, RawkernError)
+NO_REFUSALS = (CheckError, CompileError, LaunchError)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is tested.
+
+    Attributes
+    ----------
+    reference : callable or None
+        Computes the same in torch; in float64 it is what results are compared with.
+    tolerance : float or None
+        In place of those of the dtypes.
+    """
+
+    op: Callable[..., Any]
+    reference: Callable[..., Any] | None
+    name: str
+    tolerance: float | None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to call it.
+
+    Attributes
+    ----------
+    title : str
+        What is special about it: "float16", "transposed", "257 instead of 256".
+    backward : bool
+        Whether the gradients are looked at too.
+    """
+
+    title: str
+    sample: Sample
+    device: torch.device
+    layout: str = "contiguous"
+    backward: bool = False
+
+    def described(self) -> str:
+        """Device, dtype, layout and shapes, in words."""
+        dtype = str(self.sample.main).removeprefix("torch.")
+        return f"on {self.device}, {dtype}, {self.layout}: {self.sample.shapes()}"
+
+
+def problem_of(error: BaseException, doing: str = "") -> Problem:
+    """The problem that an exception is."""
+    refused = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
+    lines = str(error).strip().splitlines()
+    text = f"{doing}{type(error).__name__}: {lines[0] if lines else ''}"
+    return Problem("refused" if refused else "raises", text)
+
+
+# Calls ----------------------------------------------------------------------------------------------------------------
+
+
+def placed(trial: Trial) -> list[Guarded]:
+    """The sample's tensors in guarded memory of the device."""
+    found = []
+    for i, t in enumerate(trial.sample.tensors):
+        layout = "contiguous" if i in trial.sample.written and trial.layout == "expanded" else trial.layout
+        found.append(place(trial.sample.names[i], t, spread(layout, t.shape, i == 0), trial.device))
+    return found
+
+
+def call(
+    op: Callable[..., Any],
+    sample: Sample,
+    tensors: Sequence[torch.Tensor],
+    backward: bool,
+    directions: Callable[[Sequence[torch.Tensor]], list[torch.Tensor | None]] | None = None,
+    around: Callable[[], Any] = contextlib.nullcontext,
+) -> Outcome:
+    """Call an operator, and its backward, on tensors of a sample."""
+    leaves = {i: tensors[i].detach().requires_grad_() for i in sorted(sample.leaves)} if backward else {}
+    given = [leaves.get(i, t) for i, t in enumerate(tensors)]
+    given = [t.clone() if i in leaves and i in sample.written else t for i, t in enumerate(given)]
+    with around():
+        args, kwargs = sample.filled(given)
+        results = results_of(op(*args, **kwargs), sample, given)
+    if not backward:
+        return Outcome(results, {})
+    wanted = [r for r in results if r.requires_grad]
+    if not wanted:
+        return Outcome(tuple(r.detach() for r in results), {})
+    assert directions is not None
+    grads = [g for r, g in zip(results, directions(results), strict=True) if r.requires_grad]
+    with around():
+        found = torch.autograd.grad(wanted, list(leaves.values()), grads, allow_unused=True)
+    return Outcome(tuple(r.detach() for r in results), dict(zip(leaves, found, strict=True)))
+
+
+def results_of(returned: Any, sample: Sample, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """What is returned, but for the tensors that were written to; and those."""
+    written = [given[i] for i in sorted(sample.written)]
+    return (*(t for t in flat_tensors(returned) if not any(_same(t, w) for w in written)), *written)
+
+
+def _same(t: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are the same elements; compiled functions return other objects for those they are given."""
+    if t is other or t.numel() == 0:
+        return t is other
+    return (t.data_ptr(), t.shape, t.stride()) == (other.data_ptr(), other.shape, other.stride()) or same_bits(t, other)
+
+
+def directions(layout: str) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor | None]]:
+    """Make gradients for results: eighths, so that each dtype has them; spread out in memory as the inputs are."""
+
+    def make(results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        generator, made = torch.Generator().manual_seed(7), []
+        for r in results:
+            values = torch.randint(-16, 17, r.shape, generator=generator) / 8
+            if layout == "expanded":  # as that of a sum
+                made.append(torch.ones((), dtype=r.dtype, device=r.device).expand(r.shape))
+                continue
+            g = values.to(r.dtype).to(r.device)
+            made.append(g.mT.contiguous().mT if layout == "transposed" and g.dim() > 1 else g)
+        return made
+
+    return make
+
+
+def exact(target: Target, trial: Trial, dtype: torch.dtype = torch.float64) -> Outcome:
+    """What the call should give: the reference on the CPU in float64, or the operator itself where there is none."""
+    sample = trial.sample
+    wide = [_widened(t, dtype) if target.reference is not None else t.clone() for t in sample.tensors]
+    if target.reference is None:
+        return call(target.op, sample, wide, trial.backward, directions(trial.layout))
+
+    def reference(*args: Any, **kwargs: Any) -> Any:
+        return target.reference(*args, **kwargs)  # type: ignore[misc]
+
+    probe = [t.clone() for t in wide]
+    if sample.written:
+        args, kwargs = sample.filled(probe)
+        with torch.no_grad():
+            reference(*args, **kwargs)
+    if not any(probe[i]._version for i in sample.written):  # it returns what the operator writes
+        sample = replace(sample, written=frozenset())
+    return call(reference, sample, wide, trial.backward, directions(trial.layout))
+
+
+def _widened(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if t.is_complex():
+        return t.to(torch.complex128 if dtype == torch.float64 else torch.complex64, copy=True)
+    return t.to(dtype, copy=True) if t.is_floating_point() else t.clone()
+
+
+# What is wrong --------------------------------------------------------------------------------------------------------
+
+
+def examine(
+    target: Target,
+    trial: Trial,
+    expected: Outcome | None = None,
+    op: Callable[..., Any] | None = None,
+    around: Callable[[], Any] = contextlib.nullcontext,
+    guarded: bool = True,
+) -> list[Problem]:
+    """Call the operator once and say what is wrong: values, gradients, guards, elements that nobody wrote."""
+    if expected is None:
+        expected = exact(target, trial)
+    inputs = placed(trial)
+    damaged: list[tuple[str, str]] = []
+    try:
+        with watched() if guarded else contextlib.nullcontext(damaged) as damaged:
+            tensors = [g.tensor for g in inputs]
+            outcome = call(op or target.op, trial.sample, tensors, trial.backward, directions(trial.layout), around)
+            if trial.device.type == "cuda":
+                torch.cuda.synchronize(trial.device)
+    except Exception as error:
+        return [problem_of(error)]
+    problems = [p for g in inputs if (p := _damage(g, trial.sample)) is not None]
+    problems += [Problem(*each) for each in damaged]
+    return problems + judge(target, trial, outcome, expected)
+
+
+def _damage(g: Guarded, sample: Sample) -> Problem | None:
+    damage = g.damage(sample.names.index(g.name) in sample.written)
+    return Problem(*damage) if damage is not None else None
+
+
+def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> list[Problem]:
+    """Compare what a call gave with what it should have given."""
+    if len(outcome.results) != len(expected.results):
+        text = f"the operator gives {len(outcome.results)} tensors, the reference {len(expected.results)}"
+        return [Problem("values", text)]
+    rough = _rough(target, trial)
+    problems = []
+    for i, (got, wanted) in enumerate(zip(outcome.results, expected.results, strict=True)):
+        if got.device != trial.device:
+            problems.append(Problem("values", f"output {i} is on {got.device}, the inputs are on {trial.device}"))
+            continue
+        name = "output" if len(outcome.results) == 1 else f"output {i}"
+        near = rough.results[i] if rough is not None else None
+        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance))
+    for i, got in outcome.grads.items():
+        wanted = expected.grads.get(i)
+        if not expected.grads:
+            break  # the reference is not differentiable
+        t = trial.sample.tensors[i]
+        wanted = torch.zeros(t.shape, dtype=torch.float64) if wanted is None else wanted
+        got = torch.zeros(t.shape, dtype=t.dtype, device=trial.device) if got is None else got
+        near = rough.grads.get(i) if rough is not None else None
+        name = f"the gradient of {trial.sample.names[i]}"
+        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, 4.0))
+    return [p for p in problems if p is not None]
+
+
+def _rough(target: Target, trial: Trial) -> Outcome | None:
+    """The reference in float32, whose losses say how well the result is determined by the inputs."""
+    if target.reference is None:
+        return None
+    try:
+        return exact(target, trial, torch.float32)
+    except Exception:  # a reference that is made for float64 alone
+        return None
+
+
+def not_differentiable(error: BaseException) -> bool:
+    """Whether an exception says that there is no derivative."""
+    return isinstance(error, (NotImplementedError, NotDifferentiable)) or "no autograd formula" in str(error)

@@ -1,0 +1,160 @@
+"""`check_kernel` names what is wrong with wrong operators, with small inputs, and is quiet about right ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.testing import CHECKS, KernelCheckError, KernelReport, check_kernel
+
+_spec = importlib.util.spec_from_file_location("planted_operators", Path(__file__).with_name("planted.py"))
+planted = importlib.util.module_from_spec(_spec)
+sys.modules["planted_operators"] = planted
+_spec.loader.exec_module(planted)
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("wrong", planted.PLANTED, ids=lambda p: getattr(p.op, "__name__", None) or p.op._name)
+def test_planted(wrong, device: str) -> None:
+    if wrong.gpu and device == "cpu":
+        pytest.skip("the defect is one of streams, which are the GPU's")
+    with pytest.raises(KernelCheckError) as caught:
+        check_kernel(wrong.op, numbers(*wrong.shape), reference=wrong.reference, devices=[device], **wrong.options)
+    error = caught.value
+    found = {f.check for f in error.failures}
+    if wrong.op is planted.on_the_default_device and device == "cuda":  # then the sample itself cannot work
+        assert found == {"reference"}
+        return
+    if device == "cuda" and wrong.op is planted.breaks_when_compiled:
+        found.discard("graph")  # it waits for the device, too
+    assert found == set(wrong.checks), str(error)
+    assert re.search(wrong.says, str(error), re.M), str(error)
+    assert all(f.device.startswith(device) for f in error.failures)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) and again.failures == error.failures
+
+
+silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
+axpy = rawkern.elementwise("T x, T y, T a", "T z", "z = a * x + y", "axpy")
+norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
+modulo = rawkern.elementwise("T x, T y", "T z", "z = y == 0 ? x : x - x / y * y", "modulo_of_positive")
+
+
+def vector_norm(x: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.linalg.vector_norm(x, dim=axis)
+
+
+INTS = torch.randint(0, 100, (5, 23), generator=torch.Generator().manual_seed(1))
+CORRECT: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "plain": (planted.plain, (numbers(6, 11),), {"reference": planted.reference}),
+    "plain, without a reference": (planted.plain, (numbers(6, 11),), {}),
+    "in place": (planted.in_place, (numbers(6, 11),), {"reference": planted.reference, "mutates": ["x"]}),
+    "in place, as the reference": (
+        planted.in_place,
+        (numbers(77),),
+        {"reference": lambda x: x.mul_(2), "mutates": [0]},
+    ),
+    "op": (planted.squares, (numbers(6, 11),), {"reference": torch.square}),
+    # Compiled, an operator in place on an input of the graph loses its backward.
+    "op in place": (planted.twice_, (numbers(6, 11),), {"reference": planted.reference, "differentiable": False}),
+    "elementwise": (silu, (numbers(6, 11),), {"reference": torch.nn.functional.silu}),
+    "elementwise, broadcast": (axpy, (numbers(6, 11), numbers(11), 0.75), {"reference": lambda x, y, a: a * x + y}),
+    "elementwise of ints": (
+        modulo,
+        (INTS, INTS.flip(0)),
+        {"reference": lambda x, y: torch.where(y == 0, x, x % y.clamp(min=1))},
+    ),
+    "reduction": (norm, (numbers(6, 11),), {"reference": vector_norm, "kwargs": {"axis": 1}}),
+    "torch": (torch.sin, (numbers(6, 11),), {"reference": torch.sin}),
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_correct(name: str, device: str) -> None:
+    op, inputs, options = CORRECT[name]
+    report = check_kernel(op, *inputs, devices=[device], deterministic=True, **options)
+    done = {each.split(" (")[0] for each in report.passed}
+    assert {"unwritten", "guard", "input", "dtype", "layout", "size", "empty", "default_device", "repeat"} <= done
+    assert ("reference" in done) == ("reference" in options) or "reference" in report.left_out
+    if device == "cuda":
+        assert {"stream", "graph", "devices"} <= done
+    raw = "plain" in name or name.startswith("in place")
+    assert ("opcheck" in done) == (not raw and name != "torch") and "compile" in done
+    assert ("gradcheck" in done) == (not raw and "ints" not in name and name != "op in place")
+    if not raw:
+        assert not [each for each in report.refused if not each.startswith("dtype")], report
+    else:
+        assert any("layout every other element" in each and "contiguous" in each for each in report.refused), report
+
+
+def test_what_is_asked_of_it() -> None:
+    x = numbers(4)
+    with pytest.raises(ValueError, match="skip names 'layouts'; the checks are reference, "):
+        check_kernel(torch.sin, x, skip=["layouts"])
+    with pytest.raises(TypeError, match="no tensor among the sample inputs"):
+        check_kernel(torch.sin, 3.0)
+    with pytest.raises(ValueError, match="mutates names 'y', which is no tensor"):
+        check_kernel(planted.in_place, x, mutates=["y"])
+    with pytest.raises(ValueError, match="the reference does not take the sample inputs: RuntimeError: no"):
+        check_kernel(torch.sin, x, reference=_raise)
+    with pytest.raises(ValueError, match="not on meta"):
+        check_kernel(torch.sin, x, devices=["meta"])
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="devices names cuda, and torch finds no GPU"):
+            check_kernel(torch.sin, x, devices=["cuda"])
+
+
+def _raise(*args: object) -> None:
+    raise RuntimeError("no")
+
+
+def test_declared_dtypes_must_be_taken_and_declared_gradients_be_there() -> None:
+    skip = [c for c in CHECKS if c not in ("reference", "dtype", "gradient")]
+    options: dict[str, Any] = {"reference": planted.reference, "skip": skip, "devices": ["cpu"]}
+    report = check_kernel(planted.plain, numbers(8), dtypes=[torch.float64, torch.float16], **options)
+    assert isinstance(report, KernelReport) and "dtype bfloat16 (cpu): TypeError" in "\n".join(report.refused)
+    assert "no result requires grad" in report.left_out["gradient, gradcheck (cpu)"]
+    with pytest.raises(KernelCheckError, match=r"dtype: TypeError: twice: there is no kernel for torch\.bfloat16"):
+        check_kernel(planted.plain, numbers(8), dtypes=[torch.bfloat16], **options)
+    with pytest.raises(KernelCheckError, match="gradient: there is no gradient: no result requires grad"):
+        check_kernel(planted.plain, numbers(8), differentiable=True, **options)
+
+
+def test_tolerance() -> None:
+    options: dict[str, Any] = {"reference": planted.reference, "skip": CHECKS[1:], "devices": ["cpu"]}
+    check_kernel(lambda x: 2.0001 * x, numbers(50), tolerance=1e-3, **options)
+    with pytest.raises(KernelCheckError, match=r"reference: output\[0\] is -?\d.*, it should be -?\d"):
+        check_kernel(lambda x: 2.0001 * x, numbers(50), tolerance=1e-5, **options)
+
+
+def test_failures_that_a_checked_launch_explains() -> None:
+    with pytest.raises(KernelCheckError, match=r"never written.*|checked, "):
+        check_kernel(planted.leaves_the_last, numbers(128), reference=planted.reference, devices=["cpu"])
+
+
+def test_nothing_stays_behind() -> None:
+    """Torch's functions and settings are as before, also after failures."""
+    names = ("empty", "empty_like", "zeros", "full")
+    before = [getattr(torch, n) for n in names], torch.Tensor.new_empty
+    deterministic = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    with pytest.raises(KernelCheckError):
+        check_kernel(planted.leaves_the_last, numbers(128), reference=planted.reference, devices=["cpu"])
+    assert ([getattr(torch, n) for n in names], torch.Tensor.new_empty) == before
+    assert "new_empty" not in vars(torch.Tensor)
+    assert (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    ) == deterministic
+    with torch.device("meta"):
+        assert torch.empty(3).is_meta and torch.zeros(3).is_meta
