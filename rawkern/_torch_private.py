@@ -107,7 +107,8 @@ class Below:
     """Context for what an autograd function does below its own level of functorch, as a torch operator does it.
 
     The function switches recording off, and functorch switches on again only what its own level is about: a gradient
-    around a jvp, or a jvp around a gradient, would be lost in silence. So make this before, and enter it inside.
+    around a jvp, or a jvp around a gradient, would be lost in silence. And where a compiler traces, a change in place
+    without recording counts as one made under ``no_grad``. So make this before, and enter it inside.
     """
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class Below:
     def __enter__(self) -> None:
         grad, forward = self._modes
         self._contexts = [below_autograd()]
-        if transforms():
+        if transforms() or dispatch_modes():
             self._contexts += [torch.set_grad_enabled(grad), torch.autograd.forward_ad._set_fwd_grad_enabled(forward)]
         for each in self._contexts:
             each.__enter__()

@@ -97,6 +97,25 @@ def test_changes_in_place(device: str) -> None:
     torch.testing.assert_close(params, [p - 0.5 * was.relu() for p in params_were])
 
 
+def test_a_changed_input_of_a_graph_keeps_its_gradient(device: str) -> None:
+    """The graph writes to a tensor that requires grad, or to a view of one: both it and the result go on from there."""
+
+    def change(x: Tensor) -> Tensor:
+        return relu_(x) * 2
+
+    compiled = torch.compile(change, fullgraph=True, backend="aot_eager")
+    leaf = numbers(5, 7, device=device).requires_grad_()
+    assert 0 < (leaf > 0).sum() < leaf.numel()
+    for part in (slice(None), slice(1, 4)):
+        gradients = []
+        for run in (change, compiled):
+            x = leaf.clone()
+            y = run(x[part])
+            gradients.append(torch.autograd.grad(y.sum() + (3 * x).sum(), leaf)[0])
+        torch.testing.assert_close(gradients[1], gradients[0])
+        torch.testing.assert_close(gradients[1][part], 5 * (leaf[part] > 0).to(leaf.dtype))
+
+
 def test_transforms_within_compile(device: str) -> None:
     a, b = numbers(4, 7, device=device), numbers(7, device=device, seed=1)
     for product in (mul, smooth_mul):
