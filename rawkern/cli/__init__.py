@@ -35,9 +35,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except (RawkernError, OSError, Refused) as error:
-        print(f"{paint('rawkern', 'red', sys.stderr)}: {error}", file=sys.stderr)
-        return 1
+        return _failed(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "rawkern").partition(".")[0] == "rawkern":
+            raise
+        return _failed(f"{error}; `rawkern doctor` says what is missing and how to install it")
     return status
+
+
+def _failed(message: str) -> int:
+    print(f"{paint('rawkern', 'red', sys.stderr)}: {message}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

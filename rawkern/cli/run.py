@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["declare", "main"]
 
 _REPEATS = 100
-_NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)\Z", re.S)
 _ARGUMENTS = """\
 an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
@@ -105,11 +103,12 @@ def _device(name: str | None) -> torch.device:
 def _run(options: argparse.Namespace, device: torch.device) -> int:
     import torch
 
+    from rawkern.cli.arguments import tensors_in
     from rawkern.cli.summary import summary
 
     with step(f"compiling {options.file}"):
         launch = _launch(options, device)
-    tensors = _tensors(launch.arguments)
+    tensors = tensors_in(launch.arguments)
     before = {name: tensor.clone() for name, tensor in tensors.items()}
     sys.stdout.flush()
     findings: tuple[Any, ...] = ()
@@ -155,6 +154,7 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 
 def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     import rawkern
+    from rawkern.cli.arguments import evaluated, tensors_in
 
     module = rawkern.RawModule(
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
@@ -164,8 +164,8 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
         kernel = module.get_function(options.kernel)
         signature = kernel._find().signature
     with step("making arguments"):
-        arguments, numbers = _arguments(options, signature, device)
-    if device.type == "cpu" and _default_type() != "cpu" and not _tensors(arguments):
+        arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
+    if device.type == "cpu" and _default_type() != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
     with refusing(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
@@ -200,68 +200,14 @@ def _dims(size: Any) -> str:
     return " x ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
-def _arguments(
-    options: argparse.Namespace, signature: Signature, device: torch.device
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Evaluate the arguments by parameter: first the numbers, whose names the others may use."""
-    import torch
-
-    from rawkern.cli.expressions import Maker, dtypes_behind, value
-
-    texts = _by_parameter(options.arguments, signature)
-    generator = torch.Generator().manual_seed(options.seed)
-    numbers: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    for param in sorted(signature.params, key=lambda param: param.is_pointer):
-        maker = Maker(dtypes_behind(param.ctype), generator, device, numbers)
-        try:
-            made = value(texts[param.name], maker)
-        except Refused as error:
-            raise Refused(f"argument {param.name} ({param}): {error}") from None
-        values[param.name] = made
-        if isinstance(made, (int, float, complex)):
-            numbers[param.name] = made
-    return {param.name: values[param.name] for param in signature.params}, numbers
-
-
-def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
-    """Which argument belongs to which parameter."""
-    names = [param.name for param in signature.params]
-    found: dict[str, str] = {}
-    for text in texts:
-        named = _NAMED.match(text)
-        free = next((name for name in names if name not in found), None)
-        name, expression = (named[1], named[2]) if named else (free, text)
-        if name is None:
-            raise Refused(f"{text!r} is one argument too many; the kernel is {signature}")
-        if name not in names:
-            raise Refused(f"there is no parameter {name!r}; the kernel is {signature}")
-        if name in found:
-            raise Refused(f"{name!r} is given twice: {found[name]!r} and {expression!r}")
-        found[name] = expression
-    if missing := [name for name in names if name not in found]:
-        raise Refused(f"no value for {', '.join(missing)}; the kernel is {signature}")
-    return found
-
-
-def _tensors(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors among the arguments, those in lists by index."""
-    import torch
-
-    found = {}
-    for name, argument in arguments.items():
-        items = enumerate(argument) if isinstance(argument, list) else [(None, argument)]
-        found |= {name if i is None else f"{name}[{i}]": item for i, item in items if isinstance(item, torch.Tensor)}
-    return found
-
-
 def _timed(options: argparse.Namespace, launch: Launch, device: torch.device, before: dict[str, torch.Tensor]) -> float:
     """The median time of a launch on the arguments as they were at first."""
+    from rawkern.cli.arguments import tensors_in
     from rawkern.cli.timing import launch_seconds
 
     written = {param.name for param in launch.signature.params if param.is_pointer and not param.const}
     pairs = [
-        (tensor, before[name]) for name, tensor in _tensors(launch.arguments).items() if name.split("[")[0] in written
+        (tensor, before[name]) for name, tensor in tensors_in(launch.arguments).items() if name.split("[")[0] in written
     ]
 
     def restore() -> None:
@@ -313,7 +259,9 @@ def _print(
 
 
 def _is_tensor(launch: Launch, param: Param) -> bool:
-    return any(name.split("[")[0] == param.name for name in _tensors(launch.arguments))
+    from rawkern.cli.arguments import tensors_in
+
+    return any(name.split("[")[0] == param.name for name in tensors_in(launch.arguments))
 
 
 def _product(shape: Sequence[int]) -> int:

@@ -121,6 +121,7 @@ def test_numbers_that_do_not_fit_are_refused(text: str, dtype: torch.dtype) -> N
 DTYPES = sorted({name for row in ctype._TABLE.values() for name in row.dtypes})
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_dtype_that_a_kernel_takes(name: str) -> None:
     dtype = getattr(torch, name)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,43 @@ def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr("rawkern.cli.cache._info", interrupted)
     assert main(["cache"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("arguments", [("run", __file__, "k"), ("bench",), ("cache",)])
+def test_a_library_that_is_missing_is_named(arguments: tuple[str, ...]) -> None:
+    done = rawkern(*arguments, python=("-S",), RAWKERN_CACHE_DIR="")  # no site-packages
+    name = "platformdirs" if arguments == ("cache",) else "torch"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"rawkern: No module named '{name}'; `rawkern doctor` says what is missing and how to install it\n"
+    )
+
+
+def test_ctrl_c_during_a_launch(tmp_path: Path) -> None:
+    file = tmp_path / "endless.cu"
+    file.write_text('extern "C" __global__ void endless(volatile int* x) { x[1] = 1; while (!x[0]) {} }')
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ENDLESS, str(file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "launching\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+_ENDLESS = """
+import sys
+from rawkern.cli import main, run
+launch = run._launch
+def announced(*arguments):
+    found = launch(*arguments)
+    print("launching", flush=True)
+    return found
+run._launch = announced
+sys.exit(main(["run", sys.argv[1], "endless", "zeros(2)", "--forall", "1", "--device", "cpu"]))
+"""
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
