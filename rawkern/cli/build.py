@@ -163,7 +163,7 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Com
     with step(f"compiling {options.file} for {arch}"):
         program = compiler.compile_program(reporting, arch, _expressions(options))
     seconds = time.perf_counter() - start
-    found, spilled = cubin.resources(program.code), cubin.spills(program.log)
+    found, spilled = cubin.resources(program.code, arch), cubin.spills(program.log)
     spec = specification(arch)
     kernels = []
     for entry in _chosen(options, program):

@@ -22,7 +22,7 @@ def _compiled(arch: str) -> compiler.Program:
 
 
 def _reported(log: str, symbol: str) -> dict[str, int]:
-    part = log[log.index(f"entry function '{symbol}'") :]
+    part = log[log.index(f"Compiling entry function '{symbol}'") :]
     used = re.search(r"Used .*", part)
     assert used is not None
 
@@ -30,9 +30,9 @@ def _reported(log: str, symbol: str) -> dict[str, int]:
         match = re.search(pattern, used[0])
         return int(match[1]) if match else 0
 
-    return {
+    barriers = {"barriers": number(r"used (\d+) barriers")} if "barriers" in used[0] else {}  # not told before CUDA 13
+    return barriers | {
         "registers": number(r"Used (\d+) registers"),
-        "barriers": number(r"used (\d+) barriers"),
         "shared": number(r"(\d+) bytes smem"),
         "local": number(r"(\d+) bytes cumulative stack size"),
     }
@@ -42,7 +42,7 @@ def test_every_architecture_agrees_with_the_compilers_report() -> None:
     oldest, *_, newest = archs = sorted(toolchain.nvrtc().getSupportedArchs())
     for arch in sorted({oldest, newest, *(arch for arch in archs if arch in (80, 86, 89, 90, 100, 110, 120))}):
         program = _compiled(f"sm_{arch}")
-        found = cubin.resources(program.code)
+        found = cubin.resources(program.code, f"sm_{arch}")
         assert set(found) == {entry.symbol for entry in program.entries}
         for symbol, used in found.items():
             expected = _reported(program.log, symbol)
@@ -52,7 +52,8 @@ def test_every_architecture_agrees_with_the_compilers_report() -> None:
         assert (found["barriers"].barriers, found["any_barrier"].barriers, found["plain"].barriers) == (10, 16, 0)
         assert [found[name].max_threads for name in ("plain", "spilling", "bounded")] == [1024, 256, 512]
         assert found["local"].local == 256 and found["widest"].registers > 150
-        assert cubin.without_report(program.log) == ""
+        left = cubin.without_report(program.log)
+        assert left == "" or (left.startswith("ptxas warning") and "cannot be statically determined" in left)
 
 
 def test_spills_of_a_kernel_and_of_the_functions_it_calls() -> None:
@@ -79,7 +80,7 @@ def test_warnings_stay_in_the_log() -> None:
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"//\n.version 9.0\n", b"\x7fELF\x01\x01" + bytes(100)])
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(RawkernError, match="this is no cubin"):
-        cubin.resources(data)
+        cubin.resources(data, "sm_90")
 
 
 @pytest.mark.gpu
@@ -90,7 +91,7 @@ def test_driver_agrees() -> None:
 
     major, minor = torch.cuda.get_device_capability()
     module = rawkern.load(FILE)
-    found = cubin.resources(_compiled(f"sm_{major}{minor}").code)
+    found = cubin.resources(_compiled(f"sm_{major}{minor}").code, f"sm_{major}{minor}")
     different = {}
     for symbol, used in found.items():
         theirs = module.get_function(INSTANCE if symbol.startswith("_Z") else symbol).attributes

@@ -152,7 +152,7 @@ def test_driver_agrees() -> None:
     spec = SPECIFICATIONS[major, minor]
     file = Path(__file__).with_name("kernels.cu")
     module = rawkern.load(file)
-    used = cubin.resources(module.get_function("plain").cubin(f"sm_{major}{minor}"))
+    used = cubin.resources(module.get_function("plain").cubin(f"sm_{major}{minor}"), f"sm_{major}{minor}")
     wrong, seen = [], set()
     for name, resources in used.items():
         kernel = module.get_function(name)._engine_kernel(default_device())
