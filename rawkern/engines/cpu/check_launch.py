@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import threading
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -21,12 +20,13 @@ from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
+from rawkern.forking import Lock
 
 MAX_REPORTS = 1024
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
-lock = threading.RLock()  # held while a checked launch runs
+lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
