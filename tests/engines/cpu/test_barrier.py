@@ -191,6 +191,7 @@ def test_warps_leave_a_loop_of_barriers_one_by_one(device):
     np.testing.assert_array_equal(out.cpu().view(8, 8).numpy(), want)
 
 
+@pytest.mark.rawkern_finding("BarrierError")  # left open by CUDA; the engine goes on all the same
 def test_lanes_of_several_warps_leave_between_barriers(device):
     code = r"""extern "C" __global__ void k(const int* rounds, int* out) {
         __shared__ int count[16];
@@ -300,6 +301,7 @@ def test_barrier_in_a_branch_all_take(device):
         assert torch.equal(out.cpu(), -x.roll(-1) if flag else x.flip(0))
 
 
+@pytest.mark.rawkern_finding("BarrierError")  # left open by CUDA; the engine goes on all the same
 def test_barrier_in_a_branch_by_warp(device):
     """Each warp takes its own side; both sides' barriers are the block's barrier 0."""
     code = r"""extern "C" __global__ void k(int* out) {
@@ -364,6 +366,7 @@ def test_barrier_in_recursion(device):
     np.testing.assert_array_equal(out.cpu().numpy(), down(6, np.arange(64)))
 
 
+@pytest.mark.rawkern_finding("BarrierError")  # left open by CUDA; the engine goes on all the same
 def test_barriers_in_functions_called_through_pointers(device):
     """Also where lanes of a warp, or its warps, call different ones; virtual functions; an exchange in a function."""
     code = r"""

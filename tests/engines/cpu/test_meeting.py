@@ -179,6 +179,7 @@ def test_waiting_for_another_warp_before_the_exchange(device, module):
     np.testing.assert_array_equal(out.cpu(), LANE.sum() + 2 + 1000 * (LANE & 1 == 0))
 
 
+@pytest.mark.rawkern_unchecked("of the refusal of the usual build, whose functions are not inlined alike")
 def test_inside_recursion(module):
     """All lanes together; a call of part of a warp that names others is refused, as those may be anywhere."""
     out = poison(32, "cpu")
@@ -195,6 +196,7 @@ def test_inside_recursion(module):
         module.recursive[1, 32](1, out)
 
 
+@pytest.mark.rawkern_unchecked("of the usual build's own words")
 def test_lanes_that_never_come(module):
     with pytest.raises(LaunchError, match=r"kernel\.cu:\d+: thread \(0,0,0\) .* lanes of its warp that never come"):
         module.never[1, 32](poison(32, "cpu"))

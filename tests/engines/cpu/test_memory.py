@@ -146,6 +146,7 @@ def test_broadcast_and_holes(device, ctype):
     same(got, want)
 
 
+@pytest.mark.rawkern_finding("RaceError")
 def test_collisions_leave_one_of_the_values(device):
     code = r"""extern "C" __global__ void k(int n, int* out) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -334,6 +334,7 @@ DEADLOCKS = {
 }
 
 
+@pytest.mark.rawkern_unchecked("of the usual build's own words")
 @pytest.mark.parametrize("body", DEADLOCKS.values(), ids=DEADLOCKS)
 def test_deadlock_at_a_barrier_is_reported(body):
     kernel = rawkern.RawKernel(f'extern "C" __global__ void stuck(int* out) {{ {body} out[threadIdx.x] = 1; }}')
