@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rawkern.engines.cpu import undefined
 from rawkern.engines.cpu.addresses import fits, starts, stride_of
@@ -395,17 +395,30 @@ def table(plan: Plan) -> dict:
 
 
 @cache
+def _sources() -> dict[Any, str]:
+    """The modules of the checker itself, with their texts."""
+    from rawkern.engines.cpu import check_access, check_order, check_runtime, check_sync
+
+    package = resources.files("rawkern.engines.cpu")
+    modules = (check_runtime, check_sync, check_order, check_access)
+    return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
+
+
 def checker() -> str:
-    """LLVM IR of the checker itself."""
-    from rawkern.engines.cpu import check_access, check_order, check_runs, check_runtime, check_sync, scalar
+    """LLVM IR of the checker itself, an object file of its own, which needs what `connection` defines."""
+    from rawkern.engines.cpu import check_runs, scalar
+
+    parts = [scalar.compiled(text, vars(module)) for module, text in _sources().items()]
+    return "\n".join([*parts, check_runs.text(), "declare i64 @rk_check_stack_range(i64, i64, i64)"])
+
+
+@cache
+def connection() -> str:
+    """LLVM IR that stands in each checked kernel's object: what connects it with the checker."""
+    from rawkern.engines.cpu import scalar
     from rawkern.engines.cpu.check_layout import CHECK
     from rawkern.engines.cpu.records import linked
 
-    package = resources.files("rawkern.engines.cpu")
-    parts = [
-        scalar.compiled(package.joinpath(f"{module.__name__.rpartition('.')[2]}.py").read_text(), vars(module))
-        for module in (check_runtime, check_sync, check_order, check_access)
-    ]
-    return "\n".join(
-        [CHECK.llvm, *parts, check_runs.text(), linked(package.joinpath("check.ll").read_text(), (CHECK, BLOCK))]
-    )
+    text = resources.files("rawkern.engines.cpu").joinpath("check.ll").read_text()
+    declarations = [scalar.declared(source) for source in _sources().values()]
+    return "\n".join([CHECK.llvm, *declarations, linked(text, (CHECK, BLOCK))])

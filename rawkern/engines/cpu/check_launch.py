@@ -159,21 +159,43 @@ class Checker:
         return ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value
 
     def _shadows(self) -> list[tuple[int, int, int]]:
-        """Memory that may be written, pieces that overlap as one, as (start, end, its region)."""
+        """Memory that may be written, pieces that overlap as one, as (start, end, its region).
+
+        What no instruction of the kernel writes needs no shadow, whatever the parameter's type says.
+        """
+        written = self._written()
         found: list[list] = []  # start, end, whether it may be written
         for piece in sorted(self.pieces, key=lambda p: p.address):
             if not piece.size or not piece.followed:
                 continue
+            here = not piece.read_only and (written is None or piece.address in written)
             if found and piece.address < found[-1][1]:
                 found[-1][1] = max(found[-1][1], piece.end)
-                found[-1][2] |= not piece.read_only
+                found[-1][2] |= here
             else:
-                found.append([piece.address, piece.end, not piece.read_only])
+                found.append([piece.address, piece.end, here])
         regions = []
-        for start, end, written in found:
+        for start, end, changes in found:
             first = start >> 2
-            regions.append((start, end, self._region((end >> 2) - first + 2, first)[0] if written else 0))
+            regions.append((start, end, self._region((end >> 2) - first + 2, first)[0] if changes else 0))
         return regions
+
+    def _written(self) -> set[int] | None:
+        """Addresses of the pieces that the kernel's instructions may write; None if it may be any."""
+        parameters = {p.parameter: p.address for p in self.pieces if p.parameter is not None}
+        variables = {p.name: p.address for p in self.pieces if p.parameter is None}
+        found: set[int] = set()
+        for site in self.sites:
+            if site["what"] not in ("writes", "copies", "updates") or site["space"] in ("shared", "local"):
+                continue
+            kind, name = site["root"] or (None, None)
+            if kind == "param" and name in parameters:
+                found.add(parameters[name])
+            elif kind in ("global", "const") and name in variables:
+                found.add(variables[name])
+            elif kind not in ("shared", "local"):
+                return None
+        return found
 
     def _region_of(self, address: int) -> int:
         return next((region for start, end, region in self.regions if start <= address < end), 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -21,6 +21,7 @@ from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
+_CHECKER = ("rk_check_", "rk_run_")  # what names in the checker's object file begin with
 FULL_PIPELINE_LINES = 5000
 FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
@@ -201,7 +202,7 @@ def module_text(lowered: Lowered, cpu: Cpu) -> str:
     own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
     scheduler = runtime(lowered.waiting, cpu.machine, checked, own, wide)
     if checked:
-        scheduler = f"{scheduler}\n{check.checker()}"
+        scheduler = f"{scheduler}\n{check.connection()}"
     # LLVM takes a declaration only once
     known = {line for line in scheduler.splitlines() if line.startswith("declare")}
     return "\n".join([*_once(scheduler), *(line for line in lowered.text.splitlines() if line not in known)])
@@ -221,8 +222,27 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
     stacks. It shows what generating it takes and how large it is, and cannot be run.
     """
+    size = lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1)
+    return _object(module_text(lowered, cpu), cpu, size, _CHECKER if lowered.checks is not None else ())
+
+
+@cache
+def checker() -> bytes:
+    """The checker's object file, compiled once for all kernels."""
+    cpu = host()
+    parts = (*astuple(cpu), _llvm().llvm_version_info, own_version())
+    key = "checker-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    stored = disk.get_record(key)
+    if stored is not None:
+        return stored[1]
+    body = _object("\n".join(_once(check.checker())), cpu, 0, _CHECKER)
+    disk.put_record(key, {}, body)
+    return body
+
+
+def _object(text: str, cpu: Cpu, size: int, known: tuple[str, ...]) -> bytes:
+    """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
     llvm = _llvm()
-    text = module_text(lowered, cpu)
     with (
         _lock,
         compiling(),
@@ -232,12 +252,12 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     ):
         module.triple = cpu.triple
         module.verify()
-        optimise(llvm, module, machine, lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1))
+        optimise(llvm, module, machine, size)
         undefined = [
             f.name
             for f in module.functions
             if f.is_declaration
-            and not f.name.startswith("llvm.")
+            and not f.name.startswith(("llvm.", *known))
             and f.name not in ALLOWED_SYMBOLS | {"rk_switch", "rk_start"}
         ]
         if undefined:
@@ -286,6 +306,8 @@ class Loaded:
             self._module = llvm.parse_assembly("")
             self._engine = llvm.create_mcjit_compiler(self._module, target_machine(host()))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
+            if code.checks is not None:
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(checker()))
             self._engine.finalize_object()
             self.enter = self._engine.get_function_address("rk_enter")
             self.launch = self._engine.get_function_address("rk_launch")

@@ -45,10 +45,20 @@ def inline(function: Callable) -> Callable:
 
 
 def compiled(source: str, names: Mapping[str, object]) -> str:
-    """LLVM IR of the functions in a Python module's `source`; `names` holds its constants and what it imports."""
+    """LLVM IR of the functions in a Python module's `source`; `names` holds its constants and what it imports.
+
+    Other object files see them, but for those that are inlined.
+    """
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     known = {f.name for f in functions} | {name for name in names if callable(names[name]) and name not in _OWN}
     return "\n".join([DECLARATIONS, *(_Function(f, names, known).text() for f in functions)])
+
+
+def declared(source: str) -> str:
+    """Declarations of the functions that `compiled` makes of a module's `source`."""
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    kinds = [(f.name, ", ".join(["i64"] * len(f.args.args))) for f in functions if not f.decorator_list]
+    return "\n".join(f"declare i64 @{name}({types})" for name, types in kinds)
 
 
 class _Function:
@@ -69,8 +79,9 @@ class _Function:
         self.body(self.node.body)
         self.lines.append("ret i64 0")
         params = ", ".join(f"i64 %{name}" for name in self.params)
-        inline = "alwaysinline" if self.node.decorator_list else "noinline"
-        head = f"define internal i64 @{self.node.name}({params}) {inline} {{"
+        inlined = self.node.decorator_list
+        how, inline = ("internal ", "alwaysinline") if inlined else ("", "noinline")
+        head = f"define {how}i64 @{self.node.name}({params}) {inline} {{"
         return "\n".join([head, "entry:", *entry, *self.lines, "}"])
 
     def fresh(self, prefix: str = "t") -> str:
