@@ -19,8 +19,8 @@ __global__ void embedding(const long long* index, const T* weight, T* out, long 
 // `order` the positions they had. A block does CHUNK keys and 1 pack of columns per thread. Runs of equal keys that lie in
 // one chunk go to grad_weight; those that begin earlier go to edges[chunk][0], those that begin here and go on to
 // edges[chunk][1]. Entries of no key are not written, nor is `padding`. Grid: chunks x column blocks.
-template <typename T, int V>
-__global__ void embedding_sums(const T* grad_out, const long long* keys, const long long* order, T* grad_weight,
+template <typename T, int V, typename Key>
+__global__ void embedding_sums(const T* grad_out, const Key* keys, const long long* order, T* grad_weight,
                                compute_t<T>* edges, long long count, long long n, long long padding) {
     using C = compute_t<T>;
     const long long chunk = blockIdx.x, first = chunk * CHUNK, end = min(first + CHUNK, count);
@@ -48,8 +48,8 @@ __global__ void embedding_sums(const T* grad_out, const long long* keys, const l
 }
 
 // The runs that begin in a chunk and end in a later one. Grid: as above.
-template <typename T, int V>
-__global__ void embedding_edges(const long long* keys, const compute_t<T>* edges, T* grad_weight, long long count,
+template <typename T, int V, typename Key>
+__global__ void embedding_edges(const Key* keys, const compute_t<T>* edges, T* grad_weight, long long count,
                                 long long n, long long padding) {
     using C = compute_t<T>;
     const long long chunk = blockIdx.x, first = chunk * CHUNK, last = first + CHUNK - 1;

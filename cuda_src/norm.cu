@@ -157,6 +157,13 @@ __global__ void __launch_bounds__(G == BLOCK ? 512 : 128)
         };
         const long long offset = r * n;
         r += Group<G>::count();
+        if constexpr (P > 0) {  // the row after the next one; where nothing is loaded ahead, the next one
+            const long long later = AHEAD ? r + Group<G>::count() : r;
+            if (Group<G>::lane() == 0 && later < rows) {
+                prefetch_row<T, V>(grad_out + later * n, n);
+                prefetch_row<T, V>(x + later * n, n);
+            }
+        }
         if (r < rows) {
             if constexpr (AHEAD) {
                 next_grad.hold(grad_out + r * n);

@@ -174,6 +174,17 @@ template <typename T, int V, int P, int G> struct Row {
     }
 };
 
+// Asks the L2 cache for a row that is read later, in 16-byte packs; one thread of the group calls it. Without sm_90
+// nothing happens.
+template <typename T, int V> __device__ void prefetch_row(const T* row, long long n) {
+#if __CUDA_ARCH__ >= 900
+    if constexpr (V * sizeof(T) == 16) {
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(row)),
+                     "r"(static_cast<unsigned>(n * sizeof(T))));
+    }
+#endif
+}
+
 // f(p, i, pack of a, pack of b) for the packs of two rows of the same layout.
 template <typename T, int V, int P, int G, typename F>
 __device__ void both(const Row<T, V, P, G>& a, const Row<T, V, P, G>& b, F f) {

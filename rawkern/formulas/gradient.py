@@ -14,6 +14,7 @@ from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating
+from rawkern.formulas.reduce_loop import sum_to
 from rawkern.tensors import composing, in_fake_op
 
 __all__ = ["Gradient", "without_grads"]
@@ -65,6 +66,20 @@ class Gradient:
         return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.inputs if differentiable(p))
 
     @functools.cached_property
+    def passed_on(self) -> dict[str, str]:
+        """The gradients that are those of an output as they are, as for a sum: nothing has to compute them."""
+        text, known = self.text, {p.name: p.type for p in self.loop.outputs if floating(p)}
+        if re.search(r"[{#]|//|/\*|\breturn\b", text):
+            return {}
+        found = {}
+        for p in (p for p in self.loop.inputs if differentiable(p)):
+            plain = re.search(rf"(?:^|;)\s*grad_{p.name}\s*=\s*grad_(\w+)\s*(?:;|$)", text)
+            once = len(re.findall(rf"\bgrad_{p.name}\b", text)) == 1
+            if plain and once and known.get(plain[1]) == p.type:
+                found[f"grad_{p.name}"] = plain[1]
+        return found
+
+    @functools.cached_property
     def grad_loop(self) -> Loop:
         loop = self.loop
         return Loop(f"{self.loop.name}_backward", self.inputs, self.outputs, self.text, loop.preamble, loop.options)
@@ -82,6 +97,7 @@ class Gradient:
         for p, n in zip(loop.inputs, needs, strict=True):
             if n and p.raw:
                 raise RuntimeError(f"{loop.name}: the raw parameter {p.name} has no gradient; pass {p.name}.detach()")
+        of = {p.name: g for g, p in zip(grads, loop.outputs, strict=True) if g is not None}
         given = [g for g, p in zip(grads, loop.outputs, strict=True) if floating(p)]
         some = next(g for g in given if g is not None)
         given = [
@@ -94,10 +110,13 @@ class Gradient:
             found = iter([found] if isinstance(found, torch.Tensor) else found)
             results = iter([next(found) if w else None for w in wanted])
         else:
-            results = iter(self.run(tensors, wanted))
+            same = [of.get(self.passed_on.get(p.name, "")) for p in self.outputs]
+            left = tuple(w and g is None for w, g in zip(wanted, same, strict=True))
+            found = self.run(tensors, left) if any(left) else same
+            results = iter([f if g is None or not w else g for f, g, w in zip(found, same, wanted, strict=True)])
         every = [next(results) if d else None for d in can]
         return tuple(
-            g if g is None or g.shape == shape else g.sum_to_size(shape)
+            g if g is None or g.shape == shape else g.sum_to_size(shape) if composing() else sum_to(g, shape)
             for g, shape in zip(every, ctx.shapes, strict=True)
         )
 

@@ -149,9 +149,9 @@ def _run(
         elif t.numel() == 1 and t.device.type == "cpu":
             kinds.append(VALUE)
             arguments.append(t.item())
-        elif t.numel() == 1:
+        elif t.numel() == 1 or not any(t.stride()):  # one element, also if it is expanded
             kinds.append(ONE)
-            arguments.append(t.to(dtype).resolve_neg())
+            arguments.append(t[(0,) * t.dim()].to(dtype).resolve_neg())
         else:
             kinds.append(ARRAY)
             t = t.resolve_neg().expand(shape)
@@ -201,9 +201,11 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
-    like = functools.reduce(torch.add, [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors])
-    strides = torch.empty_like(like).stride()  # one tensor alone was not added to anything, and may be expanded
-    return [torch.empty_strided(shape, strides, dtype=d, device=device) for d in dtypes]
+    metas = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors]
+    like = functools.reduce(
+        torch.add, metas, metas[0]
+    )  # at least one addition: an expanded tensor has no layout to copy
+    return [torch.empty_strided(shape, like.stride(), dtype=d, device=device) for d in dtypes]
 
 
 @functools.lru_cache(maxsize=1024)

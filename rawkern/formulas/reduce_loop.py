@@ -16,8 +16,9 @@ from rawkern.formulas.reduce_plan import MAX_DIMS, THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
+from rawkern.tensors import in_fake_op
 
-__all__ = ["ReduceLoop"]
+__all__ = ["ReduceLoop", "sum_to"]
 
 
 @dataclass(eq=False)
@@ -138,4 +139,17 @@ class ReduceLoop:
         )  # fmt: skip
         if plan.parts > 1:
             finish = self.kernel(", ".join(letters), "_finish")
-            finish[plan.kept, THREADS](partial, total, *outs, plan.kept, plan.parts, plan.count)
+            x = min(32, 1 << (plan.kept - 1).bit_length())
+            finish[-(-plan.kept // x), (x, THREADS // x)](partial, total, *outs, plan.kept, plan.parts, plan.count)
+
+
+_sum = ReduceLoop("sum", (Parameter("x", "T"),), (Parameter("y", "T"),), "x", "a + b", "y = a", "0")
+
+
+def sum_to(t: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """Return the sums of `t` over the dimensions along which a `shape` was broadcast, as torch's `sum_to_size`."""
+    if not t.is_cuda or in_fake_op() or not t.numel():
+        return t.sum_to_size(shape)
+    before = t.dim() - len(shape)
+    axis = (*range(before), *(before + d for d, size in enumerate(shape) if size == 1 and t.shape[before + d] != 1))
+    return _sum.run([t], {"T": t.dtype}, axis, False)[0].view(shape)

@@ -96,22 +96,25 @@ __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_
     }}
 }}
 
-// Reduces the partial results of each block. Grid: one block of REDUCE_THREADS threads for each result.
+// Reduces the partial results of each block. Block: REDUCE_THREADS threads, threadIdx.x goes along the results and
+// threadIdx.y along the parts, both powers of two. Grid: 1-D over the results.
 {template}__global__ void {name}_finish(const void* partial, void* total, {outs},
     long long kept, long long parts, long long count) {{
     using Accumulator = {outer};
     __shared__ alignas(16) unsigned char bytes[REDUCE_THREADS * sizeof(Accumulator)];
-    Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes);
+    Accumulator* const memory = reinterpret_cast<Accumulator*>(bytes) + threadIdx.y * blockDim.x + threadIdx.x;
     const auto combine = [](const Accumulator& a, const Accumulator& b) {{ return {name}_reduce{of}(a, b); }};
-    const long long index = blockIdx.x;
+    const long long index = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     Accumulator sum = {loop.identity};
-    for (long long p = threadIdx.x; p < parts; p += REDUCE_THREADS) {{
-        sum = combine(sum, static_cast<const Accumulator*>(partial)[p * kept + index]);
+    if (index < kept) {{
+        for (long long p = threadIdx.y; p < parts; p += blockDim.y) {{
+            sum = combine(sum, static_cast<const Accumulator*>(partial)[p * kept + index]);
+        }}
     }}
-    memory[threadIdx.x] = sum;
-    reduce_shared(combine, memory + threadIdx.x, threadIdx.x, REDUCE_THREADS, 1);
-    if (threadIdx.x != 0) return;
-    const Accumulator value = memory[0];
+    *memory = sum;
+    reduce_shared(combine, memory, threadIdx.y, blockDim.y, blockDim.x);
+    if (threadIdx.y != 0 || index >= kept) return;
+    const Accumulator value = *memory;
     if (total) static_cast<Accumulator*>(total)[index] = value;
     {post}
 }}

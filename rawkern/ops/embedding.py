@@ -15,6 +15,8 @@ __all__ = ["embedding"]
 
 CHUNK = 32  # of embedding.cu
 THREADS = 256  # of a block of the backward, at most
+# What indices are sorted as, by the number of entries: a sort takes a pass over them for each of their bytes.
+KEYS = ((1 << 15, torch.int16, "short"), (1 << 31, torch.int32, "int"), (1 << 63, torch.int64, "long long"))
 
 
 def embedding(
@@ -100,7 +102,8 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
     count = index.numel()
     if not symbolic(count, n) and not grad_out.numel():
         return None, grad_weight
-    keys, order = torch.sort(index.reshape(-1), stable=True)
+    short, key = next((dtype, name) for most, dtype, name in KEYS if symbolic(entries) or entries <= most)
+    keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
     chunks = (count + CHUNK - 1) // CHUNK
     edges = grad_out.new_empty((chunks, 2, n), dtype=accumulator(grad_out.dtype))
     width, grid, block = pack_width(n, grad_out, grad_weight, cpu=1), (1, 1), WARP
@@ -108,8 +111,8 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
         packs = -(-n // width)
         block = min(THREADS, -(-packs // WARP) * WARP) if grad_out.is_cuda else WARP
         grid = (chunks, -(-packs // block))
-    sums = kernel("embedding", "embedding_sums", grad_out.dtype, str(width))
+    sums = kernel("embedding", "embedding_sums", grad_out.dtype, f"{width}, {key}")
     sums[grid, block](grad_out, keys, order, grad_weight, edges, count, n, ctx.padding)
-    joined = kernel("embedding", "embedding_edges", grad_out.dtype, str(width))
+    joined = kernel("embedding", "embedding_edges", grad_out.dtype, f"{width}, {key}")
     joined[grid, block](keys, edges, grad_weight, count, n, ctx.padding)
     return None, grad_weight

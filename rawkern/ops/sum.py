@@ -28,6 +28,7 @@ __all__ = ["column_sums", "mean", "part_sums", "row_sums", "sum"]
 
 LOADS = 4  # of row.cuh
 LONG_COLUMNS = 2048  # elements of columns that are worth more and smaller blocks
+RESIDENT = {8: 5, 4: 8, 2: 8, 1: 8}  # those blocks of V columns a thread that a multiprocessor holds at once
 CPU_PART = 1 << 16  # elements that are worth a block of their own on the CPU
 
 
@@ -195,7 +196,10 @@ def column_sums(x: Tensor, outer: int, n: int, inner: int, dtype: torch.dtype, s
             width = pack_width(inner, x)
             sharing = min(WARP if n < LONG_COLUMNS else WARP // 4, 1 << (n - 1).bit_length())
         tiles = outer * -(-inner // (WARP * width))
-        parts = _parts(8 * multiprocessors(x.device) if x.is_cuda else 16, tiles, n // (16 * sharing))
+        wanted = multiprocessors(x.device) * (RESIDENT[width] if sharing < WARP else 2) if x.is_cuda else 16
+        parts = _parts(wanted, tiles, n // (16 * sharing))
+        if x.is_cuda and tiles * parts < multiprocessors(x.device):
+            width, tiles = 1, outer * -(-inner // WARP)  # narrower tiles, so that there is one for each multiprocessor
         grid = tiles * parts
     out = x.new_empty(outer * parts * inner, dtype=dtype if parts == 1 else accumulator(x.dtype))
     arguments = f"{C_NAMES.get(out.dtype)}, {width}"
@@ -214,4 +218,4 @@ def _row_parts(x: Tensor, rows: int, n: int) -> int:
 
 def _parts(wanted: int, pieces: int, most: int) -> int:
     """Into how many parts each of `pieces` sums is cut so that there are about `wanted` pieces of work."""
-    return max(1, min(-(-wanted // pieces), most))
+    return max(1, min(wanted // pieces, most))
