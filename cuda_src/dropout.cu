@@ -27,23 +27,27 @@ __global__ void dropout(const T* in, T* out, const long long* seed, unsigned int
     constexpr int C = sizeof(T) == 2 ? 8 : 4, LOAD = 16 / sizeof(T) < C ? 16 / sizeof(T) : C;  // elements of a load
     const long long counter = (long long)blockIdx.x * blockDim.x + threadIdx.x, first = counter * C;
     if (first >= n) return;
-    Pack<T, LOAD> values[C / LOAD];
-    const bool whole = first + C <= n && aligned<LOAD>(in, out);
+    const auto kept = [=](const Words& words, int k, T value) {
+        const unsigned int word = C == 4 ? words.at[k % 4] : words.at[k / 2] >> (k % 2 * 16) & 0xFFFFu;
+        return word < drop ? T(0.0f) : T(compute_t<T>(value) * scale);
+    };
+    if (first + C <= n && aligned<LOAD>(in, out)) {
+        Pack<T, LOAD> values[C / LOAD];
 #pragma unroll
-    for (int k = 0; k < C; ++k) {
-        if (whole && k % LOAD == 0) values[k / LOAD] = load<T, LOAD>(in + first + k);
-        if (!whole) values[k / LOAD].at[k % LOAD] = first + k < n ? in[first + k] : T(0.0f);
+        for (int j = 0; j < C / LOAD; ++j) values[j] = load<T, LOAD>(in + first + j * LOAD);
+        const Words words = philox(*seed, counter);
+#pragma unroll
+        for (int k = 0; k < C; ++k) {
+            T& value = values[k / LOAD].at[k % LOAD];
+            value = kept(words, k, value);
+        }
+#pragma unroll
+        for (int j = 0; j < C / LOAD; ++j) store(out + first + j * LOAD, values[j]);
+        return;
     }
     const Words words = philox(*seed, counter);
 #pragma unroll
     for (int k = 0; k < C; ++k) {
-        T& value = values[k / LOAD].at[k % LOAD];
-        const unsigned int word = C == 4 ? words.at[k % 4] : words.at[k / 2] >> (k % 2 * 16) & 0xFFFFu;
-        value = word < drop ? T(0.0f) : T(compute_t<T>(value) * scale);
-    }
-#pragma unroll
-    for (int k = 0; k < C; ++k) {
-        if (whole && k % LOAD == 0) store(out + first + k, values[k / LOAD]);
-        if (!whole && first + k < n) out[first + k] = values[k / LOAD].at[k % LOAD];
+        if (first + k < n) out[first + k] = kept(words, k, in[first + k]);
     }
 }

@@ -428,5 +428,5 @@ def test_what_cannot_be_differentiated_runs_without_grad(device):
 
 @pytest.mark.gpu
 def test_two_devices_refused():
-    with pytest.raises(ValueError, match=r"fused: a is on cpu, b is on cuda:0; pass tensors on one device"):
+    with pytest.raises(ValueError, match=r"fused: b is on cuda:0, a is on cpu; pass tensors on one device"):
         fused(values(4), values(4, device="cuda"))

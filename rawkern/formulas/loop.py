@@ -158,12 +158,12 @@ def _run(
             arguments.append(t)
             arrays.append(t)
     columns = [*arrays, *outs]
-    size = max([t.element_size() for t in columns])
+    sizes = [t.element_size() for t in columns]
     on_gpu = outs[0].is_cuda
     letters = [c_name(loop.name, dtypes[x]) for x in loop.letters]
     strides = outs[0].stride()
     one_order = all(t.stride() == strides for t in columns) and _dense(outs[0], loop.indexed)
-    pack = max(1, PACK_BYTES // size) if on_gpu else 1
+    pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes))) if on_gpu else 1
     if one_order:
         kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(pack)]), False)
         kernel.forall(-(-n // pack))(*arguments, *outs, n)

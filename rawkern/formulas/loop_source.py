@@ -67,7 +67,7 @@ template <{letters}int V> __global__ void {name}({", ".join([*parameters, "long 
     const long long block = (long long)blockIdx.x * blockDim.x * V;
     {" ".join(before)}
     if (V > 1 && block + (long long)blockDim.x * V <= n && aligned<V>({pointers})) {{
-        const long long first = block + (long long)threadIdx.x * V;
+        const long long first = block + threadIdx.x * V;  // in 32 bits: else the compiler takes the stores apart
         {" ".join(f"const auto p{k} = load<{storage}, V>(in{k} + first);" for k, storage in loads)}
         {pack_out}
 #pragma unroll

@@ -198,8 +198,9 @@ def column_sums(x: Tensor, outer: int, n: int, inner: int, dtype: torch.dtype, s
         tiles = outer * -(-inner // (WARP * width))
         wanted = multiprocessors(x.device) * (RESIDENT[width] if sharing < WARP else 2) if x.is_cuda else 16
         parts = _parts(wanted, tiles, n // (16 * sharing))
-        if x.is_cuda and tiles * parts < multiprocessors(x.device):
-            width, tiles = 1, outer * -(-inner // WARP)  # narrower tiles, so that there is one for each multiprocessor
+        while width > 1 and 8 * tiles * parts < 7 * multiprocessors(x.device):
+            width //= 2  # narrower tiles, so that there is about one for each multiprocessor
+            tiles = outer * -(-inner // (WARP * width))
         grid = tiles * parts
     out = x.new_empty(outer * parts * inner, dtype=dtype if parts == 1 else accumulator(x.dtype))
     arguments = f"{C_NAMES.get(out.dtype)}, {width}"
