@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import rawkern
+from rawkern.formulas import reduce_loop
+from rawkern.formulas.gradient import Gradient
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import parse_parameters
 
 silu = rawkern.elementwise(
     "T x",
@@ -96,6 +101,29 @@ def test_layouts(device, layout, dtype):
     alone = silu(a)
     torch.testing.assert_close(alone, torch.nn.functional.silu(a.double()).to(dtype))
     assert alone.stride() == torch.neg(a).stride()
+
+
+def test_one_expanded_tensor(device):
+    x = values(4, 1, device=device)
+    for t in (x.expand(4, 5), x[:1].expand(3, 4), x[:1, 0].expand(7)):
+        y = silu(t)
+        torch.testing.assert_close(y, torch.nn.functional.silu(t))
+        assert y.is_contiguous()
+    a = x[0].expand(6, 7).requires_grad_()  # one element, read once
+    b = values(6, 7, device=device, seed=1).requires_grad_()
+    torch.testing.assert_close(fused(a, b), fused_reference(a, b))
+    found, want = (torch.autograd.grad(f(a, b).sum(), (a, b)) for f in (fused, fused_reference))
+    torch.testing.assert_close(found, want)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_packs_of_several_sizes(device, start):
+    """Elements of 2 and 4 bytes in one loop: as many of either in a pack, aligned or not."""
+    op = rawkern.elementwise("float16 x, float32 a, uint8 k", "float32 y", "y = a * x + k", "several_sizes")
+    x, a = values(3000, dtype=torch.float16, device=device), values(3000, device=device, seed=1)
+    k = torch.arange(3000, device=device).to(torch.uint8)
+    for cut in (lambda t: t[start:], lambda t: t[start : start + 2000].view(50, 40).t(), lambda t: t[: 2 * start + 2]):
+        torch.testing.assert_close(op(cut(x), cut(a), cut(k)), cut(a) * cut(x) + cut(k))
 
 
 def test_lazy_negation(device):
@@ -229,6 +257,68 @@ def test_in_place(device):
     torch.testing.assert_close(grad, want_grad)
     with pytest.raises(ValueError, match=r"add: a has shape \(3,\); the result has \(4, 3\)"):
         add.in_place(torch.ones(3, device=device), torch.ones(4, 3, device=device))
+
+
+def test_gradients_that_are_passed_on(device):
+    """The gradient of a sum is that of its result: nothing is computed or copied."""
+    two = rawkern.elementwise("T x, T b, T c", "T y, T z", "y = x + b; z = x * c + b", "two_sums")
+    x, b, c = (values(*s, device=device, seed=k).requires_grad_() for k, s in enumerate([(33, 7), (7,), (33, 1)]))
+    grad = values(33, 7, device=device, seed=4)
+    found = torch.autograd.grad(add(x, b), (x, b), grad)
+    assert found[0].data_ptr() == grad.data_ptr()
+    torch.testing.assert_close(found, (grad, grad.sum(0)))
+    results, wanted = two(x, b, c), (x + b, x * c + b)
+    for given in ((0,), (1,), (0, 1)):
+        found, want = (
+            torch.autograd.grad([r[k] for k in given], (x, b, c), [grad] * len(given), retain_graph=True, allow_unused=True)
+            for r in (results, wanted)
+        )  # fmt: skip
+        for a, e in zip(found, want, strict=True):
+            torch.testing.assert_close(a, torch.zeros_like(a) if e is None else e)
+
+
+@pytest.mark.parametrize(
+    ("backward", "passed_on"),
+    [
+        ("grad_x = grad_y; grad_b = 2 * grad_y", {"grad_x": "y"}),
+        ("grad_b = grad_y ;\n grad_x = grad_z", {"grad_b": "y", "grad_x": "z"}),
+        ("grad_b = 0; if (x > 0) grad_x = grad_y", {}),
+        ("grad_b = 0; grad_x = grad_y; grad_x = grad_x * 2", {}),
+        ("grad_b = grad_k; if (x < 0) return; grad_x = grad_y", {}),
+        ("{ grad_b = 1; } grad_x = grad_y", {}),
+        ("grad_x = grad_k; grad_b = grad_y  // grad_x = grad_y;", {}),
+    ],
+)
+def test_what_is_passed_on(backward, passed_on):
+    inputs, outputs = parse_parameters("T x, T b", "f"), parse_parameters("T y, T z, float64 k", "f")
+    loop = Loop("f", inputs, outputs, "y = x; z = b; k = x")
+    assert Gradient(loop, lambda: backward, lambda *_: None).passed_on == passed_on
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((300, 70), (70,)), ((300, 70), (300, 1)), ((4, 5, 6), (5, 1)), ((40, 5, 6), (1, 5, 6)), ((9, 1, 6), (1,)), ((3, 4), ())],
+    ids=str,
+)  # fmt: skip
+def test_sums_of_what_was_broadcast(device, shapes):
+    full, shape = shapes
+    t, into = values(*full, device=device), torch.Size(shape)
+    before = len(full) - len(shape)
+    axis = tuple(d for d in range(len(full)) if d < before or shape[d - before] != full[d])
+    by_kernel = reduce_loop._sum.run([t], {"T": t.dtype}, axis, False)[0].view(into)
+    for found in (by_kernel, reduce_loop.sum_to(t, into)):
+        torch.testing.assert_close(found, t.sum_to_size(into))
+
+
+@pytest.mark.parametrize("op", [silu, fused, add], ids=lambda op: op.name)
+@pytest.mark.parametrize("instance", ["float, 4", "__half, 8"])
+def test_packs_are_stored_whole(op, instance):
+    """The compiler has taken 16-byte stores apart before, which costs a sixth of the memory's rate."""
+    loop = op._loop
+    kernel = loop.instance(("array",) * len(loop.inputs), (True,), instance, False)
+    stores = re.findall(r"st\.global(?:\.v\d)?\.\w+", kernel.ptx("sm_90"))
+    assert len([s for s in stores if ".v4." in s]) == 1, stores
+    assert not any(".v2." in s for s in stores), stores
 
 
 def test_gradcheck_first_second_and_forward(device):

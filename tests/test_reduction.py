@@ -49,6 +49,12 @@ def test_dtypes(device, dtype):
     torch.testing.assert_close(y, reference(x, 1).to(dtype))  # accumulated in float and rounded once
 
 
+def test_many_results_in_parts(device):
+    """The parts of 70 results are added by blocks of 32."""
+    x = values(3000, 70, device=device)
+    torch.testing.assert_close(norm(x, axis=0), reference(x, 0).float())
+
+
 def test_sliced_and_expanded(device):
     x = values(12, 40, device=device)
     for t in (x[::3, 1::2], x[:, :1].expand(12, 9), x.reshape(3, 4, 40).permute(2, 0, 1)):

@@ -16,6 +16,7 @@ from rawkern.formulas.loop_source import ARRAY, MAX_DIMS, ONE, RAW, VALUE, loop_
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
+from rawkern.tensors import in_fake_op
 
 __all__ = ["PACK_BYTES", "Loop", "strided_layout"]
 
@@ -201,11 +202,21 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
-    metas = [torch.empty_strided(t.shape, t.stride(), device="meta") for t in tensors]
-    like = functools.reduce(
+    find = _joint_strides.__wrapped__ if in_fake_op() else _joint_strides  # what stands for any size has no hash
+    strides = find(tuple([(t.shape, t.stride()) for t in tensors]))
+    return [torch.empty_strided(shape, strides, dtype=d, device=device) for d in dtypes]
+
+
+@functools.lru_cache(maxsize=1024)
+def _joint_strides(layouts: tuple[tuple[torch.Size, tuple[int, ...]], ...]) -> tuple[int, ...]:
+    """Return the strides that torch's elementwise operators choose for tensors of these shapes and strides.
+
+    torch finds them in Python, which takes longer than the kernel.
+    """
+    metas = [torch.empty_strided(shape, strides, device="meta") for shape, strides in layouts]
+    return functools.reduce(
         torch.add, metas, metas[0]
-    )  # at least one addition: an expanded tensor has no layout to copy
-    return [torch.empty_strided(shape, like.stride(), dtype=d, device=device) for d in dtypes]
+    ).stride()  # one addition at least: what is expanded has no layout
 
 
 @functools.lru_cache(maxsize=1024)

@@ -33,6 +33,14 @@ def test_runs_of_every_length(count: int, entries: int, device: str, monkeypatch
     compare(lambda w: rawkern.embedding(index, w), lambda w: F.embedding(index, w), weight, factor=8)
 
 
+def test_tables_at_the_limit_of_short_indices(device: str) -> None:
+    """Indices are sorted as 16 bits where that is enough."""
+    for entries in (1 << 15, (1 << 15) + 1):
+        index = torch.tensor([entries - 1, 0, entries - 1, 40, entries - 2], device=device)
+        weight = numbers((entries, 2), torch.float32, device)
+        compare(lambda w: rawkern.embedding(index, w), lambda w: F.embedding(index, w), weight)  # noqa: B023
+
+
 def test_padding_shapes_and_int32(device: str) -> None:
     weight = numbers((7, 3), torch.float32, device)
     for shape in ((), (0,), (4, 5), (2, 3, 4)):
