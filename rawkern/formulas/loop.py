@@ -214,9 +214,8 @@ def _joint_strides(layouts: tuple[tuple[torch.Size, tuple[int, ...]], ...]) -> t
     torch finds them in Python, which takes longer than the kernel.
     """
     metas = [torch.empty_strided(shape, strides, device="meta") for shape, strides in layouts]
-    return functools.reduce(
-        torch.add, metas, metas[0]
-    ).stride()  # one addition at least: what is expanded has no layout
+    added = functools.reduce(torch.add, metas, metas[0])  # at least once: one that is expanded has no layout
+    return added.stride()
 
 
 @functools.lru_cache(maxsize=1024)
