@@ -17,6 +17,7 @@ _HOME = {
     "op": "operators",
     "check": "checking",
     "autotune": "tuning.tuned",
+    "use_torch_allocator": "allocator",
     "Report": "reports",
     "elementwise": "formulas.elementwise",
     "reduction": "formulas.reduction",
@@ -73,6 +74,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "op",
     "check",
     "autotune",
+    "use_torch_allocator",
     "Report",
     "elementwise",
     "reduction",
@@ -122,6 +124,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
 
 if TYPE_CHECKING:
     from rawkern import nn, optim
+    from rawkern.allocator import use_torch_allocator
     from rawkern.checking import check
     from rawkern.errors import (
         BarrierError,

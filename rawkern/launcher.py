@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import checking, launch, lookup, tensors
+from rawkern import allocator, checking, launch, lookup, tensors
 from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
 from rawkern.compiler import Entry
@@ -162,6 +162,7 @@ class Launcher:
             _wait(handle, device)
         run(handle, bound.values)
         tensors.record(bound.tensors, stream)
+        allocator.record((*args, *kwargs.values()), handle, device.index)
 
     def _prepare(self, state: State, device: torch.device | None) -> Run:
         """Return the launch for a device, loading the kernel there first where need be."""

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rawkern import _torch_private as private
+from rawkern.allocator import used_on
 from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.values import Where, shown, traced
@@ -189,6 +190,7 @@ def _of_cupy(a: Any, cupy: Any) -> Memory:
     device = int(a.device.id)
     # Arrays carry no stream: their work is on CuPy's current one.
     _order_after(cupy.cuda.get_current_stream(device).ptr, device)
+    used_on(getattr(a.data.mem, "_owner", None), private.raw_stream(device), device)
     return Memory(
         pointer=a.data.ptr,
         dtype=_numpy_dtype(a.dtype),
