@@ -128,13 +128,16 @@ def _has_symbols(value: Any) -> bool:
 # --- the generated fast path ----------------------------------------------------------------------------------------
 
 
-def build(signature: Signature, bound: type[Bound], whole: bool) -> Any:
-    """The `bind(args, kwargs, strided)` function of a signature or, if not `whole`, its `plain(args, strided)`."""
+def build(signature: Signature, bound: type[Bound], whole: bool, nulls: tuple[int, ...] = ()) -> Any:
+    """The `bind(args, kwargs, strided)` function of a signature or, if not `whole`, its `plain(args, strided)`.
+
+    The latter is for arguments that are None at the positions ``nulls`` and nowhere else.
+    """
     space = names()
     space["Bound"] = bound
     space["arrange"] = lambda args, kwargs: arrange(signature, args, kwargs)
     space["careful"] = lambda args, strided: careful(signature, bound, args, strided)
-    text = _write(signature, space, whole)
+    text = _write(signature, space, whole, nulls)
     file = f"<rawkern {'bind' if whole else 'plain'} {signature.name} {next(_serial)}>"
     return run(text, file, space)["bind" if whole else "plain"]
 
@@ -144,6 +147,7 @@ def names() -> dict[str, Any]:
     return {
         "bump": private.increment_version,
         "DEVICES": DEVICES,
+        "empty": is_empty,
         "grad_enabled": torch.is_grad_enabled,
         "modes": private.dispatch_modes,
         "new": tuple.__new__,
@@ -161,7 +165,12 @@ def run(text: str, file: str, space: dict[str, Any]) -> dict[str, Any]:
     return space
 
 
-def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
+def is_empty(t: torch.Tensor) -> bool:
+    """Whether a tensor without an address has none because it has no elements."""
+    return t.numel() == 0 and not t.is_meta and private.wrapper_kind(t) is None
+
+
+def _write(signature: Signature, space: dict[str, Any], whole: bool, nulls: tuple[int, ...]) -> str:
     """The source of `bind`, or, when not `whole`, of `plain`: the fast path of `bind` alone, returning less."""
     params = signature.params
     lines = [f"# {signature}"]
@@ -178,9 +187,11 @@ def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
     for param in params:
         if not param.is_pointer:
             lines += _write_value(signature, param, space, rest)
-    pointers = [param for param in params if param.is_pointer]
+    pointers = [param for param in params if param.is_pointer and param.index not in nulls]
+    if nulls:
+        lines += [f"    if not ({' is '.join(f'a{index}' for index in nulls)} is None):", f"    {rest.rstrip()}"]
     lines += _write_pointers(pointers, space)
-    values = "".join(f"p{p.index}, " if p.is_pointer else f"a{p.index}, " for p in params)
+    values = "".join(value_of(param, nulls) + ", " for param in params)
     written = "".join(f"a{p.index}, " for p in pointers if not p.const)
     passed = "".join(f"a{p.index}, " for p in pointers)
     if written:
@@ -193,6 +204,16 @@ def _write(signature: Signature, space: dict[str, Any], whole: bool) -> str:
     else:
         lines.append(f"        return new(Bound, (None, ({values}), (), (), (), -1, False))")
     return "\n".join([*lines, rest])
+
+
+def value_of(param: Param, nulls: tuple[int, ...]) -> str:
+    """A parameter's value in generated code: an address, or the argument itself."""
+    return "0" if param.index in nulls else f"p{param.index}" if param.is_pointer else f"a{param.index}"
+
+
+def address_test(param: Param) -> str:
+    """The test that ``aN`` has memory, or needs none; sets ``pN``."""
+    return f"((p{param.index} := a{param.index}.data_ptr()) or empty(a{param.index}))"
 
 
 def is_plain(ctype: CType) -> bool:
@@ -231,7 +252,7 @@ def _write_pointers(pointers: Sequence[Param], space: dict[str, Any]) -> list[st
         return ["    if not (modes() or tracing() or state.level) or state.level == 1:"]
     tests = [test for param in pointers for test in pointer_tests(param, space)]
     first = f"a{pointers[0].index}"
-    tests += [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers]
+    tests += [address_test(param) for param in pointers]
     others = "".join(f" == a{p.index}.get_device()" for p in pointers[1:]) or " > -2"
     tests.append(f"(i := {first}.get_device()){others}")
     if not private.only_cuda():  # else an index means CUDA, and an address without an index means the CPU

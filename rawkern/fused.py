@@ -76,7 +76,9 @@ def guard_of(written: tuple[torch.Tensor, ...], *checked: torch.Tensor) -> Guard
 OTHERWISE = "return other(go, args, kwargs)"
 
 
-def maker(signature: Signature, inline: Inline, *, strided: bool, watched: bool) -> Make | None:
+def maker(
+    signature: Signature, inline: Inline, *, strided: bool, watched: bool, nulls: tuple[int, ...] = ()
+) -> Make | None:
     """Return ``make(kernel, current, changed, other, index, **inline.names)``; None if the signature has no fast path.
 
     ``make`` returns the function that launches. The parameters of ``make``: a kernel, the state of it that this is
@@ -89,15 +91,17 @@ def maker(signature: Signature, inline: Inline, *, strided: bool, watched: bool)
         Whether tensors may have any strides.
     watched
         Whether ``changed()`` has to be asked.
+    nulls
+        Positions of the pointers that are None at each launch.
     """
-    pointers = [param for param in signature.params if param.is_pointer]
+    pointers = [param for param in signature.params if param.is_pointer and param.index not in nulls]
     if not pointers or not all(binder.is_plain(param.ctype) for param in signature.params):
         return None
     space = binder.names() | {"guard_of": guard_of, "strided": strided}
-    body = _checks(signature, pointers, space, inline, watched)
+    body = _checks(signature, pointers, space, inline, watched, nulls)
     written = "".join(f"a{p.index}, " for p in pointers if not p.const)
     body += [*inline.pack, *([f"bump(({written}))"] if written else []), *inline.launch]
-    values = ", ".join(f"p{p.index}" if p.is_pointer else f"a{p.index}" for p in signature.params)
+    values = ", ".join(binder.value_of(param, nulls) for param in signature.params)
     lines = [
         f"# {signature}",
         f"def make(kernel, current, changed, other, index, {', '.join(inline.names)}):",
@@ -112,10 +116,16 @@ def maker(signature: Signature, inline: Inline, *, strided: bool, watched: bool)
 
 
 def _checks(
-    signature: Signature, pointers: Sequence[Param], space: dict[str, Any], inline: Inline, watched: bool
+    signature: Signature,
+    pointers: Sequence[Param],
+    space: dict[str, Any],
+    inline: Inline,
+    watched: bool,
+    nulls: tuple[int, ...],
 ) -> list[str]:
     """Lines that hand over unless the arguments are plain, and set ``pN`` to addresses."""
     first = ["kernel._state is current", *(["not changed()"] if watched else []), "not kwargs"]
+    first += [f"a{index} is None" for index in nulls]
     for param in signature.params:
         if not param.is_pointer:
             first += _value_tests(signature, param, space, not inline.pack)
@@ -124,7 +134,7 @@ def _checks(
     if not private.only_cuda():
         tests.append(f"(a{pointers[0].index}.is_cuda if index >= 0 else a{pointers[0].index}.is_cpu)")
     tests.append("(not (modes() or tracing()) or state.level == 1)")
-    addresses = [f"(p{p.index} := a{p.index}.data_ptr())" for p in pointers] + binder.alignment_tests(pointers)
+    addresses = [*map(binder.address_test, pointers), *binder.alignment_tests(pointers)]
     passed = ", ".join(f"a{p.index}" for p in pointers)
     written = "".join(f"a{p.index}, " for p in pointers if not p.const)
     guarded = f"plain and (guard is None or not guard({passed}) or modes())" if _guards is not None else "plain"

@@ -31,6 +31,8 @@ LAUNCHERS_KEPT = 256  # per kernel; programs whose n changes at every launch wou
 
 # Launches with grid, block and shared memory settled; a stream of None is torch's current one.
 Run = Callable[[int | None, tuple[Any, ...]], None]
+# What functions for repeated launches are made for: the device's index, and the positions of None.
+Like = tuple[int | None, tuple[int, ...]]
 
 
 class State:
@@ -79,7 +81,7 @@ class Launcher:
         self._config = config
         self._nothing = n == 0
         self._picks_block = n if picks_block else None
-        self._ready: tuple[State | None, dict[int | None, Run], dict[int | None, Go | None]] = (None, {}, {})
+        self._ready: tuple[State | None, dict[int | None, Run], dict[Like, Go | None]] = (None, {}, {})
         self._go: Go | None = None
         self._kept: tuple[dict[Any, Go], Any] | None = None
 
@@ -103,7 +105,7 @@ class Launcher:
     @untraced
     def _other(self, go: Go, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch what a function for repeated launches hands over."""
-        better = self._ready[2].get(_index_of(args))
+        better = self._ready[2].get((_index_of(args), _nulls_of(args)))
         if better is None or better is go or kwargs:
             self._any(args, kwargs)
         else:  # for another device, or a newer build
@@ -117,13 +119,16 @@ class Launcher:
         state = self._kernel._state
         if state is None or ((watch := state.watch) is not None and watch.changed()):
             state = self._kernel._find(_device_of(args, kwargs))
-        if not kwargs and (found := state.plain(args, state.strided)) is not None:
+        found, nulls = (None if kwargs else state.plain(args, state.strided)), ()
+        if found is None and not kwargs and len(args) == len(state.signature.params) and (nulls := _nulls_of(args)):
+            found = state.signature.plain_but(nulls)(args, state.strided)
+        if found is not None:
             index, values = found
             ready, runs, gos = self._ready
             if ready is state and (run := runs.get(index)) is not None:
-                if index not in gos:
-                    gos[index] = self._fused(state, index, run)
-                    self._use(gos[index])
+                if (index, nulls) not in gos:
+                    gos[index, nulls] = self._fused(state, index, run, nulls)
+                    self._use(gos[index, nulls])
                 run(None, values)
             else:
                 self._prepare(state, None if index is None else DEVICES[index])(None, values)
@@ -188,7 +193,7 @@ class Launcher:
         if self._kept is not None:
             _keep(*self._kept, go or self)
 
-    def _fused(self, state: State, index: int | None, run: Run) -> Go | None:
+    def _fused(self, state: State, index: int | None, run: Run, nulls: tuple[int, ...]) -> Go | None:
         """Return the function for plain arguments on the device of this index, if there can be one."""
         if index is None:
             return None
@@ -198,7 +203,7 @@ class Launcher:
             inline = inlined(config.grid, config.block, config.shared_mem)
         else:
             inline = Inline((), (), ("run(None, ({values},))",), {"run": run})
-        make = state.signature.maker(inline, strided=state.strided, watched=state.watch is not None)
+        make = state.signature.maker(inline, strided=state.strided, watched=state.watch is not None, nulls=nulls)
         if make is None:
             return None
         changed = None if state.watch is None else state.watch.changed
@@ -245,6 +250,11 @@ def _index_of(args: Sequence[Any]) -> int | None:
         if type(value) in PLAIN:
             return value.get_device()
     return None
+
+
+def _nulls_of(args: Sequence[Any]) -> tuple[int, ...]:
+    """The positions of None."""
+    return tuple([index for index, value in enumerate(args) if value is None])
 
 
 # Streams ------------------------------------------------------------------------------------------------------

@@ -168,15 +168,28 @@ class Signature:
         """
         return binder.build(self, Bound, False)
 
+    def plain_but(self, nulls: tuple[int, ...]) -> Plain:
+        """Return `plain` for arguments that are None at these positions and nowhere else; pointers alone can be."""
+        if nulls not in self._plains:
+            possible = all(self.params[index].ctype.kind == "pointer" for index in nulls)
+            self._plains[nulls] = binder.build(self, Bound, False, nulls) if possible else _never_plain
+        return self._plains[nulls]
+
+    @cached_property
+    def _plains(self) -> dict[tuple[int, ...], Plain]:
+        return {}
+
     @cached_property
     def _makers(self) -> dict[Any, fused.Make | None]:
         return {}
 
-    def maker(self, inline: fused.Inline, *, strided: bool, watched: bool) -> fused.Make | None:
+    def maker(
+        self, inline: fused.Inline, *, strided: bool, watched: bool, nulls: tuple[int, ...] = ()
+    ) -> fused.Make | None:
         """Return what makes a function that does `plain` and an engine's launch at once: see `fused.maker`."""
-        key = (*inline[:3], *inline.names, strided, watched)
+        key = (*inline[:3], *inline.names, strided, watched, nulls)
         if key not in self._makers:
-            self._makers[key] = fused.maker(self, inline, strided=strided, watched=watched)
+            self._makers[key] = fused.maker(self, inline, strided=strided, watched=watched, nulls=nulls)
         return self._makers[key]
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Bound:
@@ -185,6 +198,10 @@ class Signature:
         Symbolic sizes are neither compared nor converted.
         """
         return binder.check(self, Bound, args, kwargs)
+
+
+def _never_plain(args: Sequence[Any], strided: bool = False) -> None:
+    """`plain` where None is refused."""
 
 
 def make_signature(

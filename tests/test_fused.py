@@ -29,7 +29,7 @@ class Repeated:
         self.launched: list[tuple[Any, ...]] = []
         self.others: list[tuple[Any, ...]] = []
         inline = fused.Inline((), (), ("run(({values},))",), {"run": self.launched.append})
-        options = {"strided": False, "watched": False} | options
+        options = {"strided": False, "watched": False, "nulls": ()} | options
         self.make = make = signature.maker(inline, **options)
         if make is not None:
             self.go = make(self, self, self.changed, self.other, -1, run=self.launched.append)
@@ -106,7 +106,7 @@ def test_what_repeated_launches_hand_over(guards: bool) -> None:
     for bad in (x.double(), torch.ones(8)[::2], torch.ones(4, device="meta"), torch._efficientzerotensor(4)):
         assert not repeated.takes(4, 2.0, bad, y)
         assert not repeated.takes(4, 2.0, x, bad)
-    for bad in (torch.eye(2).to_sparse(), torch.ones(0), torch.nn.UninitializedParameter(requires_grad=False)):
+    for bad in (torch.eye(2).to_sparse(), torch.nn.UninitializedParameter(requires_grad=False)):
         assert not repeated.takes(4, 2.0, bad, y)
     odd = torch.frombuffer(bytearray(17), dtype=torch.uint8)[1:].view(torch.uint8)
     assert not repeated.takes(4, 2.0, torch.frombuffer(bytearray(17), dtype=torch.float32, offset=1), y)
@@ -115,6 +115,43 @@ def test_what_repeated_launches_hand_over(guards: bool) -> None:
     assert y._version == version
     repeated._state = object()  # type: ignore[assignment]  # another build
     assert not repeated.takes(4, 2.0, x, y)
+
+
+def test_repeated_launches_without_some_pointers(guards: bool) -> None:
+    x, y = torch.ones(4), torch.ones(4)
+    signature = make("float const*", "int", "float*", "float*")
+    repeated = warmed(signature, None, 4, x, None, nulls=(0, 3))
+    assert repeated.launched[-1] == (0, 4, x.data_ptr(), 0)
+    version = x._version
+    for args in (
+        (x, 4, y, None),
+        (None, 4, y, x),
+        (None, 4, None, None),
+        (None, None, y, None),
+        (None, 4, y.double(), None),
+    ):
+        assert not repeated.takes(*args)
+    assert x._version == version
+    assert repeated.takes(None, 4, y, None) and repeated.launched[-1] == (0, 4, y.data_ptr(), 0)
+    full = warmed(signature, x, 4, y, y)
+    for args in ((None, 4, y, y), (x, 4, None, y), (x, 4, y, None)):
+        assert not full.takes(*args)
+    assert Repeated(make("float*", "float*"), nulls=(0, 1)).make is None
+
+
+def test_repeated_launches_with_empty_tensors(guards: bool) -> None:
+    x, none = torch.ones(4), torch.ones(0, 3)
+    signature = make("float4 const*", "float*")
+    repeated = warmed(signature, none, x)
+    assert repeated.launched[-1] == (0, x.data_ptr())
+    assert repeated.takes(x, x) and repeated.takes(torch.ones(0), none) and repeated.takes(x, none)
+    others = warmed(signature, x, x)
+    for bad in (torch._to_functional_tensor(none), torch._efficientzerotensor(0), none.double(), none.to("meta")):
+        for one in (repeated, others):
+            assert not one.takes(bad, x) and not one.takes(x, bad)
+    under: list[bool] = []
+    torch.func.vmap(lambda t: (under.append(repeated.takes(t, x)), t)[1])(torch.ones(4, 0))
+    assert under == [False]
 
 
 def test_repeated_launches_see_lazy_bits(guards: bool) -> None:

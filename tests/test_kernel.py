@@ -910,6 +910,46 @@ def test_repeated_launches_go_through_one_function(recorder: Recorder) -> None:
         repeated(37, 2.0, x, y, y)
 
 
+def test_repeated_launches_with_null_pointers(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pattern of None has a function of its own, also where they take turns."""
+    kernel, (x, y) = rawkern.RawKernel(SAXPY), xy()
+    bound: list[int] = []
+    general = launcher.Launcher._any
+    monkeypatch.setattr(
+        launcher.Launcher, "_any", lambda self, args, kwargs: (bound.append(1), general(self, args, kwargs))
+    )
+    for count in range(1, 8):
+        kernel[1, 64](37, 2.0, None, y)
+        assert recorder.launches[-1]["values"] == (37, 2.0, 0, y.data_ptr())
+        assert len(bound) == min(count, 2)
+    for _ in range(7):
+        kernel[1, 64](37, 2.0, x, y)
+        kernel[1, 64](37, 2.0, x[:0], y)
+        kernel[1, 64](37, 2.0, None, y)
+        values = [launch["values"][2] for launch in recorder.launches[-3:]]
+        assert values == [x.data_ptr(), 0, 0] and len(bound) == 3
+    kernel[1, 64](37, 2.0, None, None)
+    with pytest.raises(TypeError, match="argument 1 'n' is None"):
+        kernel[1, 64](None, 2.0, None, y)
+    with pytest.raises(TypeError, match="argument 4 'y' is float64"):
+        kernel[1, 64](37, 2.0, None, y.double())
+
+
+def test_kernels_see_null_pointers(device: str) -> None:
+    kernel = rawkern.RawKernel(
+        'extern "C" __global__ void k(const float* x, float* y, int n) '
+        "{ int i = threadIdx.x; if (i < n) y[i] = x ? x[i] : -1.5f; }"
+    )
+    x, y = xy(device=device)
+    for _ in range(4):
+        kernel[1, 64](None, y, 37)
+        assert y.tolist() == [-1.5] * 37
+        kernel[1, 64](x, y, 37)
+        assert torch.equal(x, y)
+        kernel[1, 64](x[:0], y, 37)
+        assert y.tolist() == [-1.5] * 37
+
+
 def test_repeated_launches_see_an_edited_file(recorder: Recorder, tmp_path: Path) -> None:
     path = write(tmp_path / "saxpy.cu", SAXPY)
     kernel = rawkern.load(path).saxpy

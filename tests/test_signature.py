@@ -825,6 +825,22 @@ def test_plain_is_the_fast_path_alone() -> None:
     assert make("ns::Params").plain(({},)) is None
 
 
+def test_plain_with_null_pointers() -> None:
+    x, none = torch.ones(4), torch.ones(0)
+    signature = make("float const*", "int", "float*")
+    assert signature.plain_but((0,))((None, 4, x)) == (-1, (0, 4, x.data_ptr()))
+    assert signature.plain_but((0, 2))((None, 4, None)) == (None, (0, 4, 0))
+    before = x._version
+    for args in ((x, 4, x), (None, 4, None), (None, 4), (None, 4, x.double())):
+        assert signature.plain_but((0,))(args) is None
+    assert signature.plain_but((1,))((x, None, x)) is None
+    assert make("float&", "float*").plain_but((0,))((None, x)) is None
+    assert x._version == before
+    assert signature.plain((none, 4, x)) == (-1, signature.bind((none, 4, x)).values) == (-1, (0, 4, x.data_ptr()))
+    for bad in (none.to("meta"), torch._efficientzerotensor(0), none.double(), torch._to_functional_tensor(none)):
+        assert signature.plain((bad, 4, x)) is None
+
+
 def test_structs_as_bytes_are_plain() -> None:
     signature = make("ns::Params", "float*")
     y, block = torch.ones(3), bytes(range(24))
