@@ -20,6 +20,7 @@ __all__ = [
     "autocast_enabled",
     "below_autograd",
     "called_operators",
+    "current_device",
     "destroy",
     "detached",
     "dispatch_mode_name",
@@ -74,6 +75,8 @@ jit_tracing: Callable[[], bool] = _get("_C._is_tracing") or _get("jit.is_tracing
 increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increment_version") or _increment_version
 # torch's current stream of a device as an integer: 0.07 us instead of 3.4. Missing in builds without CUDA.
 raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_stream
+# torch's current device without the initialisation check of the public function, which every launch would pay.
+current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.current_device
 # Dynamo's guard of tensors: class, dtype, device, sizes, strides, requires_grad and dispatch keys in one call. None
 # where it is missing: then a launch checks them one by one.
 tensor_guards: Any = _get("_C._dynamo.guards.TensorGuards")

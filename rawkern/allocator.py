@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from rawkern import _torch_private as private
+from rawkern._torch_private import current_device
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
 __all__ = ["record", "use_torch_allocator", "used_on"]
@@ -74,19 +74,20 @@ class Block:
 
 def _allocate(nbytes: int) -> Any:
     """Allocate on CuPy's current stream and device; CuPy calls this."""
-    cupy = _cupy()
-    device = torch.cuda.current_device()
-    stream = cupy.cuda.get_current_stream().ptr
+    cuda = _cupy().cuda
+    index = current_device()
+    stream = cuda.get_current_stream().ptr
     stream = 0 if stream == 1 else stream  # the legacy default stream has two names
-    same = stream == private.raw_stream(device)
-    with contextlib.nullcontext() if same else torch.cuda.stream(_external(stream, device)):
-        try:
-            # A storage and no tensor: modes of torch's dispatcher are about tensors.
-            storage = torch.UntypedStorage(nbytes, device=torch.device("cuda", device))
-        except torch.OutOfMemoryError as error:
-            raise cupy.cuda.memory.OutOfMemoryError(nbytes, torch.cuda.memory_allocated(device)) from error
-    memory = cupy.cuda.UnownedMemory(storage.data_ptr(), nbytes, Block(storage, stream), device)
-    return cupy.cuda.MemoryPointer(memory, 0)
+    try:
+        # A storage and no tensor: modes of torch's dispatcher are about tensors.
+        if stream == private.raw_stream(index):
+            storage = torch.UntypedStorage(nbytes, device=_device(index))
+        else:
+            with torch.cuda.stream(_external(stream, index)):
+                storage = torch.UntypedStorage(nbytes, device=_device(index))
+    except torch.OutOfMemoryError as error:
+        raise cuda.memory.OutOfMemoryError(nbytes, torch.cuda.memory_allocated(index)) from error
+    return cuda.MemoryPointer(cuda.UnownedMemory(storage.data_ptr(), nbytes, Block(storage, stream), index), 0)
 
 
 def record(values: Iterable[Any], stream: int, device: int) -> None:
@@ -102,7 +103,7 @@ def record(values: Iterable[Any], stream: int, device: int) -> None:
 def used_on(owner: Any, stream: int, device: int) -> None:
     """Tell torch's allocator of a launch on another stream than a CuPy array's own; others' memory is passed over."""
     if type(owner) is Block and owner.stream != stream:
-        whole = torch.empty(0, dtype=torch.uint8, device=torch.device("cuda", device)).set_(owner.storage)
+        whole = torch.empty(0, dtype=torch.uint8, device=_device(device)).set_(owner.storage)
         whole.record_stream(_external(stream, device))
 
 
@@ -110,6 +111,11 @@ def used_on(owner: Any, stream: int, device: int) -> None:
 def _external(stream: int, device: int) -> torch.cuda.Stream:
     """A stream of CuPy's as torch has it."""
     return torch.cuda.default_stream(device) if stream == 0 else torch.cuda.ExternalStream(stream, device=device)
+
+
+@functools.cache
+def _device(index: int) -> torch.device:
+    return torch.device("cuda", index)
 
 
 @functools.cache

@@ -132,7 +132,7 @@ extern "C" __global__ void spin(long long cycles, int value, int* x, int n) {
 def test_a_launch_on_another_stream_is_waited_for(cupy: Any, given: bool) -> None:
     """An array is freed while a kernel still writes to it: whoever gets the memory next must not see that."""
     n = 3 * MIB
-    spin.forall(n)(0, 1, cupy.empty(n, dtype=cupy.int32), n)
+    spin.forall(n)(0, 1, cupy.full(n, 3, dtype=cupy.int32), n)  # what compiles does so now
     torch.cuda.synchronize()
     side = torch.cuda.Stream()
     a = cupy.empty(n, dtype=cupy.int32)

@@ -319,6 +319,7 @@ def test_gpu_streams() -> None:
     with torch.cuda.stream(side):
         assert current_stream(0) == current_stream(torch.device("cuda", 0)) == side.cuda_stream == stream_handle(side)
         assert private._raw_stream(0) == private.raw_stream(0)
+    assert private.current_device() == torch.cuda.current_device() == 0
     mine = cupy.cuda.Stream()
     assert stream_handle(mine) == mine.ptr
     record((torch.ones(3, device="cuda"),), mine)

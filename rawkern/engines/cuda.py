@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from rawkern import _torch_private as private
+from rawkern._torch_private import current_device
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 from rawkern.fused import Inline
 
@@ -366,8 +367,6 @@ class EngineKernel:
             )
 
 
-# torch's current device without the initialisation check of the public function, which every launch would pay.
-current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device
 _alive: weakref.WeakSet[EngineKernel] = weakref.WeakSet()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rawkern.formulas.elementwise import Elementwise, elementwise
+from rawkern.ops.instances import floating
 
 __all__ = ["add_sin_cos", "geglu", "gelu", "silu", "swiglu"]
 
@@ -99,7 +100,7 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    op = _silu.of(_floating("silu", input))
+    op = _silu.of(floating("silu", "the argument", input))
     return op.in_place(input) if inplace else op(input)
 
 
@@ -125,7 +126,7 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     ValueError
         For another approximation.
     """
-    return _chosen("gelu", _gelu, approximate).of(_floating("gelu", input))(input)
+    return _chosen("gelu", _gelu, approximate).of(floating("gelu", "the argument", input))(input)
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -146,7 +147,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _swiglu.of(_floating("swiglu", gate), up)(gate, up)
+    return _swiglu.of(floating("swiglu", "the argument", gate), up)(gate, up)
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
@@ -171,7 +172,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     ValueError
         For another approximation.
     """
-    return _chosen("geglu", _geglu, approximate).of(_floating("geglu", gate), up)(gate, up)
+    return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
 
 
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -192,14 +193,7 @@ def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype.
     """
-    return _add_sin_cos.of(_floating("add_sin_cos", a), b)(a, b)
-
-
-def _floating(name: str, x: Any) -> torch.Tensor:
-    if not isinstance(x, torch.Tensor) or not x.dtype.is_floating_point or x.dtype.itemsize < 2:
-        what = str(x.dtype).removeprefix("torch.") if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
-        raise TypeError(f"{name}: the argument is {what}; pass a tensor of float16, bfloat16, float32 or float64")
-    return x
+    return _add_sin_cos.of(floating("add_sin_cos", "the argument", a), b)(a, b)
 
 
 def _chosen(name: str, table: dict[str, _Pair], approximate: str) -> _Pair:

@@ -11,7 +11,7 @@ import torch
 from rawkern._torch_private import PLAIN, increment_version
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.ops.instances import C_NAMES, PACK_BYTES
+from rawkern.ops.instances import C_NAMES, PACK_BYTES, floating
 
 __all__ = ["adamw_"]
 
@@ -83,9 +83,7 @@ def adamw_(
 
 
 def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
-    if p.dtype not in C_NAMES:
-        names = ", ".join(str(d).removeprefix("torch.") for d in C_NAMES)
-        raise TypeError(f"adamw_: params[{k}] is {p.dtype}; there is adamw_ for {names}")
+    floating("adamw_", f"params[{k}]", p)
     for name, t in (("params", p), *others.items()):
         if type(t) not in PLAIN or t.layout is not torch.strided or t.is_neg() or t.is_meta:
             raise TypeError(f"adamw_: {name}[{k}] is no plain dense tensor ({type(t).__name__}, {t.layout})")

@@ -10,7 +10,7 @@ import torch
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.operators import op
-from rawkern.ops.instances import C_NAMES
+from rawkern.ops.instances import C_NAMES, floating
 
 __all__ = ["dropout"]
 
@@ -46,9 +46,7 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p is {p!r}; a probability is between 0 and 1")
-    if not isinstance(input, torch.Tensor) or not input.dtype.is_floating_point or input.dtype.itemsize < 2:
-        what = str(input.dtype).removeprefix("torch.") if isinstance(input, torch.Tensor) else type(input).__name__
-        raise TypeError(f"dropout: the argument is {what}; pass a tensor of float16, bfloat16, float32 or float64")
+    floating("dropout", "the argument", input)
     if not training or p == 0.0:
         return input
     seed = torch.randint(2**62, (), device=input.device)

@@ -15,6 +15,7 @@ __all__ = [
     "PACK_BYTES",
     "backward_of_one",
     "dense",
+    "floating",
     "forward_of_one",
     "kernel",
     "not_a_tensor",
@@ -94,6 +95,14 @@ def backward_of_one(name: str, grad_out: torch.Tensor, saved: torch.Tensor) -> t
     n = saved.numel()
     run.forall(-(-n // width))(like(grad_out, saved), saved, grad_x, n)
     return grad_x
+
+
+def floating(op: str, name: str, x: Any) -> torch.Tensor:
+    """Return an argument that is a tensor of one of the dtypes there are; TypeError for others."""
+    if not isinstance(x, torch.Tensor) or x.dtype not in C_NAMES:
+        what = _shown(x.dtype) if isinstance(x, torch.Tensor) else f"a {type(x).__name__}"
+        raise TypeError(f"{op}: {name} is {what}; pass a tensor of {', '.join(map(_shown, C_NAMES))}")
+    return x
 
 
 def not_a_tensor(name: str, *values: Any) -> NoReturn:

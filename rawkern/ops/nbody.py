@@ -10,7 +10,7 @@ import torch
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.operators import op
-from rawkern.ops.instances import C_NAMES
+from rawkern.ops.instances import C_NAMES, floating
 from rawkern.tensors import in_fake_op
 
 __all__ = ["nbody_forces"]
@@ -47,10 +47,7 @@ def nbody_forces(
         For other dtypes, shapes or devices, or a negative softening.
     """
     for name, t in (("positions", positions), ("masses", masses)):
-        if not isinstance(t, torch.Tensor) or t.dtype not in C_NAMES:
-            what = str(t.dtype).removeprefix("torch.") if isinstance(t, torch.Tensor) else f"a {type(t).__name__}"
-            known = ", ".join(str(d).removeprefix("torch.") for d in C_NAMES)
-            raise TypeError(f"nbody_forces: {name} is {what}; pass a tensor of {known}")
+        floating("nbody_forces", name, t)
     if positions.dtype is not masses.dtype:
         raise TypeError(
             f"nbody_forces: positions is {positions.dtype}, masses is {masses.dtype}; pass tensors of one dtype"

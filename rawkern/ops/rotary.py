@@ -9,6 +9,7 @@ import torch
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import parse_parameters
 from rawkern.operators import op
+from rawkern.ops.instances import floating
 from rawkern.tensors import in_fake_op
 
 __all__ = ["rotary_embedding"]
@@ -50,9 +51,7 @@ def rotary_embedding(
         For shapes that don't fit.
     """
     for name, t in (("x", x), ("cos", cos), ("sin", sin)):
-        if not isinstance(t, torch.Tensor) or not t.dtype.is_floating_point or t.dtype.itemsize < 2:
-            what = str(t.dtype).removeprefix("torch.") if isinstance(t, torch.Tensor) else type(t).__name__
-            raise TypeError(f"rotary_embedding: {name} is {what}; pass a tensor of a floating-point dtype")
+        floating("rotary_embedding", name, t)
     if x.dim() == 0 or x.shape[-1] % 2:
         raise ValueError(f"rotary_embedding: x has shape {tuple(x.shape)}; the last dimension has to be even")
     half = (*x.shape[:-1], x.shape[-1] // 2)
