@@ -24,7 +24,7 @@ _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shel
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = _parsed(arguments)
     try:
         status = options.main(options)
         sys.stdout.flush()
@@ -46,6 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(message: str) -> int:
     print(f"{paint('rawkern', 'red', sys.stderr)}: {message}", file=sys.stderr)
     return 1
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line; a list of words may be interrupted by options, which argparse does not see to itself."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(options, "arguments") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.arguments = [*options.arguments, *rest]
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -80,6 +80,18 @@ def test_arguments_by_position_and_name(file: Path, device: str, capsys: pytest.
     assert (found["y"]["changed"], found["y"]["high"], found["y"]["low"]) == (5, 2.25, 0.25)
 
 
+def test_options_may_stand_anywhere(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ("saxpy", "--forall", "n", "n=5", "2", "--seed", 3, "x=full(8, -1)", "ones(8)"),
+        ("--forall", "n", "saxpy", 5, "2", "full(8, -1)", "--block", 32, "ones(8)"),
+        ("saxpy", 5, 2, "full(8, -1)", "ones(8)", "--forall", "n"),
+    ):
+        assert tensors(file, capsys, *words)["y"]["first"] == [-1] * 4
+    assert tensors(file, capsys, "saxpy", 5, "-2.5", "ones(8)", "zeros(8)", "--forall", 5)["y"]["low"] == -2.5
+    with pytest.raises(SystemExit):
+        main(["run", str(file), "saxpy", "--forall", "5", "5", "--nothing"])
+
+
 def test_what_is_not_written_shows(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = tensors(file, capsys, "fill<float, 4>", "empty(10)", "2.5", "--grid", 2, "--block", 4, "--device", device)
     assert (found["out"]["changed"], found["out"]["nans"], found["out"]["mean"]) == (8, 2, 2.5)
