@@ -38,8 +38,8 @@ class use_torch_allocator:
     Notes
     -----
     What CuPy's own pool holds without using it is given back, on the current device. Where memory runs out, the error
-    is CuPy's `OutOfMemoryError`. `cupy.get_default_memory_pool()` has no part in any of this afterwards; CuPy's pinned
-    host memory is left as it is.
+    is CuPy's ``OutOfMemoryError``. `cupy.get_default_memory_pool()` has no part in any of this afterwards; CuPy's
+    pinned host memory is left as it is.
     """
 
     def __init__(self) -> None:
