@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from rawkern.errors import CheckError, LaunchError
-from rawkern.testing import programs
-from rawkern.testing.guards import watched
-from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
-from rawkern.testing.results import Outcome, Problem, compare
-from rawkern.testing.samples import Sample, make_sample
-from rawkern.testing.trials import (
-    Target,
-    Trial,
-    call,
-    directions,
-    exact,
-    examine,
-    not_differentiable,
-    placed,
-    problem_of,
-)
-from rawkern.testing.variations import layouts, legal, resized, shrunk, sizes
+from rawkern.testing.reporting import KernelCheckError, KernelReport
+from rawkern.testing.running import Run, Settings
+from rawkern.testing.samples import make_sample
+from rawkern.testing.trials import Target, Trial, exact, problem_of
 
 __all__ = ["CHECKS", "check_kernel"]
 
@@ -49,9 +35,6 @@ CHECKS = (
     "graph",
     "devices",
 )
-_OWN = {"unwritten": "unwritten", "guard": "guard", "input": "input"}  # kinds that are checks of their own
-# After these other calls would fail alike, or damage the memory of this process.
-_SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
 
 
 def check_kernel(
@@ -141,8 +124,8 @@ def check_kernel(
             raise ValueError(
                 f"check_kernel: the reference does not take the sample inputs: {problem_of(error).text}"
             ) from error
-    settings = _Settings(dtypes, differentiable, deterministic, backend, frozenset(skip))
-    run = _Run(target, settings, KernelReport(target.name))
+    settings = Settings(dtypes, differentiable, deterministic, backend, frozenset(skip))
+    run = Run(target, settings, KernelReport(target.name))
     if reference is None:
         run.report.left_out["reference"] = "none is given; results are compared with those on plain inputs"
     for place in places:
@@ -162,286 +145,3 @@ def _devices(given: Sequence[str | torch.device] | None) -> list[torch.device]:
         if each.type == "cuda" and not torch.cuda.is_available():
             raise ValueError(f"check_kernel: devices names {each}, and torch finds no GPU")
     return [torch.device("cuda", torch.cuda.current_device()) if str(d) == "cuda" else d for d in found]
-
-
-@dataclass(frozen=True)
-class _Settings:
-    dtypes: Sequence[torch.dtype] | None
-    differentiable: bool | None
-    deterministic: bool
-    backend: str
-    skip: frozenset[str]
-
-
-class _Run:
-    """The checks on one device after the other; what they find goes into the report."""
-
-    def __init__(self, target: Target, settings: _Settings, report: KernelReport) -> None:
-        self.target, self.settings, self.report = target, settings, report
-        self.known: set[str] = set()  # kinds of problems that the sample itself has
-        self.broken: set[str] = set()  # checks that have failed, and the dtypes
-
-    def device(self, trial: Trial) -> None:
-        """Run all checks on the device of a trial."""
-        self.known, self.broken = set(), set()
-        self.plain(trial)
-        if self.known & _SPOILING:
-            self.leave_out("all other checks", trial, "the sample itself fails")
-            return
-        trial, differentiable = self.gradient(trial)
-        self.dtypes(trial)
-        self.vary("layout", ((t, None) for t in layouts(trial)), trial)
-        self.vary("size", sizes(self.target, trial), trial)
-        self.empty(trial)
-        if any(f.kind == "guard" and f.device == str(trial.device) for f in self.report.failures):
-            self.leave_out("all other checks", trial, "the operator writes to memory that is not its own")
-            return
-        self.once("default_device", trial, lambda t, e: programs.default_device(self.target, t, e))
-        if self.settings.deterministic:
-            self.once("repeat", trial, lambda t, e: programs.repeated(self.target, t, e))
-        self.gradcheck(differentiable)
-        self.torch(trial)
-        if trial.device.type == "cuda":
-            self.once("stream", trial, lambda t, e: programs.on_a_stream(self.target, t, e))
-            self.once("graph", trial, lambda t, e: programs.on_a_graph(self.target, t, e))
-            self.once("devices", trial, self.devices)
-        elif not torch.cuda.is_available():
-            self.report.left_out["stream, graph, devices"] = "torch finds no GPU"
-
-    # --- single checks ------------------------------------------------------------------------------------------------
-
-    def plain(self, trial: Trial) -> None:
-        """The sample as it is: values, and what is around them."""
-        try:
-            expected = exact(self.target, trial)
-        except Exception as error:  # without a reference this is the operator itself
-            problems = [problem_of(error)]
-        else:
-            problems = examine(self.target, trial, expected)
-        self.known = {p.kind for p in problems}
-        for check in ("reference", "unwritten", "guard", "input"):
-            if check in self.settings.skip:
-                self.leave_out(check, trial, "skipped as asked")
-                continue
-            mine = [p for p in problems if _OWN.get(p.kind, "reference") == check]
-            if mine:
-                kinds = {mine[0].kind}
-                self.fail(check, trial, mine[0], lambda t, e, kinds=kinds: _first(examine(self.target, t, e), kinds))
-            elif not self.known & {"raises", "refused"}:
-                self.passed(check, trial)
-
-    def gradient(self, trial: Trial) -> tuple[Trial, Trial]:
-        """Find out what is differentiable, and check those gradients.
-
-        Returns the trial that other checks vary, without gradients if they are wrong; and that with them, if any.
-        """
-        if self.settings.differentiable is False or "gradient" in self.settings.skip:
-            self.leave_out("gradient, gradcheck", trial, "skipped as asked")
-            return trial, trial
-        found, why = _differentiable(self.target, trial)
-        if isinstance(why, Problem) or (self.settings.differentiable and found is None):
-            problem = why if isinstance(why, Problem) else Problem("raises", f"there is no gradient: {why}")
-            self.fail("gradient", trial, problem, None)
-            return trial, trial
-        if found is None:
-            self.leave_out("gradient, gradcheck", trial, why)
-            return trial, trial
-        self.report.refused += [each for each in why.splitlines() if each not in self.report.refused]
-        before = len(self.report.failures)
-        self.once("gradient", found, lambda t, e: examine(self.target, t, e))
-        return (found if len(self.report.failures) == before else trial), found
-
-    def dtypes(self, trial: Trial) -> None:
-        """Other dtypes of the sample: each is refused or right."""
-        wanted = tuple(self.settings.dtypes or ())
-        others = dict.fromkeys((*trial.sample.dtypes(), *wanted))
-        trials = [
-            replace(trial, sample=trial.sample.as_dtype(d), title=str(d).removeprefix("torch."))
-            for d in others
-            if d != trial.sample.main
-        ]
-        must = {str(d).removeprefix("torch.") for d in wanted}
-        self.vary("dtype", ((t, None) for t in trials), trial, must=must)
-
-    def empty(self, trial: Trial) -> None:
-        """No elements along any one size: whatever the reference takes has to be right."""
-        found = [resized(self.target, trial, old, 0) for old in trial.sample.sizes()]
-        self.vary("empty", (f for f in found if f is not None), trial, must=None)
-
-    def gradcheck(self, trial: Trial) -> None:
-        """Gradients beside differences of results."""
-        if not trial.backward or "gradcheck" in self.settings.skip or "float64" in self.broken:
-            return
-        found = programs.grad_check(self.target, trial)
-        if isinstance(found, str):
-            self.leave_out("gradcheck", trial, found)
-        elif found:
-            self.fail("gradcheck", trial, found[0], None)
-        else:
-            self.passed("gradcheck", trial)
-
-    def torch(self, trial: Trial) -> None:
-        """What torch's own tools say of the operator."""
-        operators = programs.called(self.target, trial)
-        if not operators:
-            self.leave_out("opcheck", trial, "it launches kernels itself or calls torch only, it is no torch operator")
-        elif "opcheck" not in self.settings.skip:
-            problems = programs.op_check(operators)
-            if problems:
-                self.fail("opcheck", trial, problems[0], None, [p.text for p in problems[1:]])
-            else:
-                self.passed("opcheck", trial)
-        full = operators is not None
-        if not full:
-            self.leave_out("compile as one graph", trial, "launches outside of operators break graphs")
-        backend, resize = self.settings.backend, "size" not in self.broken
-        self.once("compile", trial, lambda t, e: programs.compiled(self.target, t, backend, full, resize), False)
-
-    def devices(self, trial: Trial, expected: Outcome) -> list[Problem]:
-        """Results on the CPU and on the GPU: dtype, strides and values."""
-        found = []
-        for device in (torch.device("cpu"), trial.device):
-            each = replace(trial, device=device)
-            tensors = [g.tensor for g in placed(each)]
-            found.append(call(self.target.op, each.sample, tensors, each.backward, directions(each.layout)))
-        problems = []
-        for i, (cpu, gpu) in enumerate(zip(found[0].results, found[1].results, strict=True)):
-            if (cpu.dtype, cpu.stride()) != (gpu.dtype, gpu.stride()):
-                text = f"output {i} is {cpu.dtype} with strides {cpu.stride()} on the CPU, "
-                problems.append(Problem("values", text + f"{gpu.dtype} with strides {gpu.stride()} on {trial.device}"))
-                continue
-            wide = cpu.double() if cpu.is_floating_point() else cpu
-            name = f"output {i} on {trial.device} beside the CPU's"
-            problems.append(compare(name, gpu, wide, None, each.sample.main, self.target.tolerance, 2.0))
-        return [p for p in problems if p is not None]
-
-    # --- how they run -------------------------------------------------------------------------------------------------
-
-    def vary(
-        self,
-        check: str,
-        trials: Iterable[tuple[Trial, Outcome | None]],
-        like: Trial,
-        must: Iterable[str] | None = (),
-    ) -> None:
-        """Run several trials of one check. Refusals are noted, but for those that `must` be taken (None: all)."""
-        if check in self.settings.skip:
-            self.leave_out(check, like, "skipped as asked")
-            return
-        failed: list[tuple[Trial, Problem]] = []
-        count = 0
-        for trial, expected in trials:
-            if expected is None and (expected := legal(self.target, trial)) is None:
-                continue
-            count += 1
-            problem = _first(examine(self.target, trial, expected), None, self.known)
-            if problem is None:
-                continue
-            if problem.kind == "refused" and must is not None and trial.title not in must:
-                self.report.refused.append(f"{check} {trial.title} ({trial.device}): {problem.text}")
-            else:
-                failed.append((trial, problem))
-        if failed:
-            self.broken |= {check, *(t.title for t, _ in failed)}
-            trial, problem = failed[0]
-            kinds = {problem.kind}
-            again = lambda t, e: _first(examine(self.target, t, e), kinds)  # noqa: E731
-            self.fail(check, trial, problem, None if check == "empty" else again, [t.title for t, _ in failed[1:]])
-        elif count:
-            self.passed(check, like)
-        else:
-            self.leave_out(check, like, "the reference takes no other inputs")
-
-    def once(
-        self, check: str, trial: Trial, run: Callable[[Trial, Outcome], list[Problem]], shrinks: bool = True
-    ) -> None:
-        """Run one check of one trial."""
-        if check in self.settings.skip:
-            self.leave_out(check, trial, "skipped as asked")
-            return
-
-        def guarded(t: Trial, e: Outcome) -> Problem | None:
-            try:
-                problems = run(t, e)
-            except Exception as error:
-                problems = [problem_of(error)]
-            return _first(problems, None, self.known)
-
-        problem = guarded(trial, exact(self.target, trial))
-        if problem is None:
-            self.passed(check, trial)
-        else:
-            self.fail(check, trial, problem, guarded if shrinks else None)
-
-    def fail(
-        self,
-        check: str,
-        trial: Trial,
-        problem: Problem,
-        again: Callable[[Trial, Outcome], Problem | None] | None,
-        also: Sequence[str] = (),
-    ) -> None:
-        """Note a failure, with the smallest inputs that show it."""
-        if again is not None:
-            trial, found = shrunk(self.target, trial, again)
-            problem = found or problem
-        text = problem.text
-        if problem.kind in ("guard", "input", "unwritten") and trial.device.type == "cpu":
-            text += _checked(self.target, trial)
-        device, title = str(trial.device), "" if trial.title == "the sample" else f" ({trial.title})"
-        self.report.failures.append(Failure(check, problem.kind, device, trial.described() + title, text, tuple(also)))
-
-    def passed(self, check: str, trial: Trial) -> None:
-        self.report.passed.append(f"{check} ({trial.device})")
-
-    def leave_out(self, check: str, trial: Trial, why: str) -> None:
-        self.report.left_out[f"{check} ({trial.device})"] = why
-
-
-def _first(problems: Sequence[Problem], kinds: set[str] | None, known: Iterable[str] = ()) -> Problem | None:
-    """The first problem of some kinds (None: all) that is not of a known one."""
-    return next((p for p in problems if (kinds is None or p.kind in kinds) and p.kind not in known), None)
-
-
-def _checked(target: Target, trial: Trial) -> str:
-    """What a checked launch says of the same call."""
-    from rawkern.checking import check
-
-    try:
-        with check():
-            call(target.op, trial.sample, [g.tensor for g in placed(trial)], False)
-    except CheckError as error:
-        return f"; checked, {error.reports[0].message}"
-    except Exception:
-        return ""
-    return ""
-
-
-def _differentiable(target: Target, trial: Trial) -> tuple[Trial | None, Any]:
-    """The trial with the leaves that have gradients, and what was said of others; None and why if none has."""
-
-    def attempt(leaves: Iterable[int]) -> tuple[bool, BaseException | None]:
-        sample: Sample = replace(trial.sample, leaves=frozenset(leaves))
-        try:
-            tensors = [g.tensor for g in placed(trial)]
-            with watched():
-                return bool(call(target.op, sample, tensors, True, directions("contiguous")).grads), None
-        except Exception as error:
-            return False, error
-
-    every = sorted(trial.sample.leaves)
-    if not every:
-        return None, "no floating-point inputs"
-    recorded, error = attempt(every)
-    if error is None:
-        return (replace(trial, backward=True), "") if recorded else (None, "no result requires grad")
-    alone = {i: attempt([i]) for i in every} if len(every) > 1 else {}
-    able = frozenset(i for i, (recorded, _) in alone.items() if recorded)
-    if not able:
-        if not_differentiable(error) or isinstance(error, LaunchError):
-            return None, f"not differentiable: {problem_of(error).text}"
-        return None, problem_of(error)
-    said = "\n".join(
-        f"gradient of {trial.sample.names[i]}: {problem_of(e).text}" for i, (_, e) in alone.items() if e is not None
-    )
-    return replace(trial, sample=replace(trial.sample, leaves=able), backward=True), said
