@@ -15,7 +15,7 @@ from rawkern._torch_private import has_memory
 
 __all__ = ["Guarded", "place", "unwritten", "watched"]
 
-GUARD = 16384  # bytes on each side: more than a block of threads writes behind the end
+GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind the end, 8 each
 
 
 @dataclass(frozen=True)

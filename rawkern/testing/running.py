@@ -258,8 +258,8 @@ class Run:
             trial, found = shrunk(self.target, trial, again)
             problem = found or problem
         text = problem.text
-        if problem.kind in ("guard", "input", "unwritten") and trial.device.type == "cpu":
-            text += _checked(self.target, trial)
+        if problem.kind in ("guard", "input", "unwritten"):
+            text += _checked(self.target, replace(trial, device=torch.device("cpu")))
         device, title = str(trial.device), "" if trial.title == "the sample" else f" ({trial.title})"
         self.report.failures.append(Failure(check, problem.kind, device, trial.described() + title, text, tuple(also)))
 
@@ -276,7 +276,7 @@ def _first(problems: Sequence[Problem], kinds: set[str] | None, known: Iterable[
 
 
 def _checked(target: Target, trial: Trial) -> str:
-    """What a checked launch says of the same call."""
+    """What a checked launch says of the same call on the CPU."""
     from rawkern.checking import check
 
     try:

@@ -14,7 +14,7 @@ __all__ = ["layouts", "legal", "resized", "shrunk", "sizes", "small"]
 
 SIZES = (1, 257, 1025)  # no warp, pack or block divides the larger ones
 LONGEST = 20.0  # seconds that making a failing input smaller may take
-LARGEST = 1 << 17  # elements of a grown tensor
+LARGEST = 1 << 15  # elements of a grown tensor
 
 
 def legal(target: Target, trial: Trial) -> Outcome | None:
@@ -29,7 +29,8 @@ def resized(target: Target, trial: Trial, old: int, new: int) -> tuple[Trial, Ou
     """The trial with dimensions of a size at another, if the reference takes that; with or without equal numbers."""
     for numbers in (False, True):
         other = replace(trial, sample=trial.sample.resized(old, new, numbers), title=f"{new} in place of {old}")
-        if max(t.numel() for t in other.sample.tensors) <= LARGEST and (found := legal(target, other)) is not None:
+        most = max(t.numel() for t in other.sample.tensors)
+        if (new < old or most <= LARGEST) and (found := legal(target, other)) is not None:
             return other, found
     return None
 

@@ -296,7 +296,7 @@ PLANTED = [
     Planted(hidden_change, ("input", "opcheck"), r"x\[3\] is changed"),
     Planted(on_the_default_device, ("default_device",), r"with torch.set_default_device\('(meta|cuda)'\): "),
     Planted(on_the_default_stream, ("stream", "graph"), r"output\[\d+\] is nan, it should be", gpu=True),
-    Planted(waits_for_the_device, ("graph",), "graph: .*Error", gpu=True, options={"skip": ("compile",)}),
+    Planted(waits_for_the_device, ("graph",), "graph: .*Error", gpu=True),
     Planted(another_each_time, ("repeat",), "of two calls .* differs", options={"deterministic": True}),
     Planted(wrong_gradient, ("gradient", "gradcheck"), "gradient: the gradient of x.*it should be", torch.square),
     Planted(wrong_fake, ("opcheck",), "test_faketensor"),
