@@ -1,7 +1,8 @@
-"""Loads and stores in loops along rows (`rows`) ask for the memory that their warp comes to some turns later.
+"""Accesses ask for memory that is used some time later.
 
-Asking for an address that is not there does nothing, so whether the loop goes on that far need not be known. Where it
-does not, the next blocks mostly begin there.
+Those in loops along rows (`rows`) ask for what their warp comes to some turns later. Asking for an address that is not
+there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks mostly
+begin there. In kernels whose warps run one after the other, loads outside of loops ask for what the next blocks read.
 """
 
 from __future__ import annotations
@@ -16,23 +17,28 @@ from rawkern.engines.cpu.roots import find_roots
 from rawkern.engines.cpu.rows import Row
 
 TURNS = 16
+DISTANCE = 8192  # bytes, from one warp to a later one
 LINE = 64  # bytes
 SECOND_LEVEL = 2  # of the cache, as LLVM counts
 
 
 def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False) -> None:
-    """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches in a later turn of its loop."""
-    row = next((row for row in f.rows.values() if f.block in row.members), None)
+    """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches later."""
     stride = stride_of(form)
-    if row is None or f.plan.checked or not stride or not isinstance(form, (Affine, Wide)) or not _first(f, mem, row):
+    if f.plan.checked or not stride or not isinstance(form, (Affine, Wide)) or len(begin := set(starts(f, form))) > 1:
         return
-    step, begin = f.operand_form(Reg(row.step), 32), set(starts(f, form))
-    if not isinstance(step, Val) or step.n > 1 or len(begin) > 1:
+    e, distance = f.e, DISTANCE
+    if any(f.block in members for _, members in f.flow.loops):
+        row = next((row for row in f.rows.values() if f.block in row.members), None)
+        step = f.operand_form(Reg(row.step), 32) if row is not None and _first(f, mem, row) else None
+        if not isinstance(step, Val) or step.n > 1:
+            return
+        # an index grows by one from lane to lane, so that the step in elements is as many strides
+        distance = e.bin("mul", e.resize(step, "i64", True), TURNS * stride)
+    elif f.plan.waiting or writes:
         return
-    e = f.e
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
-    # an index grows by one from lane to lane, so that the step in elements is as many strides
-    there = e.bin("add", begin.pop(), e.bin("mul", e.resize(step, "i64", True), TURNS * stride))
+    there = e.bin("add", begin.pop(), distance)
     for line in range(0, LANES * abs(stride), LINE):
         place = pointer(e, there, at + line)
         e.line(f"call void @llvm.prefetch.p0({place}, i32 {int(writes)}, i32 {SECOND_LEVEL}, i32 1)")

@@ -57,7 +57,7 @@ class FunctionLowering:
         self.lazy = lazy_registers(self.flow)
         self.numbers = number_registers(self.flow, self.analysis.constants)
         self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
-        self.rows = row_loops(self.flow) if plan.waiting else {}
+        self.rows = row_loops(self.flow)
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)

@@ -50,7 +50,7 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
         f.entry_cache["polls"] = const("i32", 0)
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
-    if t in f.rows:
+    if t in f.rows and f.plan.waiting:
         turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from rawkern.engines.cpu import check
 from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
-from rawkern.engines.cpu.ahead import ask
+from rawkern.engines.cpu.ahead import LINE, ask
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -262,8 +262,16 @@ def _store_segments(
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
             parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
-        e.line(f"store {parts[0]}, {pointer(e, base, start)}, align {size}")
+        _store_block(e, parts[0], base, start, size)
     return []
+
+
+def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None:
+    """Store a vector in order: LLVM writes the parts of a long one backwards, in which the CPU sees no stream."""
+    part = max(1, LINE // size)
+    for k in range(0, values.n, part):
+        piece = values if values.n <= part else _picked(e, values, range(k, k + part))
+        e.line(f"store {piece}, {pointer(e, base, at + k * size)}, align {size}")
 
 
 def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val:
