@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu import arith, check
+from rawkern.engines.cpu import arith, check_memory
 from rawkern.engines.cpu.addresses import address, decode, in_shared
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -39,7 +39,9 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     if not isinstance(args[0], Mem) or ity == "i128":
         raise f.unsupported()
     form = address(f, args[0], space)
-    form = check.access(f, form, args[0], space, check.UPDATE, size, 1, order or "relaxed", looks=dest is not None)
+    form = check_memory.access(
+        f, form, args[0], space, check_memory.UPDATE, size, 1, order or "relaxed", looks=dest is not None
+    )
     addrs = f.e.splat(f.plain(form), LANES)
     operands = [
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)

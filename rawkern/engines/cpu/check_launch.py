@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from rawkern.engines.cpu import check_layout as layout
+from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.grid import Launcher, shape_of
@@ -23,44 +21,12 @@ from rawkern.errors import LaunchError
 from rawkern.forking import Lock
 
 MAX_REPORTS = 1024
-HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 20  # of the device heap; taken from the system when used
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
 PATIENCE = 2.0  # seconds that a launch may go on after the first finding
 lock = Lock()  # held while a checked launch runs
 _SPACES = {"generic": layout.GENERIC, "const": layout.GLOBAL, "global": layout.GLOBAL, "param": layout.GENERIC}
 _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.MEETING}
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
-
-
-class Heap:
-    """The device heap of all checked launches: a launch may free what an earlier one has taken."""
-
-    def __init__(self) -> None:
-        self.memory, self.table = Mapping(HEAP_BYTES), Mapping(ENTRY.size * HEAP_PIECES)
-        self.next, self.count = self.memory.address, 0
-
-    def follow(self, region: int) -> None:
-        """Have the pieces that there are followed in a launch's region."""
-        words = (ctypes.c_uint64 * (ENTRY.size // 8 * self.count)).from_address(self.table.address)
-        np.frombuffer(words, dtype=np.uint64)[ENTRY.offset("region") // 8 :: ENTRY.size // 8] = region
-
-    def piece(self, address: int) -> Piece | None:
-        """The piece that an address lies in or behind."""
-        best = None
-        first, after = 0, self.count
-        while first < after:
-            middle = (first + after) // 2
-            low, high = struct.unpack("=2Q", ctypes.string_at(self.table.address + middle * ENTRY.size, 16))
-            if low <= address:
-                first, best = middle + 1, (low, high)
-            else:
-                after = middle
-        return Piece("memory from malloc", best[0], best[1] - best[0], 1, False) if best is not None else None
-
-
-@cache
-def heap() -> Heap:
-    return Heap()
 
 
 class Checker:

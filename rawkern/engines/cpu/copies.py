@@ -5,7 +5,7 @@ PTX lets an asynchronous copy happen at any time until it is waited for, so at o
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, check_memory
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
@@ -24,7 +24,7 @@ def copy(f: FunctionLowering, instr: Instr) -> None:
     if op.startswith("cp.async.mbarrier.arrive"):
         check.note(f, "hand_over")
         if ".noinc" in op:  # else one more is expected, which arrives at once
-            arrive_at(f, barrier_address(f, instr, instr.args[0], check.UPDATE), const("i32", 1))
+            arrive_at(f, barrier_address(f, instr, instr.args[0], check_memory.UPDATE), const("i32", 1))
     elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
         _copy(f, instr)
     elif op.startswith("cp.async.commit_group"):
@@ -52,10 +52,10 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     if count is not None:  # of lanes that read less, what they read is not looked at
         read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
     check.note(f, "copy")
-    form = check.access(f, address(f, to, "shared"), to, "shared", check.COPY, width, 1, "")
+    form = check_memory.access(f, address(f, to, "shared"), to, "shared", check_memory.COPY, width, 1, "")
     dst = e.splat(f.plain(form), LANES)
     form = e.splat(f.plain(address(f, source, "global")), LANES)
-    src = f.plain(check.access(f, form, source, "global", check.READ, width, 1, "", mask=read))
+    src = f.plain(check_memory.access(f, form, source, "global", check_memory.READ, width, 1, "", mask=read))
     check.note(f, "copied")
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES, Form
 from rawkern.engines.cpu.function import FunctionLowering
@@ -30,7 +30,13 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
     dest = None if isinstance(args[0], Mem) else args.pop(0)
     if what == "inval":
         return
-    does = check.WRITE if what == "init" else check.UPDATE if what.startswith("arrive") else check.READ
+    does = (
+        check_memory.WRITE
+        if what == "init"
+        else check_memory.UPDATE
+        if what.startswith("arrive")
+        else check_memory.READ
+    )
     at = barrier_address(f, instr, args.pop(0), does)
     if what == "init":
         _run(f, "rk_mbarrier_init", at, [f.value(args[0], 32)], False, _init)
@@ -51,8 +57,8 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
     space = "shared" if ".shared" in instr.op else "generic"
-    order = {check.WRITE: "relaxed", check.UPDATE: "acq_rel", check.READ: "acquire"}[does]
-    return check.access(f, address(f, mem, space), mem, space, does, 8, 1, order)
+    order = {check_memory.WRITE: "relaxed", check_memory.UPDATE: "acq_rel", check_memory.READ: "acquire"}[does]
+    return check_memory.access(f, address(f, mem, space), mem, space, does, 8, 1, order)
 
 
 def arrive_at(f: FunctionLowering, at: Form, count: Val, drop: bool = False) -> Val:

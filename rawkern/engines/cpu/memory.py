@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check, check_memory
 from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
 from rawkern.engines.cpu.ahead import LINE, ask
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
@@ -39,7 +39,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
                 ask(f, mem, form, at)
             return load_lanes(f, form, at, size, count, order, constant)
 
-        values = check.around(f, form, mem, space, check.READ, size, count, order, emit, regs=names)
+        values = check_memory.around(f, form, mem, space, check_memory.READ, size, count, order, emit, regs=names)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.bits_of(name)
@@ -206,7 +206,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         store_lanes(f, form, at, values, size, order)
         return []
 
-    check.around(f, form, mem, space, check.WRITE, size, len(items), order, emit, values, regs)
+    check_memory.around(f, form, mem, space, check_memory.WRITE, size, len(items), order, emit, values, regs)
 
 
 def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:

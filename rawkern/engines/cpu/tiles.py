@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
+from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
@@ -19,7 +19,7 @@ def load_rows(f: FunctionLowering, instr: Instr) -> None:
     require_warp(f, instr)
     space, items = _space(instr.op), dest.items if isinstance(dest, Vec) else (dest,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check.access(f, address(f, mem, space), mem, space, check.READ, 2, 8, "", mask=lanes)
+    form = check_memory.access(f, address(f, mem, space), mem, space, check_memory.READ, 2, 8, "", mask=lanes)
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_ldmatrix{'_trans' if trans else ''}"
@@ -46,7 +46,7 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     require_warp(f, instr)
     space, items = _space(instr.op), source.items if isinstance(source, Vec) else (source,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check.access(f, address(f, mem, space), mem, space, check.WRITE, 2, 8, "", mask=lanes)
+    form = check_memory.access(f, address(f, mem, space), mem, space, check_memory.WRITE, 2, 8, "", mask=lanes)
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_stmatrix{'_trans' if trans else ''}"
@@ -75,7 +75,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     loaded: list[Val] = []
     for at in places:
         cross = _crosswise(instr.op, operand)
-        near = check.lines(f, mem, _space(instr.op), check.READ, at, pitch, _extent(kind, operand, cross))
+        near = check_memory.lines(f, mem, _space(instr.op), check_memory.READ, at, pitch, _extent(kind, operand, cross))
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
@@ -93,7 +93,7 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        near = check.lines(f, mem, _space(instr.op), check.WRITE, at, pitch, _extent(kind, "c", cross))
+        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, _extent(kind, "c", cross))
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
 
 
