@@ -174,9 +174,9 @@ def _of(name: str | None, index: int | None, finding: Finding) -> str:
 def _out_of_bounds(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
     space = f.place.site["space"]
     if space == "local":
-        element = f.place.site["element"]
-        which = f"element {_signed(f.offset) // element}, counted in {element} bytes,"
-        return f"{does} {which} of its local variables, outside of what they have"
+        element, array = f.place.site["element"], f.place.site["array"]
+        which = f"element {(_signed(f.offset) - (array[0] if array else 0)) // element}, counted in {element} bytes,"
+        return f"{does} {which} of {'a local array' if array else 'its local variables'}, outside of what it has"
     if f.piece is not None and name is not None:
         if f.piece.address == 0 and f.piece.size == 0 and f.piece.parameter is not None:
             return f"{does} {_of(name, index, f)}; {name} is None"

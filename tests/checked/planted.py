@@ -177,6 +177,15 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
         heap[j] = x[(threadIdx.x + j) % n];          // defect
     out[threadIdx.x] = heap[x[threadIdx.x] & 7];
 }""", 1, 32, ints(32)),
+    Defect("local_neighbour", BOUNDS, r"""// past the end of one local array into the next
+extern "C" __global__ void k(int n, const int* x, int* out) {
+    int a[8], b[16];
+    for (int j = 0; j < 8; j++) a[j] = x[j];
+    for (int j = 0; j < 16; j++) b[j] = -x[j];
+    int i = threadIdx.x;
+    out[i] = b[x[i] & 15]
+        + a[x[i] & 15];                              // defect
+}""", 1, 32, ints(32), says="element 8, counted in 4 bytes, of a local array"),
     Defect("float4", "MisalignedError", r"""// a float4 load at an offset of one float
 extern "C" __global__ void k(int n, const float* x, float* out) {
     int i = threadIdx.x;

@@ -35,6 +35,7 @@ LAUNCHES = {
     "own_copies": (1, 64, lambda: (X, torch.zeros(64))),
     "counted_copies": (1, 64, lambda: (ints(128), ints(64) * 0)),
     "on_heap": (2, 64, lambda: (ints(64), ints(64) * 0)),
+    "arrays": (1, 64, lambda: (5, ints(64), ints(64) * 0)),
     "best": (1, 64, lambda: (ints(64), ints(64) * 0)),
     "maybe": (1, 32, lambda: (7, ints(32), ints(32) * 0)),
 }

@@ -28,7 +28,8 @@ class Site:
     `what` is "reads", "writes", "copies" (by ``cp.async``), "updates" (atomically), "uses" (a register) or the name of
     an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
-    the value is used. `lines` are (file, line), from the inside out where code was inlined.
+    the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
+    memory the array that the address comes from starts and ends.
     """
 
     what: str
@@ -40,6 +41,7 @@ class Site:
     align: int
     lines: tuple[tuple[str, int], ...]
     defers: bool = False
+    array: tuple[int, int] | None = None
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:

@@ -143,6 +143,9 @@ def rk_check_lane(ck, blk, st, warp, lane, a, site, s):
     frame = CHECK.frame[ck] + CHECK.frame_bytes[ck] * lane
     if SITE.space[s] == LOCAL or (SITE.space[s] == GENERIC and a - CHECK.frame[ck] < CHECK.frame_bytes[ck] * 32):
         if a - frame + size <= CHECK.frame_bytes[ck] and a - frame < CHECK.frame_bytes[ck]:
+            if SITE.end[s] and (a - frame < SITE.start[s] or a - frame + size > SITE.end[s]):
+                rk_check_report(ck, st, BOUNDS, site, thread, a - frame, 0)
+                return 0
             return rk_check_local(ck, st, thread, a, site, s)
         if root == 0 and CHECK.stack_low[ck] <= a and a < CHECK.stack_high[ck]:
             return 1  # perhaps another function's variable

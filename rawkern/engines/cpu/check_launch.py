@@ -239,7 +239,7 @@ class Checker:
                 0,
                 site["defers"],
             )
-            rows.append(struct.pack("=12Q", *numbers, 0, 0, 0))
+            rows.append(struct.pack("=14Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0))))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)

@@ -41,7 +41,8 @@ IS_CONST, IS_UNKNOWN, IS_SHARED, IS_FREED = 1, 2, 4, 8  # flags; IS_SHARED: low 
 REGION = Record("Region", _words("words plane read"))
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
-    "Site", _words("root size element align what space strong seen defers unset_address unset_thread unset_block")
+    "Site",
+    _words("root size element align what space strong seen defers unset_address unset_thread unset_block start end"),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base, callee
 from rawkern.engines.cpu.ptx import Mem
-from rawkern.engines.cpu.roots import Root
+from rawkern.engines.cpu.roots import Root, array_of
 from rawkern.engines.cpu.variables import RESERVED, local_frame
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ def _allowed(
     if root is not None and root[0] == "local":
         space = "local"
     defers = what == READ and regs is not None and undefined.tracks(f, regs)
-    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers)
+    array = array_of(f.function, f.roots or {}, root)
+    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers, array)
     number = add_site(f, site)
     _tell_frame(f, space)
     if values is not None:

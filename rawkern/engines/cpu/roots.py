@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.plan import Plan
-from rawkern.engines.cpu.ptx import Function, Instr, Mem, Pair, Reg, Sym, Vec
-from rawkern.engines.cpu.variables import align_up
+from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Pair, Reg, Sym, Vec
+from rawkern.engines.cpu.variables import align_up, local_offset
 
-#: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable).
+#: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable). The compiler
+#: puts a function's arrays into one local variable; "variable+8" is the one that starts there.
 Root = tuple[str, int | str]
 _ANY: frozenset[Root] = frozenset((("any", ""),))
 _NONE: frozenset[Root] = frozenset()
@@ -35,6 +36,17 @@ def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
                     found[name], changed = new, True
     names = {s: _symbol(plan, function, s) for s in (*function.local_vars, *plan.shared, *plan.layout.offsets)}
     return {k: next(iter(v)) for k, v in (found | names).items() if len(v) == 1 and v != _ANY}
+
+
+def array_of(function: Function, roots: dict[str, Root], root: Root | None) -> tuple[int, int] | None:
+    """From where to where in a thread's local memory the array reaches, up to the next, that an address comes from."""
+    name, _, start = str(root[1]).partition("+") if root is not None and root[0] == "local" else ("", "", "")
+    if not start:
+        return None
+    at = local_offset(function, name)
+    known = (str(r[1]).partition("+") for r in roots.values() if r[0] == "local")
+    ends = [int(s) for other, _, s in known if other == name and s and int(s) > int(start)]
+    return at + int(start), at + min(ends, default=function.local_vars[name].size)
 
 
 def _either(a: frozenset[Root], b: frozenset[Root]) -> frozenset[Root]:
@@ -67,6 +79,10 @@ def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, froze
         return _parameter(function, args[0]) if op.endswith("64") else _ANY
     if root in _SCALED:
         return _NONE
+    if root == "add" and isinstance(args[1], Imm):
+        (kind, name), *others = of(args[0]) or (("", ""),)
+        if kind == "local" and not others and "+" not in str(name):  # only where an array starts
+            return frozenset(((kind, f"{name}+{args[1].value}"),))
     if root in ("add", "sub"):
         return _sum(of(args[0]), of(args[1]), -1 if root == "sub" else 1)
     if root == "mad":

@@ -8,7 +8,7 @@ from rawkern.engines.cpu.forms import LANES, Affine, Form, int_type
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Sym
 from rawkern.engines.cpu.records import LAUNCH
-from rawkern.engines.cpu.variables import align_up, function_address, local_frame
+from rawkern.engines.cpu.variables import align_up, function_address, local_frame, local_offset
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.function import FunctionLowering
@@ -19,16 +19,10 @@ def symbol(f: FunctionLowering, sym: Sym) -> Form:
     name, e = sym.name, f.e
     local = f.function.local_vars.get(name)
     if local is not None and local.space == "local":
-        at = 0
-        for var in f.function.local_vars.values():
-            if var.space == "local":
-                at = align_up(at, var.align)
-                if var.name == name:
-                    break
-                at += var.size
         if "frame" not in f.entry_cache:
             f.entry_cache["frame"] = f.once.let("i64", 1, "ptrtoint ptr %frame to i64")
-        return Affine((e.bin("add", f.entry_cache["frame"], at + sym.offset),), local_frame(f.function))
+        at = local_offset(f.function, name) + sym.offset
+        return Affine((e.bin("add", f.entry_cache["frame"], at),), local_frame(f.function))
     if name in f.plan.shared:
         return const("i64", f.plan.shared[name] + sym.offset)
     if name in f.plan.layout.offsets:

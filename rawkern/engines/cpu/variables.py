@@ -132,6 +132,18 @@ def local_frame(function: Function) -> int:
     return -(-size // 16) * 16
 
 
+def local_offset(function: Function, name: str) -> int:
+    """Where a ``.local`` variable lies in a thread's frame."""
+    at = 0
+    for var in function.local_vars.values():
+        if var.space == "local":
+            at = align_up(at, var.align)
+            if var.name == name:
+                break
+            at += var.size
+    return at
+
+
 def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:
     """Bytes of static shared memory of a block and of local memory of a thread."""
     functions = reached(ptx, kernel)
