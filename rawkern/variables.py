@@ -12,6 +12,7 @@ import torch
 from rawkern import ctype
 from rawkern.build import PROBE, probe_of, probe_type
 from rawkern.compiler import CPU_ARCH
+from rawkern.devices import architecture
 from rawkern.errors import LaunchError
 from rawkern.names import demangle
 from rawkern.nvrtc import run_nvrtc
@@ -114,7 +115,7 @@ def writable(build: Build, asked: tuple[str, ...], device: torch.device) -> list
     source = build.source
     if "__device__" not in source.text and "__managed__" not in source.text and not source.headers:
         return []
-    ptx = build.program(CPU_ARCH, asked).ptx
+    ptx = build.program(architecture(device).replace("sm_", "compute_"), asked).ptx
     module, found = build.engine_module(device, asked), []
     for symbol in re.findall(r"^\.(?:(?:visible|weak) \.)?global [^;={]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
         if _HIDDEN.match(symbol):

@@ -26,7 +26,7 @@ from rawkern.tuning.keys import Key
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import FAILURES, Session, Settle
 
-__all__ = ["Choices", "Search", "Settings"]
+__all__ = ["Choice", "Choices", "Search", "Settings"]
 
 Choice = tuple[RawKernel, Config]
 KEPT = 256  # launchers, and choices, that are kept; programs whose n changes at every launch would fill the memory

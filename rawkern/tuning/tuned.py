@@ -15,7 +15,7 @@ from rawkern.dynamo import untraced
 from rawkern.fused import Go
 from rawkern.kernel import RawKernel
 from rawkern.launcher import Launcher
-from rawkern.tuning.choices import KEPT, Choices, Search, Settings
+from rawkern.tuning.choices import KEPT, Choice, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
 from rawkern.tuning.keys import Key
 from rawkern.tuning.record import Tuning
@@ -258,6 +258,11 @@ class TunedKernel:
         """Launch in CuPy's form; ``stream`` is what `rawkern.RawKernel` takes."""
         if "block" in self._settings.in_config:
             raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
+        if not isinstance(args, (tuple, list)):
+            raise TypeError(
+                f"{self.name}: a launch is tuned[grid, block](*args), tuned.forall(n)(*args) or "
+                f"tuned(grid, block, (arg, ...)); the third argument is {type(args).__name__}"
+            )
         launcher = self[grid, block, shared_mem]
         if stream is None:
             launcher(*args)
@@ -312,15 +317,12 @@ class TunedLauncher:
         self._any(args, kwargs)
 
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        choices, forced = self._choices, _forced.get()
+        choices = self._choices
         level = tensors.state.level
         if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
             Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
             return
-        if forced is not None and choices in forced:
-            hot, found = None, (choices.kernel(forced[choices]), forced[choices])
-        else:
-            hot, found = choices.choose(self._settle, args, kwargs)
+        hot, found = self._find(args, kwargs)
         if found is None:
             return
         go: Any = self._settle(*found)
@@ -332,6 +334,13 @@ class TunedLauncher:
                 self._gos.clear()
             self._gos[hot] = go
 
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Choice | None]:
+        """Return key and choice, as `Choices.choose` does."""
+        choices, forced = self._choices, _forced.get()
+        if forced is not None and choices in forced:
+            return None, (choices.kernel(forced[choices]), forced[choices])
+        return choices.choose(self._settle, args, kwargs)
+
     def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
         device = next((t.device for t in args if isinstance(t, torch.Tensor) and t.is_cuda), None)
@@ -340,7 +349,7 @@ class TunedLauncher:
             return
         current = torch.cuda.current_stream(device)
         with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
-            _, found = self._choices.choose(self._settle, args, {})
+            _, found = self._find(args, {})
         if found is not None:
             go: Any = self._settle(*found)
             with torch.cuda.stream(current):
