@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from rawkern._torch_private import PLAIN
+from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
+from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, device_of, prepare
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
@@ -75,40 +75,27 @@ def elementwise(
     >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
-    namespace, _, short = name.rpartition("::")
-    if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
-        raise ValueError(f"elementwise: the name {name!r} is no identifier; write 'silu' or 'mylib::silu'")
-    inputs = parse_parameters(in_params, f"{name}: in_params")
-    outputs = parse_parameters(out_params, f"{name}: out_params")
-    _check_parameters(name, inputs, outputs, operation, backward)
-    key = (namespace or "rawkern_elementwise", short, inputs, outputs, operation, backward, preamble, tuple(options))
-    return make_elementwise(*key)
+    namespace, short = qualified_name("elementwise", name, "silu")
+    inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params)
+    _check_parameters(name, inputs, outputs, backward)
+    check_assigned(name, inputs, outputs, "the operation", operation, backward)
+    return make_elementwise(namespace, short, inputs, outputs, operation, backward, preamble, tuple(options))
 
 
 def _check_parameters(
-    name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str, backward: str | None
+    name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], backward: str | None
 ) -> None:
-    if not inputs or not outputs:
-        raise ValueError(f"{name}: an elementwise operator has at least one input and one output")
     if all(p.raw for p in inputs):
         raise ValueError(f"{name}: every input is raw, so nothing says how many elements there are")
     for p in outputs:
-        if any(q.name == p.name for q in inputs):
-            raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
         if p.raw:
             raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
-        if p.generic and not any(q.type == p.type for q in inputs):
-            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
-        if p.name not in names_in(operation):
-            raise ValueError(f"{name}: the operation does not assign the output {p.name}")
     if backward is None:
         return
-    grads = {f"grad_{p.name}" for p in inputs if differentiable(p)}
-    known = names_in(backward)
-    for missing in sorted(grads - known):
-        raise ValueError(f"{name}: backward does not assign {missing}; where it is zero, write {missing} = 0")
-    allowed = grads | {f"grad_{p.name}" for p in outputs if floating(p)}
-    for each in sorted(n for n in known if n.startswith("grad_") and n not in allowed):
+    allowed = {f"grad_{p.name}" for p in inputs if differentiable(p)} | {
+        f"grad_{p.name}" for p in outputs if floating(p)
+    }
+    for each in sorted(n for n in names_in(backward) if n.startswith("grad_") and n not in allowed):
         raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
 
 
@@ -283,12 +270,7 @@ class Elementwise:
             outs = loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())
             return outs[0] if single else outs
 
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = [inspect.Parameter(p.name, kind, annotation=torch.Tensor) for p in loop.inputs]
-        returned: Any = torch.Tensor if single else tuple[(torch.Tensor,) * len(loop.outputs)]
-        forward.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
-        forward.__name__ = forward.__qualname__ = self.name
-        forward.__annotations__ = {**{p.name: torch.Tensor for p in loop.inputs}, "return": returned}
+        typed(forward, self.name, loop.inputs, len(loop.outputs))
         gradient = Gradient(loop, lambda: self.backward_source, self._another)
         save = gradient.saved if gradient.outputs and any(map(floating, loop.outputs)) else ()
         operator = op(qualified, save=save, elementwise=not any(p.raw for p in loop.inputs))(forward)

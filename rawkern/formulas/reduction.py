@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import math
 import re
 from collections.abc import Sequence
@@ -13,10 +12,11 @@ from typing import Any
 import torch
 
 from rawkern.errors import NotDifferentiable
+from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
 from rawkern.formulas.gradient import without_grads
-from rawkern.formulas.parameters import Parameter, differentiable, floating, parse_parameters, spelled
+from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
@@ -82,31 +82,16 @@ def reduction(
     >>> norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
     >>> norm(torch.randn(100, 1000, requires_grad=True), axis=1).sum().backward()
     """
-    namespace, _, short = name.rpartition("::")
-    if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
-        raise ValueError(f"reduction: the name {name!r} is no identifier; write 'norm' or 'mylib::norm'")
-    inputs = parse_parameters(in_params, f"{name}: in_params")
-    outputs = parse_parameters(out_params, f"{name}: out_params")
-    if not inputs or not outputs:
-        raise ValueError(f"{name}: a reduction has at least one input and one output")
+    namespace, short = qualified_name("reduction", name, "norm")
+    inputs, outputs = read_parameters("a reduction", name, in_params, out_params)
     for p in (*inputs, *outputs):
         if p.raw:
             raise ValueError(f"{name}: {p.name} is raw; a reduction takes whole arrays, write a RawKernel instead")
         if p.name in ("a", "b", "count", "_J"):
             raise ValueError(f"{name}: {p.name} means something else in a reduction; give the parameter another name")
-    for p in outputs:
-        if any(q.name == p.name for q in inputs):
-            raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
-        if p.generic and not any(q.type == p.type for q in inputs):
-            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
-        if p.name not in names_in(post_map_expr):
-            raise ValueError(f"{name}: post_map_expr does not assign the output {p.name}")
-    if backward is not None:
-        for p in inputs:
-            if differentiable(p) and f"grad_{p.name}" not in names_in(backward):
-                raise ValueError(f"{name}: backward does not assign grad_{p.name}; where it is zero, say so")
+    check_assigned(name, inputs, outputs, "post_map_expr", post_map_expr, backward)
     loop = (short, inputs, outputs, map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
-    return _reduction(namespace or "rawkern_reduction", backward, *loop)
+    return _reduction(namespace, backward, *loop)
 
 
 # What the statements of a backward know besides: how many elements became one, and the index among them.
@@ -220,14 +205,7 @@ class Reduction:
             outs = loop.run(tensors, dtypes, tuple(axis), keepdims, accumulated=keep, launch=launch)
             return outs[0] if len(outs) == 1 else outs
 
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters = [inspect.Parameter(p.name, kind, annotation=torch.Tensor) for p in loop.inputs]
-        parameters.append(inspect.Parameter("axis", kind, annotation=Sequence[int]))
-        parameters.append(inspect.Parameter("keepdims", kind, annotation=bool))
-        many = len(loop.outputs) + keep
-        returned: Any = torch.Tensor if many == 1 else tuple[(torch.Tensor,) * many]
-        forward.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
-        forward.__name__ = forward.__qualname__ = self.name
+        typed(forward, self.name, loop.inputs, len(loop.outputs) + keep, axis=Sequence[int], keepdims=bool)
         outputs = ["out"] if len(loop.outputs) == 1 else [f"out{k}" for k in range(len(loop.outputs))]
         names = dict(zip((p.name for p in loop.outputs), outputs, strict=True))
         save = [names.get(name, "accumulated" if name == "a" else name) for name in self._saved]

@@ -31,7 +31,8 @@ extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     float sum = a * x[i];
-    for (int k = 0; k < WORK; k++) sum = sum * 1.5f - 0.5f * sum;
+    // The CPU engine compiles for 800; what is much for it is nothing for a GPU.
+    for (int k = 0; k < WORK * (__CUDA_ARCH__ > 800 ? 100 : 1); k++) sum = sum * 1.5f - 0.5f * sum;
     y[i] += sum + ADDED;
 }
 """

@@ -1,0 +1,80 @@
+"""What the declarations of elementwise operators and reductions have in common: names, parameters, signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rawkern.formulas.derivative import names_in
+from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
+
+__all__ = ["check_assigned", "qualified_name", "read_parameters", "typed"]
+
+
+def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
+    """Return a name's namespace, rawkern's own for ``kind`` where there is none, and the rest.
+
+    Raises
+    ------
+    ValueError
+        One of them is no identifier.
+    """
+    namespace, _, short = name.rpartition("::")
+    if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
+        raise ValueError(f"{kind}: the name {name!r} is no identifier; write '{example}' or 'mylib::{example}'")
+    return namespace or f"rawkern_{kind}", short
+
+
+def read_parameters(
+    what: str, name: str, in_params: str, out_params: str
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+    """Read inputs and outputs; ``what`` is what they make, with its article.
+
+    Raises
+    ------
+    ValueError
+        One of both is missing, a name stands twice, or nothing says what the letter of an output is.
+    """
+    inputs = parse_parameters(in_params, f"{name}: in_params")
+    outputs = parse_parameters(out_params, f"{name}: out_params")
+    if not inputs or not outputs:
+        raise ValueError(f"{name}: {what} has at least one input and one output")
+    for p in outputs:
+        if any(q.name == p.name for q in inputs):
+            raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
+        if p.generic and not any(q.type == p.type for q in inputs):
+            raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
+    return inputs, outputs
+
+
+def check_assigned(
+    name: str, inputs: Sequence[Parameter], outputs: Sequence[Parameter], what: str, text: str, backward: str | None
+) -> None:
+    """Refuse statements ``text``, called ``what``, that miss an output, and a backward that misses a gradient."""
+    for p in outputs:
+        if p.name not in names_in(text):
+            raise ValueError(f"{name}: {what} does not assign the output {p.name}")
+    known = names_in(backward) if backward is not None else ()
+    for grad in sorted(f"grad_{p.name}" for p in inputs if differentiable(p)):
+        if backward is not None and grad not in known:
+            raise ValueError(f"{name}: backward does not assign {grad}; where it is zero, write {grad} = 0")
+
+
+def typed(
+    function: Callable[..., Any], name: str, inputs: Sequence[Parameter], outputs: int, **others: Any
+) -> Callable[..., Any]:
+    """Give a function of ``*args`` the name and signature that an operator is defined from.
+
+    Its parameters are a tensor for each input and then ``others``, by their types; it returns so many tensors.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    types = {**{p.name: torch.Tensor for p in inputs}, **others}
+    returned: Any = torch.Tensor if outputs == 1 else tuple[(torch.Tensor,) * outputs]
+    parameters = [inspect.Parameter(each, kind, annotation=annotation) for each, annotation in types.items()]
+    function.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
+    function.__annotations__ = {**types, "return": returned}
+    function.__name__ = function.__qualname__ = name
+    return function
