@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,13 @@ SLOW = 3000
 
 
 @pytest.fixture(autouse=True)
-def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread: two of them wait for each other where other programs have the cores, and what is fast seems slow."""
     monkeypatch.delenv("RAWKERN_AUTOTUNE", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -389,6 +395,7 @@ def test_the_choice_is_found_on_disk(device: str, timed: list[float]) -> None:
 SCRIPT = """
 import sys, torch, rawkern
 from rawkern.tuning import timing
+torch.set_num_threads(1)
 count, usual = 0, timing.seconds
 def seconds(*args, **kwargs):
     global count
