@@ -59,6 +59,7 @@ def check_kernel(
     Parameters
     ----------
     op : callable
+        What is tested.
     *sample_inputs
         What to call it with: tensors of any device, numbers, lists. Sizes, dtypes and layouts are varied from there;
         dimensions of equal size change together, so take different ones where they mean different things.

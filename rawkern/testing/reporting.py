@@ -19,6 +19,7 @@ class Failure:
         "values", "unwritten" (elements that nobody wrote), "guard" (memory around a tensor overwritten), "input" (an
         input changed), "raises", or "refused" (what must be taken).
     device : str
+        Where it was seen: "cpu", "cuda:0".
     case : str
         The smallest inputs that show it: dtype, layout and shapes.
     text : str
@@ -48,6 +49,7 @@ class KernelReport:
     Attributes
     ----------
     name : str
+        The operator's.
     passed : list of str
         Checks without a failure, as ``"layout (cpu)"``.
     refused : list of str
@@ -55,6 +57,7 @@ class KernelReport:
     left_out : dict of str to str
         Checks that were not run, with the reason.
     failures : list of Failure
+        What is wrong; empty in what `check_kernel` returns.
     """
 
     name: str
