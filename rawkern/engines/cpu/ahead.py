@@ -2,7 +2,7 @@
 
 Those in loops along rows (`rows`) ask for what their warp comes to some turns later. Asking for an address that is not
 there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks mostly
-begin there. In kernels whose warps run one after the other, loads outside of loops ask for what the next blocks read.
+begin there. Outside of loops, accesses ask for what a later block comes to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
             return
         # an index grows by one from lane to lane, so that the step in elements is as many strides
         distance = e.bin("mul", e.resize(step, "i64", True), TURNS * stride)
-    elif f.plan.waiting or writes:
+    elif (
+        writes and not f.plan.waiting
+    ):  # blocks whose warps wait write here and there; others in order, as the CPU sees
         return
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     there = e.bin("add", begin.pop(), distance)

@@ -196,10 +196,21 @@ define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32
   %total = load i32, ptr %ptotal
   %total1 = add i32 %total, %lanes
   store i32 %total1, ptr %ptotal
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %alive = sub i32 %n, %done
+  %all = mul i32 %alive, 32
+  %isfixed = icmp ne i32 %expected, 0
+  %need = select i1 %isfixed, i32 %expected, i32 %all
+  %enough = icmp uge i32 %arrived1, %need
+  br i1 %enough, label %complete, label %early
+complete:
   %open = call i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
-  %go = xor i1 %wait, true
-  %on = or i1 %open, %go
-  br i1 %on, label %out, label %sleep
+  br i1 %open, label %out, label %early
+early:
+  br i1 %wait, label %sleep, label %out
 sleep:
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
@@ -208,6 +219,20 @@ sleep:
   store i32 2, ptr %pstate
   %pid = &Warp.barrier %warp
   store i32 %id, ptr %pid
+  %up = add i32 %w, 1
+  %past = icmp uge i32 %up, %n
+  br i1 %past, label %search, label %look
+look:                                             ; mostly it is the next warp's turn
+  %other = getelementptr %Warp, ptr %warps, i32 %up
+  %pother = &Warp.state %other
+  %state = load i32, ptr %pother
+  %ready = icmp eq i32 %state, 0
+  br i1 %ready, label %go, label %search
+go:
+  %psp = &Warp.sp %other
+  %sp = load ptr, ptr %psp
+  ret ptr %sp
+search:
   %to = call ptr @rk_other(ptr %blk, i32 %w)
   ret ptr %to
 out:

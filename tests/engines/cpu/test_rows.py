@@ -149,7 +149,7 @@ def prefetches(code: str, kernel: str, checked: bool = False) -> tuple[int, int]
         (CODE, "stretch", (2, 0)),
         (CODE, "grid_stride", (2, 0)),
         (CODE, "own_rows", (0, 0)),
-        (CODE, "in_shared", (0, 0)),
+        (CODE, "in_shared", (2, 0)),
         (TWICE, "centred", (2, 2)),
         (TWICE, "pairs", (8, 0)),
         (PLAIN, "once", (2, 0)),
