@@ -162,8 +162,8 @@ class Choices:
         setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
         if setting not in ("", "off", "retune"):
             raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
-        if self._launches_nothing(launch.settle):
-            return None, self._choice(self.working())
+        if (config := self._for_nothing(launch.settle)) is not None:
+            return None, self._choice(config)
         retune = self.settings.retune or setting == "retune"
         if not retune and (known := self._stored(launch)) is not None:
             return launch.key, known
@@ -178,13 +178,13 @@ class Choices:
             )
         return launch.key, self._tune(launch, retune)
 
-    def _launches_nothing(self, settle: Settle) -> bool:
-        """Whether the launch is one of `forall` over no elements."""
-        with contextlib.suppress(*FAILURES):
-            config = self.settings.configs[0]
-            go: Any = settle(self.kernel(config), config)
-            return getattr(go, "launcher", go)._nothing
-        return False
+    def _for_nothing(self, settle: Settle) -> Config | None:
+        """Return a configuration for a launch of `forall` over no elements; None for other launches."""
+        for config in self.settings.configs:
+            with contextlib.suppress(*FAILURES):
+                go: Any = settle(self.kernel(config), config)
+                return config if getattr(go, "launcher", go)._nothing else None
+        return None
 
     def _tune(self, launch: _Launch, retune: bool) -> Choice | None:
         """Measure, launch once in the best configuration, and return None; or what another has measured meanwhile."""
