@@ -327,6 +327,13 @@ extern "C" __global__ void k(int n, const float* x, float* out) {
     if (i + 1 < n)
         out[n + i] = out[i + 1];                     // defect
 }""", 4, 64, lambda d: (256, torch.randn(256, device=d), torch.zeros(512, device=d))),
+    Defect("in_place", "RaceError", r"""// a stencil launched in place: what it reads through const it writes as well
+extern "C" __global__ void k(int n, const float* x, float* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n - 1)
+        out[i] =                                     // defect
+            x[i] + x[i + 1];                         // defect
+}""", 4, 64, lambda d: (256, *[torch.arange(256.0, device=d)] * 2)),
     Defect("normalise", "RaceError", r"""// a total that other blocks still add to is divided by
 extern "C" __global__ void k(int n, const float* x, float* total, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

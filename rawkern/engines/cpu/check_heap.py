@@ -25,7 +25,7 @@ class Heap:
     def follow(self, region: int) -> None:
         """Have the pieces that there are followed in a launch's region."""
         words = (ctypes.c_uint64 * (ENTRY.size // 8 * self.count)).from_address(self.table.address)
-        np.frombuffer(words, dtype=np.uint64)[ENTRY.offset("region") // 8 :: ENTRY.size // 8] = region
+        np.ctypeslib.as_array(words)[ENTRY.offset("region") // 8 :: ENTRY.size // 8] = region
 
     def piece(self, address: int) -> Piece | None:
         """The piece that an address lies in or behind."""

@@ -227,9 +227,8 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 
 
 @cache
-def checker() -> bytes:
+def checker(cpu: Cpu) -> bytes:
     """The checker's object file, compiled once for all kernels."""
-    cpu = host()
     parts = (*astuple(cpu), _llvm().llvm_version_info, own_version())
     key = "checker-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     stored = disk.get_record(key)
@@ -307,7 +306,7 @@ class Loaded:
             self._engine = llvm.create_mcjit_compiler(self._module, target_machine(host()))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
             if code.checks is not None:
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(checker()))
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(checker(host())))
             self._engine.finalize_object()
             self.enter = self._engine.get_function_address("rk_enter")
             self.launch = self._engine.get_function_address("rk_launch")

@@ -106,3 +106,10 @@ def test_code_without_avx512_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(out[:, 2].double(), np.trunc(whole / (pick.numpy() + 1.0)).astype(np.float32))
     np.testing.assert_allclose(out[:, 3], v * w + (v + w), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(h, x.half() + 0.5)
+
+
+@pytest.mark.parametrize("name", jit.OTHERS)
+def test_the_checker(name):
+    with llvm.ObjectFileRef.from_data(jit.checker(jit.OTHERS[name])) as file:
+        code = b"".join(s.data() for s in file.sections() if s.is_text())
+    assert 10_000 < len(code) < 60_000
