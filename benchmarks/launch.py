@@ -234,7 +234,7 @@ def main() -> None:
     parts: list[Callable[[], None]] = [
         lambda: builds.update(launches(report, options.rounds, CUDA and not options.no_nvcc)),
         *([lambda: bandwidth(report, options.rounds, 1 << options.log2n)] if CUDA else []),
-        lambda: edits(report, 5, builds),
+        lambda: edits(report, 9, builds),
     ]
     for part in parts:
         report.settle(5 if CUDA else 20)

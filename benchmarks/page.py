@@ -1,0 +1,288 @@
+"""Makes docs/benchmarks.md and its pictures from the results that are kept in `results/`; needs no GPU.
+
+The page's prose stays as it is; what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` is made anew from the
+numbers, so that none is copied by hand. The pictures need matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import RESULTS, scaled
+from benchmarks.rivals import DLPACK, LOAD, TORCH
+
+DOCS = RESULTS.parent.parent / "docs"
+OWN, OWN_TEXT = "rawkern: k[g, b](...)", "rawkern, a new source text"
+DRIVER = "cuLaunchKernel through CuPy alone (nothing checked, nothing packed)"
+CONTENDERS = ("torch", "torch.compile", "Liger", "rawkern")
+SHOWN = ("square", "mul", "softmax", "layer_norm", "cross_entropy")  # in the picture of bandwidth
+DTYPES = ("bfloat16", "float32")
+Rows = Sequence[Sequence[str]]
+
+
+def results(name: str) -> dict[str, Any]:
+    """A kept file of results."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def part(name: str, prefix: str) -> dict[str, Any]:
+    """The numbers of the table whose title begins so."""
+    return next(numbers for title, numbers in results(name)["results"].items() if title.startswith(prefix))
+
+
+def launches() -> dict[str, Any]:
+    return part("launch-gpu", "Host time of one launch")
+
+
+def edits() -> dict[str, Any]:
+    return part("launch-gpu", "Edit to first result")
+
+
+def operators(dtype: str) -> dict[str, Any]:
+    return part("operators-gpu", dtype)
+
+
+def nbody() -> dict[str, Any]:
+    return part("operators-gpu", "n-body")
+
+
+def seconds(timing: dict[str, Any]) -> str:
+    return timing.get("error") or scaled(timing["median"])
+
+
+def share(operator: dict[str, Any], direction: str, contender: str) -> float | None:
+    """Part of a copy's rate that an operator reaches; None if the contender has no such time."""
+    at = ("forward", "backward").index(direction)
+    timing = operator.get(direction, {}).get(contender, {})
+    limit = operator["limits"][at] if at < len(operator["limits"]) else 0
+    return limit / timing["median"] if limit and "median" in timing else None
+
+
+# Tables -------------------------------------------------------------------------------------------------------
+
+
+def table(columns: Sequence[str], rows: Rows) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "| " + " | ".join("---" for _ in columns) + " |"]
+    return "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
+
+
+def machines() -> str:
+    """Hardware and versions of each file."""
+    keys = ("gpu", "cpu", "python", "torch", "cupy-cuda13x", "triton", "cuda-core", "apache-tvm-ffi", "liger-kernel")
+    rows = []
+    for name in ("launch-gpu", "operators-gpu", "sanitizer-gpu"):
+        facts = results(name)["machine"]
+        versions = ", ".join(f"{key} {facts[key]}" for key in keys[2:] if key in facts)
+        rows.append((name, facts["date"], facts["rawkern"] or "-", f"{facts['gpu']}; {facts['cpu']}", versions))
+    return table(("results", "date", "commit", "hardware", "versions"), rows)
+
+
+def goals() -> str:
+    launch, edit, forward = launches(), edits(), nbody()["forward"]
+    own, driver = launch[OWN]["median"], launch[DRIVER]["median"]
+    load, dlpack = launch[LOAD]["median"] / own, launch[DLPACK]["median"] / own
+    again = edit[f"{LOAD}, an edit of the CUDA source"]["median"] / edit[OWN_TEXT]["median"]
+    compiled = forward["torch.compile"]["median"] / forward["rawkern"]["median"]
+    shares = {
+        f"{name}, {d}": share(operators(d)[name], "forward", "rawkern") for name in ("square", "mul") for d in DTYPES
+    }
+    slowest = min(shares, key=lambda name: shares[name] or 0)
+    worst = shares[slowest] or 0
+    rows = [
+        (
+            "a checked launch takes at most 4.5 us",
+            f"{scaled(own)}; the driver's call alone {scaled(driver)}",
+            own <= 4.5e-6,
+        ),
+        ("it takes less than load_inline's", f"load_inline takes {load:.2f} times as long", load > 1),
+        ("at least 12 times faster than CuPy with DLPack", f"{dlpack:.1f} times", dlpack >= 12),
+        (
+            "elementwise no slower than a copy, within 2 %",
+            f"slowest: {slowest}, {worst:.2f} of the copy's rate",
+            worst >= 0.98,
+        ),
+        ("n-body at least 8 times faster than torch.compile", f"{compiled:.1f} times", compiled >= 8),
+        ("edit to result at least 500 times faster than load_inline", f"{again:.0f} times", again >= 500),
+    ]
+    return table(("goal", "seen", ""), [(goal, seen, "met" if met else "missed") for goal, seen, met in rows])
+
+
+def launch_table() -> str:
+    times = launches()
+    own = times[OWN]["median"]
+    order = sorted(times, key=lambda name: times[name].get("median", float("inf")))
+    rows = [(n, seconds(times[n]), f"{times[n]['median'] / own:.2f}" if "median" in times[n] else "") for n in order]
+    return table(("host time of one launch", "median", "by rawkern's"), rows)
+
+
+def edit_table() -> str:
+    times = edits()
+    own = times[OWN_TEXT]["median"]
+    order = sorted(times, key=lambda name: times[name].get("median", float("inf")))
+    rows = [(n, seconds(times[n]), f"{times[n]['median'] / own:.2f}" if "median" in times[n] else "") for n in order]
+    return table(("from an edit to the first result", "median", "by rawkern's"), rows)
+
+
+def operator_tables() -> str:
+    """All operators: microseconds, and the share of a copy's rate."""
+    parts = []
+    for dtype in DTYPES:
+        rows = []
+        for name, numbers in operators(dtype).items():
+            directions = [d for d in ("forward", "backward") if d in numbers]
+            cells = []
+            for contender in CONTENDERS:
+                found = [numbers[d].get(contender, {}) for d in directions]
+                error = next((t["error"] for t in found if "error" in t), "")
+                cells.append(error or " / ".join(f"{t['median'] * 1e6:.0f}" for t in found if "median" in t))
+            shares = [share(numbers, d, "rawkern") for d in directions]
+            rows.append((name, *cells, " / ".join("-" if s is None else f"{s:.2f}" for s in shares)))
+        columns = (dtype, *CONTENDERS, "rawkern's share of a copy's rate")
+        parts.append(table(columns, rows))
+    return "\n\n".join(parts)
+
+
+def operator_note() -> str:
+    return " ".join(results("operators-gpu")["notes"])
+
+
+def nbody_table() -> str:
+    times = nbody()
+    forward = times["forward"]
+    rows = []
+    for c in (c for c in CONTENDERS if "median" in forward.get(c, {})):
+        ratio = forward[c]["median"] / forward["rawkern"]["median"]
+        rows.append((c, *(f"{times[d][c]['median'] * 1e6:,.1f} us" for d in times), f"{ratio:.1f}"))
+    return table(("n-body, N = 10,000", "forward", "backward", "forward by rawkern's"), rows)
+
+
+def sanitizer_table() -> str:
+    watched, planted = results("sanitizer-gpu")["results"].values()
+    rows = []
+    for tool, r in watched.items():
+        ran = ", ".join(f"{n} {what}" for what, n in r["ran"].items()) or r["failure"]
+        found = [sum(r[kind].values()) for kind in ("in rawkern's kernels", "in other kernels")]
+        seen = "found" if planted[tool]["in rawkern's kernels"] else "not found"
+        rows.append((tool, ran, *map(str, found), seen))
+    return table(("tool", "ran", "findings in rawkern's kernels", "in torch's", "a planted mistake"), rows)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "machines": machines,
+    "goals": goals,
+    "launches": launch_table,
+    "edits": edit_table,
+    "operators": operator_tables,
+    "operators note": operator_note,
+    "nbody": nbody_table,
+    "sanitizer": sanitizer_table,
+}
+
+
+def rendered(text: str) -> str:
+    """The page with its blocks made anew.
+
+    Raises
+    ------
+    ValueError
+        A block of the page is unknown, or one is missing.
+    """
+    found = re.findall(r"^<!-- (?!/)(.+) -->\n(?:.*\n)*?<!-- /\1 -->$", text, re.M)
+    if sorted(found) != sorted(BLOCKS):
+        raise ValueError(f"the page has the blocks {sorted(found)}, it should have {sorted(BLOCKS)}")
+    for name, make in BLOCKS.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}\n{make()}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+# Pictures -----------------------------------------------------------------------------------------------------
+
+COLORS = {"torch": "#9aa5b1", "torch.compile": "#627d98", "Liger": "#d9a441", "rawkern": "#c0392b"}
+
+
+def bars(axes: Any, times: dict[str, float], unit: str) -> None:
+    """Horizontal bars, the fastest on top, with their numbers; rawkern's in red."""
+    order = sorted(times, key=times.__getitem__, reverse=True)
+    own = [COLORS["rawkern" if "rawkern" in name else "torch"] for name in order]
+    drawn = axes.barh(range(len(order)), [times[name] for name in order], color=own)
+    axes.bar_label(drawn, [f"{times[name]:.3g} {unit}" for name in order], padding=3, fontsize=8)
+    labels = [re.sub(r" \((C\+\+|nothing [^)]*)\)", "", name) for name in order]
+    axes.set_yticks(range(len(order)), labels, fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlim(min(times.values()) / 2, max(times.values()) * 3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def grouped(axes: Any, dtype: str, direction: str) -> None:
+    """Shares of a copy's rate, a group of bars for each operator."""
+    found = operators(dtype)
+    width = 0.8 / len(CONTENDERS)
+    for k, contender in enumerate(CONTENDERS):
+        shares = [share(found[name], direction, contender) for name in SHOWN]
+        places = [i + (k - (len(CONTENDERS) - 1) / 2) * width for i in range(len(SHOWN))]
+        axes.bar(places, [s or 0 for s in shares], width, label=contender, color=COLORS[contender])
+    axes.axhline(1, color="black", linewidth=0.8, linestyle=":")
+    axes.set_xticks(range(len(SHOWN)), SHOWN, fontsize=8)
+    axes.set_title(f"{direction}, {dtype}", fontsize=9)
+    axes.set_ylim(0, 1.15)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draw the pictures of the page."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "rawkern"  # the same file from the same numbers
+    from matplotlib import pyplot as plt
+
+    def save(figure: Any, name: str) -> Path:
+        path = folder / f"benchmarks-{name}.svg"
+        figure.savefig(path, metadata={"Date": None}, bbox_inches="tight", facecolor="white")
+        plt.close(figure)
+        return path
+
+    def medians(times: dict[str, Any], scale: float) -> dict[str, float]:
+        return {name: t["median"] * scale for name, t in times.items() if "median" in t}
+
+    made = []
+    figure, axes = plt.subplots(figsize=(8, 4.6))
+    bars(axes, medians({n: t for n, t in launches().items() if n == TORCH or "square" not in n}, 1e6), "us")
+    axes.set_title("Host time of a launch, three tensors and an int, microseconds", fontsize=9)
+    made.append(save(figure, "launches"))
+    figure, axes = plt.subplots(figsize=(8, 2.8))
+    bars(axes, medians(edits(), 1), "s")
+    axes.set_title("From an edit to the first result, seconds", fontsize=9)
+    made.append(save(figure, "edits"))
+    figure, grid = plt.subplots(2, 2, figsize=(10, 6.5), sharey=True, layout="constrained")
+    for row, direction in zip(grid, ("forward", "backward"), strict=True):
+        for axes, dtype in zip(row, DTYPES, strict=True):
+            grouped(axes, dtype, direction)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, ncols=len(CONTENDERS), loc="outside upper center", frameon=False)
+    figure.supylabel("share of a copy's rate", fontsize=9)
+    made.append(save(figure, "bandwidth"))
+    figure, axes = plt.subplots(figsize=(7, 1.6))
+    bars(axes, medians(nbody()["forward"], 1e6), "us")
+    axes.set_title("Forces between 10,000 bodies, microseconds of GPU time", fontsize=9)
+    made.append(save(figure, "nbody"))
+    return made
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    page = DOCS / "benchmarks.md"
+    page.write_text(rendered(page.read_text()))
+    for path in (page, *draw(DOCS / "images")):
+        print(f"written: {path.relative_to(DOCS.parent)}")
+
+
+if __name__ == "__main__":
+    main()
