@@ -178,7 +178,7 @@ def main() -> None:
         f"Microseconds of {where}, forward / backward, medians; {N:,} elements. The limit is the time for reading each "
         "input and writing each result once, at the rate of a large copy in the same run, "
         f"{rate / 1e9:,.0f} GB/s. Matrices have {WIDTH} columns. The gradient of x in x + bias is that of the result, "
-        "so the limit is that of reading it once for the bias; rawkern also writes it. torch's AdamW is the fused one, "
+        "so the limit is that of reading it once for the bias. torch's AdamW is the fused one, "
         "torch.compile has the foreach one."
     )
     if CUDA:
