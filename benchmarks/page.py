@@ -123,7 +123,12 @@ def launch_table() -> str:
     times = launches()
     own = times[OWN]["median"]
     order = sorted(times, key=lambda name: times[name].get("median", float("inf")))
-    rows = [(n, seconds(times[n]), f"{times[n]['median'] / own:.2f}" if "median" in times[n] else "") for n in order]
+    shown = {
+        n: n.replace("rawkern: ", "rawkern: `") + "`" if n.startswith("rawkern: ") else n for n in order
+    }  # no links
+    rows = [
+        (shown[n], seconds(times[n]), f"{times[n]['median'] / own:.2f}" if "median" in times[n] else "") for n in order
+    ]
     return table(("host time of one launch", "median", "by rawkern's"), rows)
 
 
