@@ -35,9 +35,7 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
             return
         # an index grows by one from lane to lane, so that the step in elements is as many strides
         distance = e.bin("mul", e.resize(step, "i64", True), TURNS * stride)
-    elif (
-        writes and not f.plan.waiting
-    ):  # blocks whose warps wait write here and there; others in order, as the CPU sees
+    elif writes and not f.plan.waiting:  # warps that run one after the other write in order, which the CPU sees itself
         return
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     there = e.bin("add", begin.pop(), distance)

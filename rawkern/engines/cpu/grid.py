@@ -137,7 +137,7 @@ class Launcher:
         def begun(chunk: int, count: int) -> bytes:
             return _LAUNCH.pack(gx, gy, gz, resident, nblocks, chunk, count, 0, 0, 0)
 
-        alone = begun(most, 1)
+        starts = {1: begun(most, 1)}  # by number of workers
 
         def go(values: tuple) -> None:
             if self.busy:  # a signal handler launches what it interrupted
@@ -146,12 +146,12 @@ class Launcher:
             self.busy = True
             try:
                 expected = work * self.ns_per_warp
-                count, start = 1, alone
+                count = 1
                 if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
                     count = min(thread_count(), nblocks)
                     if count > 1:
                         self._room(count)
-                        start = begun(part, count)
+                start = starts.get(count) or starts.setdefault(count, begun(part, count))
                 if self.cooperative:
                     ctypes.memset(self.grid_sync, 0, 64)
                 head[_LAUNCH_BYTES] = start
