@@ -243,7 +243,7 @@ def run_shell(block: Block, raises: bool) -> str | None:
         commands = [shlex.split(command, comments=True) for command in re.split(r"&&|;|\|", line)]
         commands = [[*drop_settings(words)] for words in commands if words]
         if commands and all([runs(block, words) for words in commands]):
-            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240)
             assert raises or done.returncode == 0, f"{where(block)}: {line}\n{done.stdout}{done.stderr}"
             ran = (ran or "") + done.stdout + done.stderr
     return ran
