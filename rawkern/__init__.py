@@ -52,6 +52,7 @@ _HOME = {
     "nbody_forces": "ops.nbody",
     "optim": "optim",
     "nn": "nn",
+    "testing": "testing",
     "sum": "ops.sum",
     "mean": "ops.sum",
     "softmax": "ops.softmax",
@@ -94,6 +95,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "nbody_forces",
     "optim",
     "nn",
+    "testing",
     "sum",
     "mean",
     "softmax",
@@ -123,7 +125,7 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
 ]
 
 if TYPE_CHECKING:
-    from rawkern import nn, optim
+    from rawkern import nn, optim, testing
     from rawkern.allocator import use_torch_allocator
     from rawkern.checking import check
     from rawkern.errors import (

@@ -39,6 +39,8 @@ _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.
 _also: list[torch.Tensor] = []  # what `check` was given
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
+#: How many contexts ask for checks where launches on a GPU are to follow their check, if that found nothing.
+go_on_at: int | None = None
 #: In place of each launch while set: a function of launcher, arguments, keyword arguments and stream.
 instead: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
@@ -118,8 +120,13 @@ class check(contextlib.ContextDecorator):
         del _also[len(_also) - len(self.also) :]
 
 
-def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
     """Run one launch checked, and raise what was found.
+
+    Returns
+    -------
+    torch.device or None
+        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were.
 
     Raises
     ------
@@ -132,7 +139,7 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
     bound = binder.careful(signature, Bound, given, state.strided, call)
     device = bound.device or CPU
     if launcher._nothing or device.type == "meta":
-        return
+        return None
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         copies = reachable.Copies(given)
@@ -164,6 +171,7 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
         raise raised from error
     if error is not None:
         raise error
+    return device
 
 
 def _kernel(state: State) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rawkern import _torch_private as private
 from rawkern import allocator, checking, launch, lookup, tensors
 from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
@@ -141,8 +142,18 @@ class Launcher:
         if checking.instead is not None:
             checking.instead(self, args, kwargs, stream)
             return
-        state = self._kernel._find()
-        checking.launch(state, self, args, kwargs)
+        follows = checking.go_on_at == checking.depth()
+        if follows and private.stream_capturing():  # copies for a check would break the graph
+            device = None
+        else:
+            device = checking.launch(self._kernel._find(), self, args, kwargs)
+            if not follows or device is None or device.type != "cuda":
+                return
+        with checking.paused():
+            if stream is None:
+                self._any(args, kwargs)
+            else:
+                self._on_stream(stream, args, kwargs)
 
     def __repr__(self) -> str:
         config = self._config

@@ -1,4 +1,4 @@
-"""What tests of kernels need: `check_kernel`, and the pytest plugin (`rawkern.testing.plugin`)."""
+"""What tests of kernels need: `check_kernel`, and the pytest plugin."""
 
 from __future__ import annotations
 

@@ -87,8 +87,13 @@ def on_a_graph(target: Target, trial: Trial, expected: Outcome) -> list[Problem]
     torch.cuda.current_stream(trial.device).wait_stream(stream)
     torch.cuda.synchronize(trial.device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outcome = call(target.op, trial.sample, static, False)
+    try:
+        with torch.cuda.graph(graph):
+            outcome = call(target.op, trial.sample, static, False)
+    except Exception:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):  # else torch's random numbers count as captured from now on
+            torch.ones(1, device=trial.device)
+        raise
     for _ in range(2):
         for t, value in zip(static, values, strict=True):
             t.copy_(value)

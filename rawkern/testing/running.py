@@ -13,7 +13,7 @@ from rawkern.testing import programs
 from rawkern.testing.guards import watched
 from rawkern.testing.reporting import Failure, KernelReport
 from rawkern.testing.results import Outcome, Problem, compare
-from rawkern.testing.samples import Sample
+from rawkern.testing.samples import INDICES, Sample
 from rawkern.testing.trials import (
     Target,
     Trial,
@@ -132,6 +132,9 @@ class Run:
             for d in others
             if d != trial.sample.main
         ]
+        for d in INDICES:
+            if (sample := trial.sample.with_indices(d)) is not None:
+                trials.append(replace(trial, sample=sample, title=f"{str(d).removeprefix('torch.')} indices"))
         must = {str(d).removeprefix("torch.") for d in wanted}
         self.vary("dtype", ((t, None) for t in trials), trial, must=must)
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["LAYOUTS", "Sample", "flat_tensors", "make_sample", "spread"]
+__all__ = ["INDICES", "LAYOUTS", "Sample", "flat_tensors", "make_sample", "spread"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+INDICES = (torch.int32, torch.int64)
 LAYOUTS = ("offset", "every other element", "rows apart", "transposed", "first transposed", "expanded")
 
 
@@ -69,6 +70,14 @@ class Sample:
         """The sample with the tensors of the main dtype converted."""
         made = tuple(t.to(dtype) if t.dtype == self.main else t for t in self.tensors)
         return replace(self, tensors=made, main=dtype)
+
+    def with_indices(self, dtype: torch.dtype) -> Sample | None:
+        """The sample with integers beside floating-point numbers converted; None if there are none of another dtype."""
+        if self.main not in (*FLOATS, *COMPLEX) or all(
+            t.dtype not in INDICES or t.dtype == dtype for t in self.tensors
+        ):
+            return None
+        return replace(self, tensors=tuple(t.to(dtype) if t.dtype in INDICES else t for t in self.tensors))
 
     def sizes(self) -> list[int]:
         """The sizes above 1 that dimensions have, largest first."""

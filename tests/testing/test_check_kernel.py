@@ -25,6 +25,7 @@ def numbers(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.rawkern_unchecked("the operators are wrong on purpose")
 @pytest.mark.parametrize("wrong", planted.PLANTED, ids=lambda p: getattr(p.op, "__name__", None) or p.op._name)
 def test_planted(wrong, device: str) -> None:
     if wrong.gpu and device == "cpu":
@@ -78,6 +79,10 @@ CORRECT: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "reduction": (norm, (numbers(6, 11),), {"reference": vector_norm, "kwargs": {"axis": 1}}),
     "torch": (torch.sin, (numbers(6, 11),), {"reference": torch.sin}),
 }
+
+
+def test_found_without_an_import_of_its_own() -> None:
+    assert rawkern.testing.check_kernel is check_kernel
 
 
 @pytest.mark.parametrize("name", CORRECT)
@@ -138,9 +143,21 @@ def test_tolerance() -> None:
         check_kernel(lambda x: 2.0001 * x, numbers(50), tolerance=1e-5, **options)
 
 
-def test_failures_that_a_checked_launch_explains() -> None:
-    with pytest.raises(KernelCheckError, match=r"never written.*|checked, "):
-        check_kernel(planted.leaves_the_last, numbers(128), reference=planted.reference, devices=["cpu"])
+def test_integers_beside_floats_are_indices() -> None:
+    seen = []
+
+    def gather(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        seen.append(index.dtype)
+        if index.dtype == torch.int32:
+            raise TypeError("gather: index is int32; pass int64")
+        return x[index]
+
+    skip = [c for c in CHECKS if c not in ("reference", "dtype")]
+    report = check_kernel(
+        gather, numbers(8, 3), torch.tensor([7, 0, 7]), reference=lambda x, i: x[i], skip=skip, devices=["cpu"]
+    )
+    assert "dtype int32 indices (cpu): TypeError: gather: index is int32; pass int64" in report.refused
+    assert seen.count(torch.int32) == 1
 
 
 def test_nothing_stays_behind() -> None:

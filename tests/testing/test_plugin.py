@@ -369,6 +369,48 @@ def test_checked_run(pytester) -> None:
 LISTENERS = list(checking.listeners)
 
 
+ON_A_GPU = """
+import pytest, torch, rawkern
+from rawkern import checking
+
+kernel = rawkern.RawKernel(
+    'extern "C" __global__ void add(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1.5f; }'
+)
+
+def test_launches_follow(device, monkeypatch):
+    {pretend}
+    x = torch.zeros(32, device=device)
+    for i in range(3):
+        kernel[1, 64](x, 32)
+        assert torch.equal(x.cpu(), torch.full((32,), 1.5 * {times} * (i + 1)))
+    kernel((1,), (64,), (x, 32), stream={stream})
+    with pytest.raises(rawkern.OutOfBoundsError):
+        kernel[1, 64](x[:31], 32)
+    if device == "cuda":
+        with rawkern.check():
+            before = x.clone()
+            kernel[1, 64](x, 32)
+            assert torch.equal(x, before)
+"""
+
+
+def test_launches_on_a_gpu_follow_their_check(pytester, device: str) -> None:
+    """On the CPU with a check that says the tensors are on a GPU: then the launch is made twice."""
+    pretend = """
+    check = checking.launch
+    monkeypatch.setattr(checking, "launch", lambda *args: check(*args) and torch.device("cuda", 0))
+    """
+    pytester.makepyfile(
+        ON_A_GPU.format(pretend=pretend, times=2, stream=None)
+        if device == "cpu"
+        else ON_A_GPU.format(pretend="pass", times=1, stream="torch.cuda.Stream()")
+    )
+    result = run(pytester, "--rawkern-check", f"--rawkern-device={device}")
+    result.assert_outcomes(failed=1, deselected=1)  # by the finding that it catches
+    result.stdout.fnmatch_lines(["*found what did not come up through the test:", "OutOfBoundsError: add*"])
+    assert "Error" not in str(result.stdout).replace("OutOfBoundsError", "")
+
+
 def test_the_markers_do_nothing_in_usual_runs(pytester) -> None:
     pytester.makepyfile(
         CHECKED
