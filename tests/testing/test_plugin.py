@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import rawkern
 from rawkern import checking
@@ -14,6 +17,19 @@ from rawkern.testing import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "rawkern.testing.plugin"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _all_is_imported() -> None:
+    """Import what launches import: a module first imported in a run within this process is forgotten at its end."""
+    for module in pkgutil.walk_packages(rawkern.__path__, "rawkern."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    kernel = rawkern.RawKernel('extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }')
+    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
+        kernel[1, 2](torch.zeros(1, dtype=torch.int32))
+    with checking.paused():
+        kernel[1, 1](torch.zeros(1, dtype=torch.int32))
 
 
 @pytest.fixture
@@ -378,12 +394,12 @@ kernel = rawkern.RawKernel(
 )
 
 def test_launches_follow(device, monkeypatch):
-    {pretend}
+    PRETEND
     x = torch.zeros(32, device=device)
     for i in range(3):
         kernel[1, 64](x, 32)
-        assert torch.equal(x.cpu(), torch.full((32,), 1.5 * {times} * (i + 1)))
-    kernel((1,), (64,), (x, 32), stream={stream})
+        assert torch.equal(x.cpu(), torch.full((32,), 1.5 * TIMES * (i + 1)))
+    kernel((1,), (64,), (x, 32), stream=STREAM)
     with pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 64](x[:31], 32)
     if device == "cuda":
@@ -400,11 +416,9 @@ def test_launches_on_a_gpu_follow_their_check(pytester, device: str) -> None:
     check = checking.launch
     monkeypatch.setattr(checking, "launch", lambda *args: check(*args) and torch.device("cuda", 0))
     """
-    pytester.makepyfile(
-        ON_A_GPU.format(pretend=pretend, times=2, stream=None)
-        if device == "cpu"
-        else ON_A_GPU.format(pretend="pass", times=1, stream="torch.cuda.Stream()")
-    )
+    real = device == "cuda"
+    text = ON_A_GPU.replace("PRETEND", "pass" if real else pretend).replace("TIMES", "1" if real else "2")
+    pytester.makepyfile(text.replace("STREAM", "torch.cuda.Stream()" if real else "None"))
     result = run(pytester, "--rawkern-check", f"--rawkern-device={device}")
     result.assert_outcomes(failed=1, deselected=1)  # by the finding that it catches
     result.stdout.fnmatch_lines(["*found what did not come up through the test:", "OutOfBoundsError: add*"])
