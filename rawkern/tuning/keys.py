@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rawkern import reachable
+from rawkern._torch_private import PLAIN
 from rawkern.binder import run
 from rawkern.signature import Signature
 from rawkern.tuning.record import plain
@@ -29,6 +30,7 @@ class Key:
         # On disk a choice stands under this, too.
         self.text = getattr(given, "__qualname__", type(given).__name__) if callable(given) else ",".join(self.names)
         self.hot: Callable[[Sequence[Any]], Any] = _unknown
+        self._made: dict[str, Callable[[Sequence[Any]], Any]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Key, (self._given,)
@@ -49,9 +51,18 @@ class Key:
                 raise ValueError(f"autotune: the key {name!r} is no parameter of {signature}")
         found = self._careful(args, [at[name] for name in self.names])
         plain(list(found))
-        first = next((i for i, value in enumerate(args) if type(value) is torch.Tensor), None)
+        first = next((i for i, value in enumerate(args) if type(value) in PLAIN), None)
         if first is not None:
-            self.hot = self._generated(args, [at[name] for name in self.names], first)
+            parts = [f"args[{first}].get_device()"]
+            if self.function is not None:
+                parts.append("hashable(function(*args))")
+            for i in (at[name] for name in self.names):
+                tensor = isinstance(args[i], torch.Tensor) and args[i].ndim
+                parts += [f"args[{i}].dtype", f"args[{i}].shape"] if tensor else [f"args[{i}]"]
+            text = ", ".join(parts)
+            if text not in self._made:
+                self._made[text] = self._generated(text)
+            self.hot = self._made[text]
         return found
 
     def values(self, found: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -70,18 +81,12 @@ class Key:
                 parts.append(value.item() if hasattr(value, "item") else value)
         return tuple(parts)
 
-    def _generated(self, args: Sequence[Any], positions: Sequence[int], first: int) -> Callable[[Sequence[Any]], Any]:
-        """A function of plain arguments like these; None is for others."""
-        parts = [f"args[{first}].get_device()"]
-        if self.function is not None:
-            parts.append("hashable(function(*args))")
-        for i in positions:
-            tensor = isinstance(args[i], torch.Tensor) and args[i].ndim
-            parts += [f"args[{i}].dtype", f"args[{i}].shape"] if tensor else [f"args[{i}]"]
+    def _generated(self, parts: str) -> Callable[[Sequence[Any]], Any]:
+        """A function of plain arguments like those that the parts were found with; None is for others."""
         text = (
             "def hot(args):\n"
             "    try:\n"
-            f"        return ({', '.join(parts)},)\n"
+            f"        return ({parts},)\n"
             "    except (AttributeError, IndexError):\n"
             "        return None\n"
         )

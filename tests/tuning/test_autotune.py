@@ -361,6 +361,29 @@ def test_another_key_is_measured_anew(device: str, timed: list[float]) -> None:
     ]
 
 
+def test_launches_of_all_kinds_become_fast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors and parameters, at other places, and null pointers: none of them is looked at anew each time."""
+    from rawkern.tuning.tuned import TunedLauncher
+
+    slow: list[int] = []
+    usual = TunedLauncher._any
+    monkeypatch.setattr(TunedLauncher, "_any", lambda self, *args: (slow.append(1), usual(self, *args)))
+    kernel = rawkern.RawKernel(
+        'extern "C" __global__ void k(const float* x, const float* w, float* y, int n) '
+        "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = (x ? x[i] : 1) * (w ? w[i] : 2); }"
+    )
+    tuned = rawkern.autotune(kernel, {"block": [32, 64]}, key=["n"])
+    x, w, y = (torch.rand(100, device=device) for _ in range(3))
+    for left, right in ((x, w), (None, w), (torch.nn.Parameter(x), None), (None, torch.nn.Parameter(w))):
+        for _ in range(6):
+            tuned.forall(100)(left, right, y, 100)
+        before = len(slow)
+        for _ in range(4):
+            tuned.forall(100)(left, right, y, 100)
+        assert len(slow) == before
+        torch.testing.assert_close(y, (1 if left is None else left) * (2 if right is None else right))
+
+
 def test_a_function_as_key(device: str, timed: list[float]) -> None:
     tuned = tuned_saxpy("function", {"block": [64, 128]}, key=lambda n, a, x, y: (n.bit_length(), x.dtype))
     for n, count in ((1003, 2), (1000, 2), (513, 2), (500, 4)):
