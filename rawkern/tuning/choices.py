@@ -155,6 +155,8 @@ class Choices:
                     launcher.forget()
                 self._chosen.clear()
                 self.tunings.clear()
+                self._kernels.clear()  # theirs may not have seen the edit yet
+                self._compiled.clear()
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 
@@ -199,7 +201,14 @@ class Choices:
             given = self.settings
             tolerances = given.rtol, given.atol
             session = Session(
-                self.name, self.kernel, launch.settle, launch.args, launch.kwargs, given.reference, *tolerances
+                self.name,
+                self._build.source,
+                self.kernel,
+                launch.settle,
+                launch.args,
+                launch.kwargs,
+                given.reference,
+                *tolerances,
             )
             _depth += 1
             try:

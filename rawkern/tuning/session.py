@@ -12,6 +12,7 @@ from rawkern.errors import LaunchError, RawkernError
 from rawkern.fused import Go
 from rawkern.kernel import RawKernel
 from rawkern.launcher import State
+from rawkern.source import Source
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
@@ -31,6 +32,7 @@ class Session:
     def __init__(
         self,
         name: str,
+        source: Source,
         kernel_of: Callable[[Config], RawKernel],
         settle: Settle,
         args: Sequence[Any],
@@ -39,7 +41,7 @@ class Session:
         rtol: float | None,
         atol: float | None,
     ) -> None:
-        self.name, self.kernel_of, self.settle = name, kernel_of, settle
+        self.name, self.source, self.kernel_of, self.settle = name, source, kernel_of, settle
         self.args, self.kwargs = args, kwargs
         self.reference = reference
         self.tolerances = rtol, atol
@@ -68,6 +70,9 @@ class Session:
         kernel = self.kernel_of(config)
         with kernel._module._lock:
             state = kernel._find(self.device)
+        read = state.build.source
+        if read.text != self.source.text or not set(self.source.headers) <= set(read.headers):
+            return Trial(config, None, "the source was edited while it was tuned")
         go = self.settle(kernel, config)
         saved, reference = self._bound(state)
         device = self.device
