@@ -79,6 +79,8 @@ def blocks_of(page: Path) -> list[Block]:
         code = re.sub(f"(?m)^{fence[1]}", "", fence[4])
         known = language in LANGUAGES or language.startswith("{")
         assert known, f"{page.name}:{line - 1}: a block is one of {', '.join(LANGUAGES)}, not {language!r}"
+        plain = re.fullmatch(r"|gpu|output|skip: .+|\S+\.\S+", more.strip())
+        assert plain or language.startswith("{"), f"{page.name}:{line - 1}: nothing here is called {more!r}"
         found.append(Block(page, line, language, more.strip(), code))
     assert 2 * len(found) == len(re.findall(r"(?m)^ *(?:```|~~~)", text)), f"{page.name}: a fence is not closed"
     return found
@@ -151,6 +153,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
         ("```\ntext\n```", "a block is one of"),
         ("```text\n```\n\n```output\n1\n```", "does not run"),
         ("```sh\npytest -n auto\n```\n\n```output\n1 passed\n```", "does not run"),
+        ("```python skip\n```", "nothing here is called 'skip'"),
         ("```text\nopen", "not closed"),
     ],
 )
