@@ -183,6 +183,8 @@ class Launcher:
                         self._serve(k)
                 _TWO(self.record, _NEXT_WORKER, 0, 1)
                 enter_all(self.enter, self.enter_address, self.record_address, count)
+                while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
+                    self.enter(self.record_address)
             complete = True
         finally:
             if not complete:  # stacks hold half-run kernels: start anew next time

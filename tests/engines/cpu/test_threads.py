@@ -214,10 +214,10 @@ def test_workers_without_openmp(module, monkeypatch):
 # Forks and signals ---------------------------------------------------------------------------------------------------------------
 
 
-def run_python(code: str, timeout: float = 60) -> str:
+def run_python(code: str, timeout: float = 60, environment: dict[str, str] | None = None) -> str:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout,
-        check=False,
+        check=False, env=os.environ | (environment or {}),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     return done.stdout
@@ -399,3 +399,38 @@ def test_other_python_threads_run_meanwhile():
     x[0] = 1  # only reached if the launch let go
     thread.join(20)
     assert not thread.is_alive()
+
+
+def test_fewer_threads_than_asked_for():
+    """OpenMP has a limit of its own; the workers that get no thread run after the others, now and when they go on."""
+    code = r"""
+        import torch, rawkern
+        torch.set_num_threads(3)
+        module = rawkern.RawModule(code=r'''
+        extern "C" __global__ void square(int n, const float* x, float* y) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) y[i] = x[i] * x[i];
+        }
+        extern "C" __global__ void slow(int turns, int* out) {
+            __shared__ int s;
+            if (threadIdx.x == 0) s = 0;
+            __syncthreads();
+            int v = threadIdx.x;
+            for (int k = 0; k < turns; k++) v = v * 1664525 + 1013904223;
+            atomicAdd(&s, v);
+            __syncthreads();
+            if (threadIdx.x == 0) out[blockIdx.x] = s;
+        }''')
+        x = torch.randn(1 << 20)
+        y = torch.empty_like(x)
+        for _ in range(4):
+            module.square.forall(len(x))(len(x), x, y)
+            assert torch.equal(y, x * x)
+        out = torch.empty(6, dtype=torch.int32)
+        for turns in (1000, 10_000_000):
+            for _ in range(2):
+                out.fill_(-1)
+                module.slow[6, 64](turns, out)
+                assert len(set(out.tolist())) == 1 and out[0] != -1, out
+    """
+    assert run_python(code, environment={"OMP_THREAD_LIMIT": "1"}) == ""
