@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
 
-import torch
-
-from rawkern import _torch_private as private
-from rawkern import tensors
 from rawkern.dynamo import untraced
 from rawkern.fused import Go
 from rawkern.kernel import RawKernel
-from rawkern.launcher import Launcher
-from rawkern.tuning.choices import KEPT, Choice, Choices, Search, Settings
+from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
 from rawkern.tuning.keys import Key
+from rawkern.tuning.launches import TunedLauncher, forced
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Settle
 
-__all__ = ["TunedKernel", "TunedLauncher", "autotune"]
-
-_forced: ContextVar[dict[Choices, Config] | None] = ContextVar("rawkern_forced_configurations", default=None)
+__all__ = ["TunedKernel", "autotune"]
 
 
 def autotune(
@@ -187,11 +180,11 @@ class TunedKernel:
         (given,), _ = read([config], None, self.name)
         if missing := self._settings.in_config - set(given):
             raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
-        token = _forced.set({**(_forced.get() or {}), self._choices: given})
+        token = forced.set({**(forced.get() or {}), self._choices: given})
         try:
             yield
         finally:
-            _forced.reset(token)
+            forced.reset(token)
 
     # Launches -----------------------------------------------------------------------------------------------------
 
@@ -278,82 +271,3 @@ class TunedKernel:
             return self._launchers.setdefault(form, TunedLauncher(self._choices, settle, keeps=True))
         except TypeError:  # a list in the form: it works, only slower
             return TunedLauncher(self._choices, settle, keeps=False)
-
-
-class TunedLauncher:
-    """A tuned kernel with its grid and block settled: call it with the kernel's arguments."""
-
-    __slots__ = ("__weakref__", "_choices", "_gos", "_settle")
-
-    def __init__(self, choices: Choices, settle: Settle, *, keeps: bool) -> None:
-        self._choices = choices
-        self._settle = settle
-        self._gos: dict[Any, Go] | None = {} if keeps else None  # what launches, by key
-        if keeps:
-            choices.launchers.add(self)
-
-    def forget(self) -> None:
-        """Ask for the choice anew."""
-        if self._gos is not None:
-            self._gos.clear()
-
-    @untraced
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        """Launch in the fastest configuration; the first launch for a key finds out which that is."""
-        choices = self._choices
-        if not kwargs and _forced.get() is None and ((changed := choices.changed) is None or not changed()):
-            try:
-                if (gos := self._gos) is not None:
-                    go = gos.get(choices.hot(args))
-                elif tensors.state.level > tensors.IMPLEMENTATION or (found := choices.known(args)) is None:
-                    go = None
-                else:
-                    go = self._settle(*found)
-            except TypeError:  # a list where a number was
-                go = None
-            if go is not None:
-                go(*args)
-                return
-        self._any(args, kwargs)
-
-    def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        choices = self._choices
-        level = tensors.state.level
-        if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
-            Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
-            return
-        hot, found = self._find(args, kwargs)
-        if found is None:
-            return
-        go: Any = self._settle(*found)
-        go(*args, **kwargs)
-        if isinstance(go, Launcher) and not (go._ready[2] and go._go is None):
-            return  # it will make a function for repeated launches
-        if self._gos is not None and hot is not None:
-            if len(self._gos) >= KEPT:
-                self._gos.clear()
-            self._gos[hot] = go
-
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Choice | None]:
-        """Return key and choice, as `Choices.choose` does."""
-        choices, forced = self._choices, _forced.get()
-        if forced is not None and choices in forced:
-            return None, (choices.kernel(forced[choices]), forced[choices])
-        return choices.choose(self._settle, args, kwargs)
-
-    def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
-        """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
-        device = next((t.device for t in args if isinstance(t, torch.Tensor) and t.is_cuda), None)
-        if device is None:  # on the CPU streams have no meaning
-            self(*args)
-            return
-        current = torch.cuda.current_stream(device)
-        with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
-            _, found = self._find(args, {})
-        if found is not None:
-            go: Any = self._settle(*found)
-            with torch.cuda.stream(current):
-                getattr(go, "launcher", go)._on_stream(stream, args, {})
-
-    def __repr__(self) -> str:
-        return f"<launch of {self._choices.name}, tuned>"

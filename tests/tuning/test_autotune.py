@@ -363,7 +363,7 @@ def test_another_key_is_measured_anew(device: str, timed: list[float]) -> None:
 
 def test_launches_of_all_kinds_become_fast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors and parameters, at other places, and null pointers: none of them is looked at anew each time."""
-    from rawkern.tuning.tuned import TunedLauncher
+    from rawkern.tuning.launches import TunedLauncher
 
     slow: list[int] = []
     usual = TunedLauncher._any
