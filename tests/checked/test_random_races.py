@@ -1,0 +1,75 @@
+"""Random programs with and without races: what whole warps' accesses are found to be, each lane's alone are as well."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+
+import rawkern
+from rawkern import checking
+from rawkern.engines.cpu import check, jit
+
+DTYPES = {"int": torch.int32, "short": torch.int16, "double": torch.float64, "int2": torch.int32}
+INDICES = ["t", "(t + %d) %% 128", "t ^ 1", "t ^ 32", "t / 2", "t / 16", "127 - t", "t * 3 %% 128", "%d"]
+CONDITIONS = ["", "", "", "if (t < %d)", "if (t / 32 == 1)", "if (t %% 2)", "if (t %% 16 == 0)"]
+
+
+def program(rng: random.Random, ty: str) -> str:
+    """Accesses to a shared and a global array, at indices and by threads of all sorts, with barriers now and then."""
+
+    def pick(texts: list[str]) -> str:
+        text = rng.choice(texts)
+        return text % rng.randrange(64) if "%d" in text else text.replace("%%", "%")
+
+    value = ("make_int2({0}, 1)" if ty == "int2" else "{0}").format
+    lines = [f"s[t] = {value('t')}; if (t + size < 128) s[t + size] = {value('t')};", "__syncthreads();"]
+    for _ in range(rng.randrange(5, 12)):
+        kind, array = rng.random(), rng.choice(["s", "s", "g"])
+        if kind < 0.3:
+            lines.append(f"{pick(CONDITIONS)} {array}[{pick(INDICES)}] = {value(f'v + {rng.randrange(9)} * t')};")
+        elif kind < 0.65:
+            lines.append(f"{pick(CONDITIONS)} v += {array}[{pick(INDICES)}]{'.x' if ty == 'int2' else ''};")
+        else:
+            lines.append(rng.choice(["__syncthreads();", "__syncthreads();", "__syncwarp();", "if (t >= 50) return;"]))
+    body = "\n    ".join(lines)
+    return f"""extern "C" __global__ void k({ty}* g, int* out) {{
+    __shared__ {ty} s[128];
+    int size = blockDim.x * blockDim.y, t = threadIdx.x + threadIdx.y * blockDim.x, v = 0;
+    {body}
+    out[t + blockIdx.x * size] = v;
+}}"""
+
+
+def findings(code: str, ty: str, grid: int, block: tuple[int, ...]) -> list[tuple]:
+    g = torch.zeros(128 * (2 if ty == "int2" else 1), dtype=DTYPES[ty])
+    try:
+        with rawkern.check():
+            rawkern.RawKernel(code)[grid, block](g, torch.zeros(256, dtype=torch.int32))
+    except rawkern.CheckError as error:
+        return [
+            (r.error, r.line, r.access.thread, r.access.block, r.index, r.other and r.other.line) for r in error.reports
+        ]
+    return []
+
+
+def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
+    rng, cases = random.Random(5), []
+    for ty in [*DTYPES, *DTYPES]:
+        block = rng.choice([(96,), (64,), (16, 6), (8, 8), (13, 7)])
+        cases.append((program(rng, ty), ty, rng.choice([1, 2]), block))
+    together = [findings(*case) for case in cases]
+    assert any(together) and not all(together)
+    sources = {m: text.replace("runs = CHECK.copying[ck] == 0", "runs = 0") for m, text in check._sources().items()}
+    assert sources != check._sources()
+    monkeypatch.setattr(check, "_sources", lambda: sources)
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    jit.checker.cache_clear()
+    try:
+        for case, found in zip(cases, together, strict=True):
+            checking._builds.clear()
+            assert findings(*case) == found, case[0]
+    finally:
+        jit.checker.cache_clear()
+        checking._builds.clear()
