@@ -162,7 +162,7 @@ class Call:
             return 0
         addresses = [self._address(target, item, where.item(i)) for i, item in enumerate(items)]
         if self.device is None or self.device < 0:
-            table = torch.tensor(addresses, dtype=torch.int64)
+            table = torch.tensor(addresses, dtype=torch.int64, device="cpu")
         else:
             if (error := capturing()) is not None:
                 raise type(error)(
@@ -170,7 +170,7 @@ class Call:
                     "pass an int64 tensor of addresses made before"
                 )
             # From pinned memory the copy needs no synchronisation, and torch keeps the page until it is done.
-            host = torch.tensor(addresses, dtype=torch.int64, pin_memory=True)
+            host = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=True)
             table = host.to(torch.device("cuda", self.device), non_blocking=True)
             self.tensors.append(table)
             self.fresh = True

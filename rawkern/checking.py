@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import binder, compiler, lookup, reachable, reports, variables
+from rawkern import binder, compiler, reachable, reports, variables
 from rawkern import module as modules
 from rawkern.arguments import Call
 from rawkern.ctype import CType
@@ -180,11 +180,12 @@ def _kernel(state: State) -> Any:
     if state.asked not in known:
         from rawkern.engines.cpu import Module
 
-        known[state.asked] = Module(_program(state).ptx, checked=True), {}
-    module, kernels = known[state.asked]
+        program = _program(state)
+        known[state.asked] = program, Module(program.ptx, checked=True), {}
+    program, module, kernels = known[state.asked]
     if state.entry.symbol not in kernels:
         kernels[state.entry.symbol] = module.kernel(
-            state.entry.symbol, state.signature, cooperative=state.build.settings.cooperative
+            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative
         )
     return kernels[state.entry.symbol]
 
@@ -256,11 +257,12 @@ def _program(state: State) -> compiler.Program:
     if not any(
         "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
     ):
-        with contextlib.suppress(CompileError):  # an NVRTC that does not know the option
+        # An NVRTC that does not know the option, or a source that looks different with it.
+        with contextlib.suppress(CompileError, ValueError):
             less = dataclasses.replace(source, options=(*source.options, LESS_OPTIMISED))
             program = compiler.compile_program(less, compiler.CPU_ARCH, names)
-            if lookup.by_symbol(program, state.entry.symbol) is not None:
-                return program
+            state.entry_in(program)
+            return program
     return compiler.compile_program(source, compiler.CPU_ARCH, names)
 
 

@@ -296,7 +296,7 @@ class RawKernel:
             raise ValueError(lookup.unknown(program, name))
         names = compiler.parameter_names(build.source, entry)
         signature = make_signature(entry, names, lambda struct: compiler.struct_layout(program, struct))
-        return State(build, entry, asked, signature)
+        return State(build, entry, name, asked, signature)
 
     def _engine_kernel(self, device: torch.device) -> Any:
         with self._module._lock:

@@ -15,7 +15,7 @@ from rawkern import _torch_private as private
 from rawkern import allocator, checking, launch, lookup, tensors
 from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
-from rawkern.compiler import Entry
+from rawkern.compiler import Entry, Program
 from rawkern.devices import CPU, architecture, default_device
 from rawkern.dynamo import untraced
 from rawkern.fused import Go, Inline
@@ -39,12 +39,15 @@ Like = tuple[int | None, tuple[int, ...]]
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("asked", "build", "engine_kernels", "entry", "plain", "signature", "strided", "watch")
+    __slots__ = ("asked", "build", "engine_kernels", "entry", "name", "plain", "signature", "strided", "watch")
 
-    def __init__(self, build: Build, entry: Entry, asked: tuple[str, ...], signature: Signature) -> None:
+    def __init__(
+        self, build: Build, entry: Entry, name: str | None, asked: tuple[str, ...], signature: Signature
+    ) -> None:
         self.build = build
         self.watch = build.watch
         self.entry = entry
+        self.name = name  # as the user wrote it
         self.asked = asked
         self.signature = signature
         self.plain = signature.plain
@@ -55,19 +58,25 @@ class State:
         """Load the kernel on a device, once. Call it under the module's lock."""
         found = self.engine_kernels.get(device)
         if found is None:
-            program = self.build.program(architecture(device), self.asked)
-            same = lookup.by_symbol(program, self.entry.symbol)
-            if same is None or same.params != self.entry.params:
-                found = "other parameters for this kernel" if same else "no such kernel"
-                raise ValueError(
-                    f"{self.entry.name}: compiled for {program.arch} the source has {found}; "
-                    "keep __CUDA_ARCH__ out of its declaration"
-                )
+            same = self.entry_in(self.build.program(architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
-                self.entry.symbol, self.signature, cooperative=self.build.settings.cooperative
+                same.symbol, self.signature, cooperative=self.build.settings.cooperative
             )
             self.engine_kernels[device] = found
         return found
+
+    def entry_in(self, program: Program) -> Entry:
+        """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""
+        same = lookup.by_symbol(program, self.entry.symbol)
+        if same is None and self.name is not None:
+            same = lookup.entry(program, self.name)
+        if same is None or same.params != self.entry.params:
+            found = "other parameters for this kernel" if same else "no such kernel"
+            raise ValueError(
+                f"{self.entry.name}: compiled for {program.arch} the source has {found}; "
+                "keep __CUDA_ARCH__ out of its declaration"
+            )
+        return same
 
 
 class Launcher:

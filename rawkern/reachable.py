@@ -138,11 +138,11 @@ class Copies:
         start, size = _storage(t)
         if start not in self.storages:
             self.storages[start] = size, t.untyped_storage().cpu()
-        made = torch.empty(0, dtype=t.dtype)
+        made = torch.empty(0, dtype=t.dtype, device="cpu")
         return made.set_(self.storages[start][1], t.storage_offset(), t.size(), t.stride())
 
     def _translate(self, holder: torch.Tensor) -> None:
-        whole = torch.empty(0, dtype=torch.uint8).set_(holder.untyped_storage())
+        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(holder.untyped_storage())
         words = whole[: whole.numel() // 8 * 8].numpy().view(np.uint64)
         for start, (size, copy) in self.storages.items():
             inside = (words >= start) & (words < start + size)

@@ -212,7 +212,7 @@ def _bfloat16(ctype: CType, value: Any, where: Where) -> int:
 def _float8(ctype: CType, value: Any, where: Where) -> int:
     number = _number(ctype, value, where)
     dtype = getattr(torch, _FLOAT8[ctype.name])
-    rounded = torch.tensor(number, dtype=torch.float32).to(dtype)
+    rounded = torch.tensor(number, dtype=torch.float32, device="cpu").to(dtype)
     if math.isfinite(number) and (abs(number) > torch.finfo(dtype).max or not math.isfinite(rounded.float().item())):
         raise _out_of_range(ctype, number, where, f"the largest is {torch.finfo(dtype).max!r}")
     return rounded.view(torch.uint8).item()  # type: ignore[return-value]

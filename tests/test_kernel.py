@@ -644,6 +644,43 @@ def test_templates_overloads_and_namespaces_run(device: str) -> None:
     assert (out[:30] == 1.5).all() and out[30:].isnan().all()
 
 
+def test_an_instance_whose_name_has_the_architecture_in_it(device: str) -> None:
+    """As those with arguments of cub's types, which live in an inline namespace that is named for the architecture."""
+    kernel = rawkern.RawKernel(
+        r"""
+#define JOINED(a, b) a##b
+#define FOR(a, b) JOINED(a, b)
+namespace lib { inline namespace FOR(sm_, __CUDA_ARCH_LIST__) { enum Mode { ONE = 1, TWO }; } }
+template <lib::Mode M> __global__ void fill(float* x) { x[threadIdx.x] = M; }""",
+        "fill<lib::TWO>",
+    )
+    x = torch.zeros(5, device=device)
+    kernel[1, 5](x)
+    assert x.tolist() == [2] * 5
+    with rawkern.check():
+        kernel[1, 5](x)
+    state = kernel._find()
+    symbols = {state.entry_in(state.build.program(arch, state.asked)).symbol for arch in ("compute_80", "sm_90")}
+    assert len(symbols) == 2 and state.entry.symbol in symbols
+
+
+@pytest.mark.parametrize("default", ["cpu", "meta"])
+def test_the_default_device_means_nothing_to_launches(device: str, default: str) -> None:
+    """Neither a table of pointers, nor numbers that torch rounds, nor checked launches depend on it."""
+    kernel = rawkern.RawKernel(r"""
+#include <cuda_fp8.h>
+extern "C" __global__ void add(const float* const* parts, __nv_fp8_e4m3 s, float* x, int n) {
+    int i = threadIdx.x;
+    if (i < n) x[i] = parts[0][i] + parts[1][i] * float(s);
+}""")
+    a, b, x = torch.arange(3.0, device=device), torch.ones(3, device=device), torch.zeros(3, device=device)
+    with torch.device(default):
+        kernel[1, 32]([a, b], 1.5, x, 3)
+        with rawkern.check():
+            kernel[1, 32]([a, b], 1.5, x, 3)
+    assert x.tolist() == [1.5, 2.5, 3.5]
+
+
 def test_dynamic_shared_memory(device: str) -> None:
     kernel = rawkern.RawKernel(
         r"""extern "C" __global__ void reverse(const float* x, float* y) {

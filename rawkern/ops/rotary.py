@@ -67,7 +67,7 @@ def rotary_embedding(
 def _rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool, sign: int) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if not in_fake_op():
-        turn = torch.tensor(sign, dtype=torch.int32)
+        turn = torch.tensor(sign, dtype=torch.int32, device="cpu")
         inputs = [*_halves(x, interleaved), cos, sin, turn]
         _loop.run(inputs, {"T": x.dtype, "S": cos.dtype}, out=_halves(out, interleaved))
     return out

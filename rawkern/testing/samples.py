@@ -88,9 +88,9 @@ class Sample:
 
         With `numbers`, ints of that value among the arguments change too.
         """
-        index = torch.arange(new)
+        index = torch.arange(new, device="cpu")
         if new > old:
-            index[old:] = torch.randint(old, (new - old,), generator=torch.Generator().manual_seed(new))
+            index[old:] = torch.randint(old, (new - old,), device="cpu", generator=torch.Generator().manual_seed(new))
         tensors = []
         for t in self.tensors:
             for dim in [d for d, n in enumerate(t.shape) if n == old]:

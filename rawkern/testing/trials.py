@@ -218,7 +218,7 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
         if not expected.grads:
             break  # the reference is not differentiable
         t = trial.sample.tensors[i]
-        wanted = torch.zeros(t.shape, dtype=torch.float64) if wanted is None else wanted
+        wanted = torch.zeros(t.shape, dtype=torch.float64, device="cpu") if wanted is None else wanted
         got = torch.zeros(t.shape, dtype=t.dtype, device=trial.device) if got is None else got
         near = rough.grads.get(i) if rough is not None else None
         name = f"the gradient of {trial.sample.names[i]}"

@@ -38,7 +38,9 @@ def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
     def moderate(a: object) -> bool:
         if isinstance(a, Reg):
             return a.name in unit or moderate(constants.get(a.name))
-        return is_number(a) and abs(struct.unpack("<f", struct.pack("<I", a.bits(32)))[0]) <= _LARGE
+        return (
+            isinstance(a, Imm) and is_number(a) and abs(struct.unpack("<f", struct.pack("<I", a.bits(32)))[0]) <= _LARGE
+        )
 
     def computed(instr: Instr) -> bool:
         return base(instr.op) in _SUMS and instr.op.endswith(".f32") and all(map(moderate, instr.args[1:]))
