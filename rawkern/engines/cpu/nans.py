@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.flow import Flow
@@ -18,7 +19,7 @@ _LARGE = 2.0**60
 
 def quiet_registers(flow: Flow) -> frozenset[str]:
     """Registers that hold results of arithmetic, or numbers that are written in the program."""
-    found = _written_by(flow, lambda instr: base(instr.op) in _PASSED_ON or arith.lazy_nan(instr.op) is not None)
+    found = _written_by(flow, lambda instr: _quiets(instr.op))
     moves = [instr for instr in flow.instructions() if base(instr.op) in _PASSED_ON]
     changed = True
     while changed:
@@ -31,9 +32,14 @@ def quiet_registers(flow: Flow) -> frozenset[str]:
     return found
 
 
+@cache
+def _quiets(op: str) -> bool:
+    return base(op) in _PASSED_ON or arith.lazy_nan(op) is not None
+
+
 def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
     """Registers that hold sums and products of what is cut to 0 to 1 and of moderate constants: never a NaN."""
-    unit = _written_by(flow, _is_cut)
+    unit = _written_by(flow, lambda instr: _is_cut(instr.op))
 
     def moderate(a: object) -> bool:
         if isinstance(a, Reg):
@@ -53,9 +59,10 @@ def is_number(a: object) -> bool:
     return isinstance(a, Imm) and a.kind != "i" and not is_nan(a)
 
 
-def _is_cut(instr: Instr) -> bool:
+@cache
+def _is_cut(op: str) -> bool:
     """Whether the result is a float of 0 to 1."""
-    parts = instr.op.split(".")
+    parts = op.split(".")
     return "sat" in parts and parts[-2 if parts[0] == "cvt" else -1] == "f32"
 
 

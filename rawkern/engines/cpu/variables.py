@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Special, Sym, Var, Vec
+from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
 
 #: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
 RESERVED = "%reserved_smem_offset"
@@ -66,7 +66,8 @@ def function_address(ptx: Ptx, name: str) -> int:
 
 def symbols(function: Function) -> Iterator[str]:
     """Names of variables and functions that a function mentions."""
-    stack = [a for i in function.body if isinstance(i, Instr) for a in i.args]
+    instrs = (i for i in function.body if isinstance(i, Instr))
+    stack = [a for i in instrs for a in i.args if type(a) is not Reg and type(a) is not Imm]
     while stack:
         a = stack.pop()
         if isinstance(a, Sym):
