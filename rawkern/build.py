@@ -274,9 +274,7 @@ def _no_kernel(source: Source, log: str) -> CompileError:
 
 
 def _tidy(ptx: str, source: Source) -> str:
-    """Drop the current directory from a string source's name."""
-    if source.path is None:
-        ptx = re.sub(
-            rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/{re.escape(source.name)}"', rf'\1"{source.name}"', ptx, flags=re.M
-        )
-    return ptx + "\n"
+    """Drop the current directory from names that are no files: those of string sources and of NVRTC's own headers."""
+    names = ["__nv_nvrtc_builtin_header.h"] if source.path is not None else ["__nv_nvrtc_builtin_header.h", source.name]
+    found = "|".join(map(re.escape, names))
+    return re.sub(rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/({found})"', r'\1"\2"', ptx, flags=re.M) + "\n"

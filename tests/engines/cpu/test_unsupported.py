@@ -61,6 +61,15 @@ def test_the_line_of_an_inlined_function_comes_with_its_call(tmp_path):
         rawkern.load(path).k[1, 32](torch.zeros(32))
 
 
+def test_functions_of_the_compilers_own_headers_are_in_no_folder():
+    """NVRTC names its built-in header as if it stood in the current directory."""
+    k = rawkern.RawKernel(
+        'extern "C" __global__ void k(cudaTextureObject_t t, float* x) { x[0] = tex1Dfetch<float>(t, 3); }'
+    )
+    with pytest.raises(rawkern.UnsupportedError, match=r"comes from __nv_nvrtc_.*, inlined at kernel\.cu:1$"):
+        k[1, 1](0, torch.zeros(3))
+
+
 def test_other_kernels_of_the_module_run():
     code = BULK_COPY + '\nextern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
     module = rawkern.RawModule(code=code)
