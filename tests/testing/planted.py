@@ -86,12 +86,16 @@ def in_place(x: Tensor) -> None:
     launch("twice_here", x, x.numel())
 
 
-@rawkern.op("rawkern_planted::squares")
-def squares(x: Tensor) -> Tensor:
+def squared(x: Tensor) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
     kernel("squares", x.dtype).forall(x.numel())(x, out, x.numel())
     return out
+
+
+@rawkern.op("rawkern_planted::squares")
+def squares(x: Tensor) -> Tensor:
+    return squared(x)
 
 
 @squares.backward
@@ -214,10 +218,7 @@ def another_each_time(x: Tensor) -> Tensor:
 
 @rawkern.op("rawkern_planted::wrong_gradient")
 def wrong_gradient(x: Tensor) -> Tensor:
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    kernel("squares", x.dtype).forall(x.numel())(x, out, x.numel())
-    return out
+    return squared(x)
 
 
 @wrong_gradient.backward

@@ -190,7 +190,7 @@ def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
     if base != 0 and (who >> REST_AT) & part == 0:
         unset = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        rk_check_race(ck, st, warp, lane, a, site, who, 0)
+        rk_check_race(ck, st, warp, lane, a, site, who)
     first = load64(cell + plane)
     if first >= base and first:
         if rk_check_is_mine(ck, st, warp, me, first):
@@ -213,7 +213,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         if rk_check_same(ck, st, warp, lane, s, a, who, me):
             return 0
-        rk_check_race(ck, st, warp, lane, a, site, who, 1)
+        rk_check_race(ck, st, warp, lane, a, site, who)
     else:
         reader = load64(cell + plane)
         if reader < base or (reader >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, reader) == 0:
@@ -221,7 +221,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
         if reader >= base and (reader >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, reader):
             if rk_check_same(ck, st, warp, lane, s, a, 0, me):
                 return 0
-            rk_check_race(ck, st, warp, lane, a, site, reader, 0)
+            rk_check_race(ck, st, warp, lane, a, site, reader)
     init = ((who >> REST_AT) | part) & 15
     if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
         init = init & (part ^ 15)
@@ -289,7 +289,7 @@ def rk_check_same(ck, st, warp, lane, s, a, who, me):
     return load64(at) == value
 
 
-def rk_check_race(ck, st, warp, lane, a, site, who, wrote):
+def rk_check_race(ck, st, warp, lane, a, site, who):
     """Note a race with an earlier access."""
     e = 0
     if a - STATE.window[st] < CHECK.shared_total[ck]:

@@ -134,30 +134,32 @@ REASONS = {
     "UNMET": 10,
 }
 
+# From the stack whose return address was pushed last to another one, on x86-64.
+_SWAP = """pushq %rbp
+pushq %rbx
+pushq %r12
+pushq %r13
+pushq %r14
+pushq %r15
+movq %rsp, (%rdi)
+movq %rsi, %rsp
+popq %r15
+popq %r14
+popq %r13
+popq %r12
+popq %rbx
+popq %rbp
+popq %rcx
+jmpq *%rcx"""
 # rk_switch(save, to) keeps the registers that the C calling convention preserves; rk_start calls the function whose
 # address and argument rk_fresh put into two of them.
 _SWITCH = {
-    "x86_64": """
+    "x86_64": f"""
 .text
 .p2align 4
 .globl rk_switch
 rk_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  popq %rcx
-  jmpq *%rcx
+{_SWAP}
 .p2align 4
 .globl rk_start
 rk_start:
@@ -204,25 +206,10 @@ rk_start:
 }
 # The same in place, where a call would be: what the CPU remembers of calls to predict returns stays in order, and each
 # place has a jump of its own, which mostly goes where it went before.
-_SWITCH_HERE = """leaq -128(%rsp), %rsp
+_SWITCH_HERE = f"""leaq -128(%rsp), %rsp
 leaq 1f(%rip), %rax
 pushq %rax
-pushq %rbp
-pushq %rbx
-pushq %r12
-pushq %r13
-pushq %r14
-pushq %r15
-movq %rsp, (%rdi)
-movq %rsi, %rsp
-popq %r15
-popq %r14
-popq %r13
-popq %r12
-popq %rbx
-popq %rbp
-popq %rcx
-jmpq *%rcx
+{_SWAP}
 1:
 leaq 128(%rsp), %rsp"""
 #: Bytes of a fresh stack's frame, and where in it the function, its argument and the return address lie.
