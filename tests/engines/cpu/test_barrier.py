@@ -367,8 +367,11 @@ def test_barrier_in_recursion(device):
 
 
 @pytest.mark.rawkern_finding("BarrierError")  # left open by CUDA; the engine goes on all the same
-def test_barriers_in_functions_called_through_pointers(device):
+@pytest.mark.parametrize("apart", ["warps", "lanes"])
+def test_barriers_in_functions_called_through_pointers(device, apart):
     """Also where lanes of a warp, or its warps, call different ones; virtual functions; an exchange in a function."""
+    if apart == "lanes" and device == "cuda":
+        pytest.skip("lanes of one warp at different barriers: a GPU may wait for ever")
     code = r"""
     __shared__ int board[96];
     typedef int (*fn)(int);
@@ -396,7 +399,8 @@ def test_barriers_in_functions_called_through_pointers(device):
         v = s->go(v);
         out[t] = table[which[4]](v) + table[3](v);
     }"""
-    which = torch.tensor([0, 1, 0, 1, 2], dtype=torch.int32, device=device)
+    odd = 1 if apart == "lanes" else 0
+    which = torch.tensor([0, 1, 0, odd, 2], dtype=torch.int32, device=device)
     out = poison(96, torch.int32, device)
     rawkern.RawKernel(code)[1, 96](which, out)
     t = np.arange(96)
@@ -406,7 +410,7 @@ def test_barriers_in_functions_called_through_pointers(device):
         return np.where(turned, board[::-1], np.roll(board, -1))
 
     v = np.roll(t * 3, -1)
-    v = both(both(v, t >= 32), t % 2 == 1)
+    v = both(both(v, t >= 32), odd * t % 2 == 1)
     v = (v * 2)[::-1] - 1
     v = (np.roll(v, -1) * 2)[::-1] + t
     np.testing.assert_array_equal(out.cpu(), v + 7 + v.reshape(3, 32)[:, ::-1].ravel())
