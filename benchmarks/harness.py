@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 TICKS = os.sysconf("SC_CLK_TCK")  # of the system's accounting, per second
+SPIN = 10_000_000  # cycles the GPU is kept busy with while the host enqueues what is timed
 RESULTS = Path(__file__).resolve().parent / "results"
 PACKAGES = (
     *("torch", "numpy", "llvmlite", "cupy-cuda13x", "cupy-cuda12x", "triton", "numba", "numba-cuda"),
@@ -64,6 +65,16 @@ def sample(run: Callable[[], Any], calls: int, finish: Callable[[], Any] | None 
     if finish is not None:
         finish()
     return elapsed / calls
+
+
+def gpu_sample(run: Callable[[], Any], calls: int) -> float:
+    """Seconds per call on the GPU's clock, with gaps between calls; a waiting kernel hides the host's time."""
+    import torch
+
+    from rawkern.timing import gpu_seconds
+
+    torch.cuda._sleep(SPIN)
+    return gpu_seconds(lambda: sample(run, calls), 1)[0] / calls
 
 
 def compare(

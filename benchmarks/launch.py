@@ -18,7 +18,7 @@ import torch
 
 import rawkern
 from benchmarks import rivals, sources
-from benchmarks.harness import Report, Table, Timing, compare, failed, sample, scaled, summary, timing_table
+from benchmarks.harness import Report, Table, Timing, compare, failed, gpu_sample, sample, scaled, summary, timing_table
 from benchmarks.rivals import BLOCK, BUILT, CUDA, GRID, LOAD, OWN, RIVALS, TORCH, Make, N
 
 FOLDER = f"rawkern_benchmark_{time.time_ns()}"  # of load_inline's build, so that an edit finds what was built before
@@ -102,17 +102,6 @@ def launch_time(run: Callable[[], Any], calls: int) -> float:
 # Bandwidth ----------------------------------------------------------------------------------------------------
 
 
-def device_time(run: Callable[[], Any], calls: int) -> float:
-    """Seconds per call on the GPU's clock."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1000 / calls
-
-
 def bandwidth(report: Report, rounds: int, n: int) -> None:
     x = torch.randn(n, device=DEVICE)
     y, want = torch.full_like(x, float("nan")), x * x
@@ -148,7 +137,7 @@ def bandwidth(report: Report, rounds: int, n: int) -> None:
             "Triton": through_triton,
         }
     )
-    timings = compare(contenders, baseline=copy, rounds=rounds, most_calls=10, timer=device_time) | errors
+    timings = compare(contenders, baseline=copy, rounds=rounds, most_calls=10, timer=gpu_sample) | errors
     table = Table(f"square of {n} float32 on the GPU", ("", "GB/s", "median", "time by that of copy_"))
     for name, timing in timings.items():
         if timing.error:

@@ -11,9 +11,8 @@ import torch
 import torch._dynamo.config
 import torch._functorch.config
 
-from benchmarks.harness import Timing, compare, failed
+from benchmarks.harness import Timing, compare, failed, gpu_sample
 
-SPIN = 10_000_000  # cycles the GPU is kept busy with while the host enqueues what is timed
 CALLS = 10
 LARGE = 1 << 26  # floats of the copy that gives the limit
 
@@ -39,18 +38,6 @@ def settings() -> None:
     torch.set_num_threads(1)  # before anything is compiled: the code is for so many threads
 
 
-def on_gpu(run: Callable[[], Any], calls: int) -> float:
-    """Seconds per call on the GPU's clock, with the host's time hidden behind a kernel that only waits."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(SPIN)
-    start.record()
-    for _ in range(calls):
-        run()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1000 / calls
-
-
 def on_thread(run: Callable[[], Any], calls: int) -> float:
     """Seconds per call of this thread's time on the CPU, which other programs do not add to."""
     start = time.thread_time()
@@ -61,7 +48,7 @@ def on_thread(run: Callable[[], Any], calls: int) -> float:
 
 def timed(contenders: dict[str, Callable[[], Any]], device: str, rounds: int) -> dict[str, Timing]:
     """Seconds per call of each contender, in turns."""
-    timer = on_gpu if device == "cuda" else on_thread
+    timer = gpu_sample if device == "cuda" else on_thread
     return compare(contenders, baseline="torch", rounds=rounds, timer=timer, most_calls=CALLS, patience=0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import statistics
 import time
 from collections.abc import Callable
@@ -10,27 +9,19 @@ from typing import Any
 
 import torch
 
+from rawkern._torch_private import sleep_on_gpu
+from rawkern.timing import gpu_seconds, nothing
+
 __all__ = ["host_seconds", "launch_seconds"]
 
 _WARM = 3  # launches before the first that counts
 _CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
-_PAUSE = 2_000_000  # nanoseconds of that pause; enqueueing a chunk takes less
+_PAUSE = 4_000_000  # cycles of that pause, some 2 ms; enqueueing a chunk takes less
 _ENOUGH = 2.0  # seconds after which a measurement on the CPU ends
-_SPIN = """
-extern "C" __global__ void rawkern_pause(long long nanoseconds) {
-    unsigned long long begin, now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < nanoseconds);
-}
-"""
-
-
-def _nothing() -> None:
-    """What is to be restored where a launch changes nothing."""
 
 
 def launch_seconds(
-    launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = _nothing
+    launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = nothing
 ) -> float:
     """The median time of a launch: on a GPU from its start to its end there, on the CPU that of the call.
 
@@ -59,28 +50,9 @@ def launch_seconds(
 def _on_gpu(launch: Callable[[], Any], restore: Callable[[], Any], repeats: int) -> list[float]:
     times: list[float] = []
     while len(times) < repeats:
-        pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(_CHUNK)]
-        torch.cuda.synchronize()
-        _pause()
-        for before, after in pairs:
-            restore()
-            before.record()
-            launch()
-            after.record()
-        torch.cuda.synchronize()
-        times += [before.elapsed_time(after) / 1e3 for before, after in pairs]
+        sleep_on_gpu(_PAUSE)
+        times += gpu_seconds(launch, _CHUNK, restore)
     return times[:repeats]
-
-
-@functools.cache
-def _kernel() -> Any:
-    import rawkern
-
-    return rawkern.RawKernel(_SPIN)
-
-
-def _pause() -> None:
-    _kernel()[1, 1](_PAUSE)
 
 
 def host_seconds(launch: Callable[[], Any], device: torch.device, calls: int = 200, rounds: int = 7) -> float:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import torch
 
+from rawkern.timing import gpu_seconds
+
 __all__ = ["seconds"]
 
 FEWEST = 3  # runs of a configuration, however slow
@@ -59,18 +61,14 @@ def _on_cpu(launch: Callable[[], None], before: Callable[[], None], best: float 
 def _on_gpu(device: torch.device, launch: Callable[[], None], before: Callable[[], None], best: float | None) -> float:
     emptying = torch.empty(_cache_bytes(device), dtype=torch.uint8, device=device)
 
+    def prepare() -> None:
+        before()
+        emptying.zero_()
+
     def run(count: int) -> list[float]:
-        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
         for _ in range(GPU_AHEAD):
             emptying.zero_()
-        for start, end in events:
-            before()
-            emptying.zero_()
-            start.record()
-            launch()
-            end.record()
-        events[-1][1].synchronize()
-        return [start.elapsed_time(end) * 1e-3 for start, end in events]
+        return gpu_seconds(launch, count, prepare)
 
     with torch.cuda.device(device):
         run(FEWEST)  # a launcher's first launches take longer

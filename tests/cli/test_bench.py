@@ -71,7 +71,12 @@ def test_launches_are_restored_and_counted() -> None:
 
 @pytest.mark.gpu
 def test_gpu_time_is_that_of_the_kernel() -> None:
-    kernel = rawkern.RawKernel(timing._SPIN)
+    kernel = rawkern.RawKernel(r"""
+        extern "C" __global__ void spin(long long nanoseconds) {
+            unsigned long long begin, now;
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+            do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)); while (now - begin < nanoseconds);
+        }""")
     device = torch.device("cuda", torch.cuda.current_device())
     short, long = (timing.launch_seconds(lambda n=n: kernel[1, 1](n), device, 20) for n in (100_000, 300_000))
     assert 95e-6 < short < 150e-6 and 290e-6 < long < 350e-6
