@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 import torch
 
 from rawkern._torch_private import PLAIN
+from rawkern.formulas.axes import PACK_BYTES, strided_layout
 from rawkern.formulas.derivative import names_in
-from rawkern.formulas.loop_source import ARRAY, MAX_DIMS, ONE, RAW, VALUE, loop_source
+from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.tensors import in_fake_op
 
-__all__ = ["PACK_BYTES", "Loop", "strided_layout"]
-
-PACK_BYTES = 16  # what one thread loads at a time on a GPU
+__all__ = ["Loop"]
 
 
 @dataclass(eq=False)
@@ -216,38 +214,3 @@ def _joint_strides(layouts: tuple[tuple[torch.Size, tuple[int, ...]], ...]) -> t
     metas = [torch.empty_strided(shape, strides, device="meta") for shape, strides in layouts]
     added = functools.reduce(torch.add, metas, metas[0])  # at least once: one that is expanded has no layout
     return added.stride()
-
-
-@functools.lru_cache(maxsize=1024)
-def strided_layout(
-    shape: tuple[int, ...], arrays: tuple[tuple[int, ...], ...], order: tuple[int, ...] | None, pack: int
-) -> tuple[bytes | None, int, str]:
-    """Return the ``Layout`` of the kernel (None with too many dimensions), its V and its Index.
-
-    The dimensions stand as `order`, the strides of an output, has them in memory, or else as they are.
-    """
-    dims = [d for d in range(len(shape)) if shape[d] != 1]
-    dims.sort(key=(lambda d: (order[d], -d)) if order else (lambda d: -d))
-    sizes: list[int] = []
-    steps: list[tuple[int, ...]] = []
-    for d in dims:
-        size, step = shape[d], tuple(a[d] for a in arrays)
-        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
-            sizes[-1] *= size  # goes on where the dimension inside it ends, so the two are one
-        else:
-            sizes.append(size)
-            steps.append(step)
-    if not sizes:
-        sizes, steps = [1], [(0,) * len(arrays)]
-    count = functools.reduce(int.__mul__, sizes)
-    spans = [sum((size - 1) * step[a] for size, step in zip(sizes, steps, strict=True)) for a in range(len(arrays))]
-    index = "unsigned int" if max(count, *spans) < 2**31 else "long long"
-    if len(sizes) > MAX_DIMS:
-        return None, 1, index
-    width = pack if sizes[0] % pack == 0 else 1
-    sizes[0] //= width
-    rest = [0] * (MAX_DIMS - len(sizes))
-    columns = [*sizes, *rest]
-    for a in range(len(arrays)):
-        columns += [*(step[a] for step in steps), *rest]
-    return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns), width, index

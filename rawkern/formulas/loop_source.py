@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rawkern.formulas.axes import MAX_DIMS
+
 if TYPE_CHECKING:
     from rawkern.formulas.loop import Loop
 
-__all__ = ["ARRAY", "MAX_DIMS", "ONE", "RAW", "VALUE", "loop_source"]
-
-MAX_DIMS = 8  # of a Layout, after neighbouring dimensions have been joined
+__all__ = ["ARRAY", "ONE", "RAW", "VALUE", "loop_source"]
 
 # How an input comes to the kernel.
 ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES
 from rawkern.formulas.derivative import names_in
-from rawkern.formulas.loop import PACK_BYTES
 from rawkern.formulas.parameters import DTYPES, Parameter, c_name
-from rawkern.formulas.reduce_plan import MAX_DIMS, THREADS, make_plan
+from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
 from dataclasses import dataclass
 
-__all__ = ["MAX_DIMS", "THREADS", "Plan", "make_plan"]
+from rawkern.formulas.axes import MAX_DIMS, index_type, joined, packed
 
-THREADS, MAX_DIMS = 256, 8  # REDUCE_THREADS and REDUCE_DIMS of reduce.cuh
+__all__ = ["THREADS", "Plan", "make_plan"]
+
+THREADS = 256  # REDUCE_THREADS of reduce.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ def make_plan(
     lead = max(strides, key=lambda s: sum(x != 0 for x in s))
     if not ordered:
         axis = tuple(sorted(axis, key=lambda d: (-lead[d], d)))
-    kept_sizes, kept_steps = _joined(shape, strides, kept)
-    reduced_sizes, reduced_steps = _joined(shape, strides, axis)
+    kept_sizes, kept_steps = joined(shape, strides, kept[::-1])
+    reduced_sizes, reduced_steps = joined(shape, strides, axis[::-1])
     if max(len(kept_sizes), len(reduced_sizes)) > MAX_DIMS:
         return None
     n_kept, count = math.prod(kept_sizes), math.prod(reduced_sizes)
@@ -67,39 +68,9 @@ def make_plan(
     parts = max(1, min(goal // blocks, steps // (4 if processors else 64), 1024))
     chunk = max(1, -(-reduced_packs // parts))
     parts = max(1, -(-reduced_packs // chunk))
-    spans = [
-        sum((n - 1) * s[a] for n, s in zip(shape, zip(*strides, strict=True), strict=True)) for a in range(len(strides))
-    ]
-    index = "unsigned int" if max(n_kept, count, *spans) < 2**31 else "long long"
+    index = index_type(max(n_kept, count), shape, strides)
     arguments = ("1" if rows else str(width), str(width) if rows else "1", "true" if rows else "false", index)
     return Plan(
-        arguments, _packed(kept_sizes, kept_steps), _packed(reduced_sizes, reduced_steps), n_kept, kept_packs,
+        arguments, packed(kept_sizes, kept_steps), packed(reduced_sizes, reduced_steps), n_kept, kept_packs,
         reduced_packs, count, (x, y), blocks, parts, chunk,
     )  # fmt: skip
-
-
-def _joined(
-    shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], dims: tuple[int, ...]
-) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Sizes and steps of some dimensions, innermost (last) first, neighbours joined where they are one run."""
-    sizes: list[int] = []
-    steps: list[tuple[int, ...]] = []
-    for d in reversed(dims):
-        size, step = shape[d], tuple(s[d] for s in strides)
-        if size == 1:
-            continue
-        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
-            sizes[-1] *= size
-        else:
-            sizes.append(size)
-            steps.append(step)
-    return (sizes, steps) if sizes else ([1], [(0,) * len(strides)])
-
-
-def _packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
-    """An ``Axes`` of reduce.cuh."""
-    rest = [0] * (MAX_DIMS - len(sizes))
-    columns = [*sizes, *rest]
-    for array in zip(*steps, strict=True):
-        columns += [*array, *rest]
-    return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns)

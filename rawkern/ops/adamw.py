@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import torch
 
 from rawkern._torch_private import PLAIN, increment_version
+from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.ops.instances import C_NAMES, PACK_BYTES, floating
+from rawkern.ops.instances import C_NAMES, floating
 
 __all__ = ["adamw_"]
 

@@ -7,12 +7,12 @@ from typing import Any, NoReturn
 
 import torch
 
+from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
 __all__ = [
     "C_NAMES",
-    "PACK_BYTES",
     "backward_of_one",
     "dense",
     "floating",
@@ -29,7 +29,6 @@ C_NAMES = {
     torch.float32: "float",
     torch.float64: "double",
 }
-PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
 
 @functools.cache

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import torch
 
-from rawkern.formulas.loop import strided_layout
-from rawkern.formulas.loop_source import MAX_DIMS
+from rawkern.formulas.axes import PACK_BYTES, strided_layout
 from rawkern.operators import op
-from rawkern.ops.instances import PACK_BYTES, dense, kernel, not_a_tensor, vector_kernel
+from rawkern.ops.instances import dense, kernel, not_a_tensor, vector_kernel
 from rawkern.tensors import in_fake_op
 
 __all__ = ["mul"]
-
-LAYOUT = struct.Struct(f"{1 + 3 * MAX_DIMS}q")  # of mul.cu
 
 
 def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -75,7 +71,7 @@ def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if in_fake_op():  # sizes may be symbols, of which there is no layout
         return torch.empty(a.shape, dtype=a.dtype, device=a.device)
     pack = PACK_BYTES // a.element_size() if a.is_cuda else 1
-    layout, width, index = _layout(a.shape, a.stride(), b.stride(), pack)
+    layout, width, index = strided_layout(a.shape, (a.stride(), b.stride()), None, pack)
     if layout is None:
         return _forward(a.contiguous(), b.contiguous())
     times = kernel("mul", "mul_strided", a.dtype, f"{width}, {index}")
@@ -83,11 +79,6 @@ def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     packs = out.numel() // width
     times.forall(packs)(a, b, out, layout, packs)
     return out
-
-
-def _layout(shape: torch.Size, a: tuple[int, ...], b: tuple[int, ...], pack: int) -> tuple[bytes | None, int, str]:
-    """Return the ``Layout`` of mul.cu (None with too many dimensions), V and Index of ``mul_strided``."""
-    return strided_layout(tuple(shape), (a, b), None, pack)
 
 
 def _backward(grad_out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rawkern._torch_private import PLAIN
-from rawkern.ops.instances import PACK_BYTES, kernel
+from rawkern.formulas.axes import PACK_BYTES
+from rawkern.ops.instances import kernel
 
 __all__ = [
     "BLOCK",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.formulas.axes import strided_layout
 from rawkern.ops.instances import kernel, vector_kernel
-from rawkern.ops.mul import LAYOUT, _layout
 
 from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
 
@@ -134,7 +135,7 @@ def test_packs_of_broadcast_products(
     b = numbers(shapes[1], torch.float32, device, seed=1)
     for x in (a, a.t().contiguous().t()):
         x, y = torch.broadcast_tensors(x, b)
-        layout, width, _ = _layout(x.shape, x.stride(), y.stride(), 4)
+        layout, width, _ = strided_layout(x.shape, (x.stride(), y.stride()), None, 4)
         out = torch.full(x.shape, math.nan, device=device)
         mul = kernel("mul", "mul_strided", torch.float32, f"{width}, {index}")
         mul.forall(count // width)(x, y, out, layout, count // width)
@@ -145,9 +146,9 @@ def test_layouts_of_mul() -> None:
     """Dimensions that go on where the one inside them ends are one; rows that packs divide get packs."""
 
     def facts(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, str]:
-        layout, width, index = _layout(torch.Size(shape), a, b, 4)
+        layout, width, index = strided_layout(shape, (a, b), None, 4)
         assert layout is not None
-        return LAYOUT.unpack(layout)[0], width, index
+        return struct.unpack_from("q", layout)[0], width, index
 
     assert facts((4, 8), (8, 1), (0, 1)) == (2, 4, "unsigned int")
     assert facts((4, 8), (8, 1), (0, 0)) == (1, 4, "unsigned int")
@@ -156,7 +157,7 @@ def test_layouts_of_mul() -> None:
     assert facts((), (), ()) == (1, 1, "unsigned int")
     assert facts((2**16, 2**16), (2**16, 1), (0, 1)) == (2, 4, "long long")
     assert facts((2, 4), (2**31, 1), (0, 1)) == (2, 4, "long long")
-    assert _layout(torch.Size((2,) * 9), tuple(3**k for k in range(9)), (0,) * 9, 4)[0] is None
+    assert strided_layout((2,) * 9, (tuple(3**k for k in range(9)), (0,) * 9), None, 4)[0] is None
 
 
 def test_mul_of_more_dimensions_than_a_kernel_takes(device: str) -> None:

@@ -1,0 +1,64 @@
+"""Arrays of any strides as kernels get them: neighbouring dimensions joined, in a struct of sizes and steps."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Sequence
+
+__all__ = ["MAX_DIMS", "PACK_BYTES", "index_type", "joined", "packed", "strided_layout"]
+
+MAX_DIMS = 8  # of a struct, after dimensions have been joined; mul.cu and reduce.cuh have the same number
+PACK_BYTES = 16  # what one thread loads at a time on a GPU
+
+
+def joined(
+    shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], dims: Sequence[int]
+) -> tuple[list[int], list[tuple[int, ...]]]:
+    """Sizes of some dimensions, innermost first, and each array's steps; neighbours are one where they are one run."""
+    sizes: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for d in dims:
+        size, step = shape[d], tuple(own[d] for own in strides)
+        if size == 1:
+            continue
+        if steps and all(outer == inner * sizes[-1] for outer, inner in zip(step, steps[-1], strict=True)):
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return (sizes, steps) if sizes else ([1], [(0,) * len(strides)])
+
+
+def packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
+    """An ``Axes`` of reduce.cuh, a ``Layout`` of mul.cu or an elementwise loop."""
+    rest = [0] * (MAX_DIMS - len(sizes))
+    columns = [*sizes, *rest]
+    for array in zip(*steps, strict=True):
+        columns += [*array, *rest]
+    return struct.pack(f"{1 + len(columns)}q", len(sizes), *columns)
+
+
+def index_type(count: int, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> str:
+    """The type that fits a number of elements and the offsets of all of them."""
+    spans = [sum((size - 1) * step for size, step in zip(shape, own, strict=True)) for own in strides]
+    return "unsigned int" if max(count, *spans) < 2**31 else "long long"
+
+
+@functools.lru_cache(maxsize=1024)
+def strided_layout(
+    shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], order: tuple[int, ...] | None, pack: int
+) -> tuple[bytes | None, int, str]:
+    """Return the ``Layout`` of the kernel (None with too many dimensions), its V and its Index.
+
+    The dimensions stand as `order`, the strides of an output, has them in memory, or else as they are.
+    """
+    dims = sorted(range(len(shape)), key=(lambda d: (order[d], -d)) if order else (lambda d: -d))
+    sizes, steps = joined(shape, strides, dims)
+    index = index_type(math.prod(shape), shape, strides)
+    if len(sizes) > MAX_DIMS:
+        return None, 1, index
+    width = pack if sizes[0] % pack == 0 else 1
+    sizes[0] //= width
+    return packed(sizes, steps), width, index
