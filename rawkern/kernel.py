@@ -24,8 +24,8 @@ class RawKernel:
     """One CUDA kernel, called on torch tensors.
 
     The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
-    forms of launch; in each, the kernel's own parameter types decide how arguments are converted, and arguments may
-    also be given by parameter name::
+    forms of launch; in each, the kernel's own parameter types decide how arguments are converted. The first two also
+    take arguments by parameter name::
 
         kernel[grid, block](n, 2.0, x, y)              # also kernel[grid, block, shared_mem](...)
         kernel.forall(n)(n, 2.0, x, y)                 # a grid of one dimension that covers n elements
@@ -124,6 +124,8 @@ class RawKernel:
             A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
             tensors' device. On the CPU a launch ends before it returns, whatever the stream.
         """
+        if wrong:  # CuPy's form, and that of torch.cuda._compile_kernel, may name its parts
+            form += tuple(wrong.pop(part) for part in ("grid", "block", "args")[len(form) :] if part in wrong)
         if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
             raise TypeError(
                 f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "

@@ -125,9 +125,11 @@ def test_the_three_forms_say_the_same(recorder: Recorder) -> None:
     kernel.forall(37)(*arguments)
     kernel((1,), (256,), arguments)
     kernel(1, 256, list(arguments))
+    kernel(grid=(1,), block=(256,), args=arguments)
+    kernel((1,), args=arguments, block=(256,), shared_mem=0)
     kernel[1, 256](y=y, x=x, a=2.0, n=37)
     kernel.forall(37, block=256)(37, 2.0, y=y, x=x)
-    assert recorder.configurations() == [((1, 1, 1), (256, 1, 1), 0)] * 6
+    assert recorder.configurations() == [((1, 1, 1), (256, 1, 1), 0)] * 8
     assert {one["values"] for one in recorder.launches} == {(37, 2.0, x.data_ptr(), y.data_ptr())}
     kernel[(2, 3), (8, 4), 512](*arguments)
     kernel((2, 3), (8, 4), arguments, shared_mem=512)
@@ -187,6 +189,8 @@ def test_a_launch_written_as_a_call_says_how_to_write_it(recorder: Recorder) -> 
             wrong()
     with pytest.raises(TypeError, match=r"got kernel\(int, int, tuple, block=\.\.\.\)"):
         kernel(1, 32, (37, 2.0, x, y), block=3)
+    with pytest.raises(TypeError, match=r"got kernel\(int, tuple\)"):
+        kernel(1, args=(37, 2.0, x, y))
     with pytest.raises(TypeError, match=r"a launch is kernel\[grid, block\]\(\.\.\.\)"):
         kernel[5]
     with pytest.raises(ValueError, match=r"saxpy: grid.x is 0"):
