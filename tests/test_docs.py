@@ -8,7 +8,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 - ``LANGUAGE skip: REASON``: cannot run, or be compiled, by itself. Python is parsed, its CUDA compiled.
 - ``LANGUAGE FILE``: also written to the page's folder under that name; Python with a file's name runs only if a shell
   block runs it.
-- ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; others are looked up in the tree.
+- ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; of others the files are looked up.
 - ``cuda``: compiled by NVRTC, but for files that are headers. ``yaml``, ``toml``, ``json``: parsed.
 - ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
   block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text.
@@ -268,7 +268,7 @@ def runs(block: Block, words: list[str]) -> bool:
             check_install(block, options)
         case ["python", "-m", module, *_]:
             assert importlib.util.find_spec(module), f"{where(block)}: there is no module {module}"
-        case ["python" | "pytest", *options]:
+        case ["python" | "pytest" | "ruff" | "pyright", *options]:
             files = [o.partition("::")[0] for o in options if o.endswith(".py") or ".py::" in o or "/" in o]
             own = [Path(file).is_file() for file in files]
             if own and all(own):
@@ -317,6 +317,30 @@ def test_table_of_examples() -> None:
     page = (ROOT / "docs" / "examples.md").read_text()
     rows = re.findall(r"^\| `(\w+\.py)` \|", page, re.M)
     assert sorted(rows) == sorted(file.name for file in (ROOT / "examples").glob("*.py"))
+
+
+def test_table_of_layers() -> None:
+    """Each module stands in one layer, and what it imports when it is loaded lies in the same layer or below."""
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("## Layers")[2].partition("\n\nThird-party")[0]
+    rows = re.findall(r"^\|[^|]*\|([^|]*)\|", table, re.M)
+    layers = [(module, level) for level, row in enumerate(rows) for module in re.findall(r"`(\w+)(?:/\*)?`", row)]
+    level = dict(layers)
+    package, found, upward = ROOT / "rawkern", set(), []
+    for file in package.rglob("*.py"):
+        own = file.relative_to(package).parts[0].removesuffix(".py")
+        if own in ("__init__", "__main__"):
+            continue
+        found.add(own)
+        for node in ast.parse(file.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [f"{node.module}.{name}" for name in names]
+            for name in names:
+                top, _, rest = name.partition(".")
+                if top == "rawkern" and rest and level[rest.partition(".")[0]] < level[own]:
+                    upward.append(f"{file.relative_to(ROOT)} imports {name}")
+    assert sorted(module for module, _ in layers) == sorted(found)
+    assert not upward
 
 
 def call(name: str) -> str:
