@@ -107,6 +107,25 @@ def test_gradients(device):
     assert gradgradcheck(lambda t: product(t, axis=1), (x,))
 
 
+def test_gradients_of_more_that_is_read(device):
+    """The backward of what is no plain sum has two steps; names and dtypes that these add or pass on meet no others."""
+    spread = rawkern.reduction(  # reads the count and two outputs' gradients
+        "T value, float64 w", "T y, T z", "w * value * value", "a + b", "y = sqrt(a / count); z = log(a)", "0", "spread"
+    )
+    value = values(4, 1, 6, dtype=torch.float64, device=device).requires_grad_()
+    w = values(5, 1, dtype=torch.float64, device=device, seed=1).abs().requires_grad_()
+    for axis in (None, 1, (0, 2)):
+        assert gradcheck(lambda t, u, axis=axis: spread(t, u, axis=axis), (value, w))
+        assert gradcheck(lambda t, u, axis=axis: spread(t, u, axis=axis, keepdims=True)[1], (value, w))
+    assert gradgradcheck(lambda t, u: spread(t, u, axis=1), (value, w))
+    root = rawkern.reduction("T x", "T y", "x", "a + b", "y = sqrt(a)", "0", "root")  # nothing but a is read
+    x = values(4, 6, dtype=torch.float64, device=device).abs().requires_grad_()
+    assert gradcheck(lambda t: root(t, axis=0), (x,))
+    half = x.detach().bfloat16().requires_grad_()
+    root(half, axis=1).sum().backward()
+    torch.testing.assert_close(half.grad, (0.5 / half.detach().double().sum(1).sqrt()).bfloat16()[:, None].expand(4, 6))
+
+
 def test_given_backward_by_index(device):
     x = values(3, 7, device=device).requires_grad_()
     y, _ = largest(x, axis=1)

@@ -15,7 +15,7 @@ from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
-from rawkern.formulas.promotion import as_outs, check_out, device_of, prepare
+from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 from rawkern.tensors import composing, in_fake_op, inside_op
@@ -235,7 +235,7 @@ class Elementwise:
         """Compute into given tensors."""
         loop = self._loop
         outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
-        shape = torch.broadcast_shapes(*(t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw))
+        shape = joint_shape([t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
         device = device_of(tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)

@@ -14,6 +14,7 @@ from rawkern.formulas.axes import PACK_BYTES, strided_layout
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
 from rawkern.formulas.parameters import Parameter, c_name
+from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.tensors import in_fake_op
@@ -197,7 +198,7 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
     first = tensors[0]
     if all(t.shape == first.shape and t.device == device for t in tensors) and all(t.is_contiguous() for t in tensors):
         return [torch.empty_like(first, dtype=d) for d in dtypes]
-    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    shape = joint_shape([t.shape for t in tensors])
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
     find = _joint_strides.__wrapped__ if in_fake_op() else _joint_strides  # what stands for any size has no hash

@@ -12,7 +12,12 @@ import torch
 from rawkern.formulas.parameters import DTYPES, Parameter
 from rawkern.memory import dtype_name
 
-__all__ = ["as_outs", "check_out", "device_of", "prepare"]
+__all__ = ["as_outs", "check_out", "device_of", "joint_shape", "prepare"]
+
+
+def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
+    """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ."""
+    return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
 
 
 def prepare(

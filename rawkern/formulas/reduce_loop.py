@@ -12,6 +12,7 @@ import torch
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import DTYPES, Parameter, c_name
+from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
 from rawkern.kernel import RawKernel
@@ -84,7 +85,7 @@ class ReduceLoop:
         With `accumulated` a last output holds what was reduced, before `post`. With `launch` False the outputs are
         made and nothing is run.
         """
-        full = torch.broadcast_shapes(*(t.shape for t in tensors))
+        full = joint_shape([t.shape for t in tensors])
         kept = tuple(d for d in range(len(full)) if d not in axis)
         shape = [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
         device = tensors[0].device

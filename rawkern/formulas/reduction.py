@@ -17,7 +17,7 @@ from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
 from rawkern.formulas.gradient import without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
-from rawkern.formulas.promotion import as_outs, check_out, prepare
+from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
 from rawkern.tensors import composing, in_fake_op
@@ -111,6 +111,7 @@ class Reduction:
         self.name = self._loop.name
         self._namespace = namespace
         self._backward = backward
+        self._last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]] = {}
         text = repr((backward, loop))
         self._op = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
@@ -133,6 +134,13 @@ class Reduction:
         """
         if self._backward is not None:
             return self._backward
+        real = self._loop.accumulator
+        post, mapped = self._derived
+        return f"{real} grad_a = 0;\n{{ {post} }}\nconst {real} grad_mapped_ = grad_a;\n{{ {mapped} }}"
+
+    @functools.cached_property
+    def _derived(self) -> tuple[str, str]:
+        """The statements that assign ``grad_a`` from the outputs' gradients, and the inputs' from ``grad_mapped_``."""
         loop = self._loop
         if re.sub(r"[\s()]", "", loop.reduce) not in ("a+b", "b+a"):
             raise NotDifferentiable(
@@ -144,8 +152,7 @@ class Reduction:
         post = derive(loop.post, {"a": real, "count": "long long"}, outputs, known, ["a"], self.name)
         inputs = {p.name: p.compute for p in loop.inputs}
         wanted = [p.name for p in loop.inputs if differentiable(p)]
-        mapped = derive(f"value = {loop.map}", inputs, {"value": real}, {"value"}, wanted, self.name)
-        return f"{real} grad_a = 0;\n{{ {post} }}\nconst {real} grad_value = grad_a;\n{{ {mapped} }}"
+        return post, derive(f"mapped_ = {loop.map}", inputs, {"mapped_": real}, {"mapped_"}, wanted, self.name)
 
     def __call__(
         self, *args: torch.Tensor, axis: int | Sequence[int] | None = None, keepdims: bool = False, out: Any = None
@@ -241,51 +248,91 @@ class Reduction:
     def _grad_outputs(self) -> tuple[Parameter, ...]:
         return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.inputs if differentiable(p))
 
-    def _grad_operator(self, wanted: tuple[bool, ...]) -> Elementwise:
-        """The backward: an elementwise operator on the inputs and what was reduced, expanded to their shape."""
-        loop = self._loop
-        types = {p.name: p.type for p in (*loop.inputs, *loop.outputs)}
-        # The accumulator has a dtype of its own, float where the outputs are of a half type.
-        types["a"] = next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in loop.letters)
-        grads = tuple(Parameter(f"grad_{p.name}", p.type) for p in loop.outputs if floating(p))
-        inputs = (*grads, *(Parameter(name, types[name]) for name in self._reads), *_COUNTS)
-        inputs, outputs, text = without_grads(inputs, self._grad_outputs, wanted, self.backward_source)
-        return make_elementwise(self._namespace, f"{self.name}_backward", inputs, outputs, text, None, loop.preamble)
+    @functools.cached_property
+    def _grads(self) -> tuple[Parameter, ...]:
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.outputs if floating(p))
 
-    def _counts(self, full: torch.Size, axis: Sequence[int], device: torch.device) -> list[torch.Tensor]:
-        """What _COUNTS names."""
-        count = math.prod(full[d] for d in axis)
-        number = torch.full((), 0 if in_fake_op() else count, dtype=torch.int64, device=device)
-        if "_J" not in names_in(self.backward_source):
-            return [number, number]
-        index = torch.arange(count, device=device)
-        return [number, index.reshape([size if d in axis else 1 for d, size in enumerate(full)])]
+    @functools.cached_property
+    def _types(self) -> dict[str, str]:
+        """Of inputs, outputs and ``a``, which has its own letter: float where outputs are half types."""
+        types = {p.name: p.type for p in (*self._loop.inputs, *self._loop.outputs)}
+        return types | {"a": next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in self._loop.letters)}
+
+    @functools.cached_property
+    def _first_step(self) -> tuple[Elementwise, list[str]] | None:
+        """Makes the accumulator's gradient: costly, but there are few. None where the backward has one step.
+
+        That is where the accumulator is only scaled, and where a second step alone could not tell a dtype.
+        """
+        if self._backward is not None or "a" not in self._reads:
+            return None
+        post, mapped = self._derived
+        told = {p.type for p in self._loop.inputs if p.name in names_in(mapped)}
+        if any(p.generic and p.type not in told for p in self._grad_outputs):
+            return None
+        return self._step("accumulator", self._grads, (Parameter("grad_a", self._types["a"]),), (True,), post)
+
+    def _last_step(self, wanted: tuple[bool, ...]) -> tuple[Elementwise, list[str]]:
+        """Makes the gradients of the inputs that are wanted."""
+        found = self._last_steps.get(wanted)
+        if found is None:
+            given, text = self._grads, self.backward_source
+            if self._first_step is not None:
+                given, text = (Parameter("grad_mapped_", self._types["a"]),), self._derived[1]
+            found = self._last_steps[wanted] = self._step("backward", given, self._grad_outputs, wanted, text)
+        return found
+
+    def _step(
+        self,
+        name: str,
+        given: tuple[Parameter, ...],
+        outputs: tuple[Parameter, ...],
+        wanted: tuple[bool, ...],
+        text: str,
+    ) -> tuple[Elementwise, list[str]]:
+        """A step of the backward as an elementwise operator, and the names of its inputs."""
+        read = names_in(text)
+        reads = (Parameter(x, self._types[x]) for x in self._reads if x in read)
+        inputs = (*given, *reads, *(p for p in _COUNTS if p.name in read))
+        names = [p.name for p in inputs]
+        inputs, outputs, text = without_grads(inputs, outputs, wanted, text)
+        preamble = self._loop.preamble
+        return make_elementwise(self._namespace, f"{self.name}_{name}", inputs, outputs, text, None, preamble), names
 
     def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop = self._loop
         shapes = ctx.shapes[: len(loop.inputs)]
-        full = torch.broadcast_shapes(*shapes)
+        full = joint_shape(shapes)
 
-        def expanded(t: torch.Tensor) -> torch.Tensor:
+        def reduced(t: torch.Tensor) -> torch.Tensor:
             for d in () if ctx.keepdims else ctx.axis:
                 t = t.unsqueeze(d)
-            return t.expand(full)
+            return t
 
         some = next(g for g, p in zip(grads, loop.outputs, strict=True) if g is not None and floating(p))
-        tensors = []
+        few = {}  # what there is one of for all that became one
         for g, p in zip(grads, loop.outputs, strict=True):
             if floating(p):
-                tensors.append(some.new_zeros(()) if g is None else expanded(g))
+                few[f"grad_{p.name}"] = some.new_zeros(()) if g is None else reduced(g)
         inputs = {p.name for p in loop.inputs}
         saved = dict(zip(self._saved, ctx.saved_tensors, strict=True))
         if composing() and "a" in self._reads:  # the accumulator is a function of the inputs: differentiate that
             saved["a"] = self._total._op(*(saved[p.name] for p in loop.inputs), ctx.axis, ctx.keepdims)
-        for name in self._reads:
-            tensors.append(saved[name] if name in inputs else expanded(saved[name]))
-        tensors += self._counts(full, ctx.axis, some.device)
+        few |= {name: reduced(t) for name, t in saved.items() if name not in inputs}
+        known = {name: t for name, t in saved.items() if name in inputs}
         can = [differentiable(p) for p in loop.inputs]
         wanted = tuple(n for n, d in zip(ctx.needs_input_grad[: len(can)], can, strict=True) if d)
-        found = self._grad_operator(wanted).composed(tensors)
+        first, (operator, names) = self._first_step, self._last_step(wanted)
+        count = math.prod(full[d] for d in ctx.axis)
+        if "count" in (*names, *(first[1] if first else ())):
+            few["count"] = torch.full((), 0 if in_fake_op() else count, dtype=torch.int64, device=some.device)
+        if "_J" in names:
+            index = torch.arange(count, device=some.device)
+            known["_J"] = index.reshape([size if d in ctx.axis else 1 for d, size in enumerate(full)])
+        if first is not None:
+            (few["grad_mapped_"],) = first[0].composed([few[name] for name in first[1]])
+        known |= {name: t.expand(full) for name, t in few.items() if name in names}
+        found = operator.composed([known[name] for name in names])
         results = iter(found)
         needs = iter(wanted)
         every = [(next(results) if next(needs) else None) if d else None for d in can]
