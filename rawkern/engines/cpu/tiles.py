@@ -16,16 +16,8 @@ from rawkern.engines.cpu.ptx import Instr, Vec
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
-    require_warp(f, instr)
-    space, items = _space(instr.op), dest.items if isinstance(dest, Vec) else (dest,)
-    lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, check_memory.READ, 2, 8, "", mask=lanes)
-    addrs = f.e.splat(f.plain(form), LANES)
-    trans = ".trans" in instr.op
-    name = f"rk_ldmatrix{'_trans' if trans else ''}"
-    f.module.helper(name, lambda m: _rows_loaded(m, name, trans))
-    for k, reg in enumerate(items):
-        rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
+    name, matrices = _matrices(f, instr, mem, dest, check_memory.READ, _rows_loaded)
+    for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
 
@@ -43,17 +35,22 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
 def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
+    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored)
+    for reg, rows in matrices:
+        f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+
+
+def _matrices(f: FunctionLowering, instr: Instr, mem, regs, way: str, make) -> tuple[str, list[tuple]]:
+    """The out-of-line function for a matrix, which `make` writes, and each matrix's register and rows' addresses."""
     require_warp(f, instr)
-    space, items = _space(instr.op), source.items if isinstance(source, Vec) else (source,)
+    space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, check_memory.WRITE, 2, 8, "", mask=lanes)
+    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", mask=lanes)
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
-    name = f"rk_stmatrix{'_trans' if trans else ''}"
-    f.module.helper(name, lambda m: _rows_stored(m, name, trans))
-    for k, reg in enumerate(items):
-        rows = shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))
-        f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+    name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
+    f.module.helper(name, lambda m: make(m, name, trans))
+    return name, [(reg, shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))) for k, reg in enumerate(items)]
 
 
 def _rows_stored(m: Module, name: str, trans: bool) -> str:
