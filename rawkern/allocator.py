@@ -11,6 +11,7 @@ import torch
 from rawkern import _torch_private as private
 from rawkern._torch_private import current_device
 from rawkern.errors import MissingDependencyError, UnsupportedError
+from rawkern.storage import tensor_over
 
 __all__ = ["record", "use_torch_allocator", "used_on"]
 
@@ -103,8 +104,7 @@ def record(values: Iterable[Any], stream: int, device: int) -> None:
 def used_on(owner: Any, stream: int, device: int) -> None:
     """Tell torch's allocator of a launch on another stream than a CuPy array's own; others' memory is passed over."""
     if type(owner) is Block and owner.stream != stream:
-        whole = torch.empty(0, dtype=torch.uint8, device=_device(device)).set_(owner.storage)
-        whole.record_stream(_external(stream, device))
+        tensor_over(owner.storage).record_stream(_external(stream, device))
 
 
 @functools.lru_cache(maxsize=256)

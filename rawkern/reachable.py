@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rawkern.storage import tensor_over
+
 __all__ = ["Copies", "tensors_behind", "tensors_in"]
 
 MOST_WORDS = 1 << 22  # of a tensor that are looked at
@@ -138,11 +140,10 @@ class Copies:
         start, size = _storage(t)
         if start not in self.storages:
             self.storages[start] = size, t.untyped_storage().cpu()
-        made = torch.empty(0, dtype=t.dtype, device="cpu")
-        return made.set_(self.storages[start][1], t.storage_offset(), t.size(), t.stride())
+        return tensor_over(self.storages[start][1], t.dtype, t.storage_offset(), t.size(), t.stride())
 
     def _translate(self, holder: torch.Tensor) -> None:
-        whole = torch.empty(0, dtype=torch.uint8, device="cpu").set_(holder.untyped_storage())
+        whole = tensor_over(holder.untyped_storage())
         words = whole[: whole.numel() // 8 * 8].numpy().view(np.uint64)
         for start, (size, copy) in self.storages.items():
             inside = (words >= start) & (words < start + size)

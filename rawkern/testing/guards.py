@@ -12,6 +12,7 @@ import torch
 
 from rawkern import checking
 from rawkern._torch_private import has_memory
+from rawkern.storage import tensor_over
 
 __all__ = ["Guarded", "place", "unwritten", "watched"]
 
@@ -48,7 +49,8 @@ class Guarded:
             was = self.before
             if written:
                 was = was.clone()
-                _within(was, self.tensor).copy_(self.tensor)
+                t = self.tensor
+                tensor_over(was.untyped_storage(), t.dtype, t.storage_offset(), t.shape, t.stride()).copy_(t)
             wrong = now != was
         if not bool(wrong.any()):
             return None
@@ -65,12 +67,6 @@ class Guarded:
         if index is None:
             return "guard", f"memory between the elements of {self.name} is overwritten"
         return "input", f"{self.name}{list(index)} is changed, which is not declared (mutates=)"
-
-
-def _within(buffer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The tensor that lies in another buffer as `like` does in its own."""
-    empty = torch.empty(0, dtype=like.dtype, device=like.device)
-    return empty.set_(buffer.untyped_storage(), like.storage_offset(), like.shape, like.stride())
 
 
 def _index_of(t: torch.Tensor, at: int) -> tuple[int, ...] | None:
@@ -104,8 +100,7 @@ def _guarded(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     size = dtype.itemsize
     buffer = torch.full((2 * GUARD + count * size,), byte, dtype=torch.uint8, device=device)
-    t = torch.empty(0, dtype=dtype, device=device)
-    return buffer, t.set_(buffer.untyped_storage(), GUARD // size + start, shape, strides)
+    return buffer, tensor_over(buffer.untyped_storage(), dtype, GUARD // size + start, shape, strides)
 
 
 @contextlib.contextmanager
@@ -161,7 +156,7 @@ class _Copies:
             return value
         storage = value.untyped_storage()
         if storage.data_ptr() not in self.storages:
-            raw = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
+            raw = tensor_over(storage)
             byte = 0xFF if value.is_floating_point() or value.is_complex() else 0
             buffer, inside = _guarded(raw.shape, (1,), 0, raw.numel(), torch.uint8, value.device, byte)
             inside.copy_(raw)
@@ -172,10 +167,9 @@ class _Copies:
                 Guarded("", inside, buffer, None, byte, value.element_size()),
                 which,
             )
-        copy = self.storages[storage.data_ptr()][1]
+        buffer = self.storages[storage.data_ptr()][1].buffer
         start = GUARD // value.element_size() + value.storage_offset()
-        made = torch.empty(0, dtype=value.dtype, device=value.device)
-        made = made.set_(copy.buffer.untyped_storage(), start, value.shape, value.stride())
+        made = tensor_over(buffer.untyped_storage(), value.dtype, start, value.shape, value.stride())
         return made.requires_grad_() if value.requires_grad else made
 
     def back(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from rawkern.errors import LaunchError
 from rawkern.launcher import State
 from rawkern.memory import Memory
 from rawkern.signature import Bound
+from rawkern.storage import tensor_over
 from rawkern.tensors import to_torch
 from rawkern.values import Where
 
@@ -52,7 +53,7 @@ def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tor
     device = bound.device or default_device()
     held = [*reachable.tensors_in(given), *bound.tensors]
     behind = reachable.tensors_behind(held, device.type)
-    return device, call, [torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage()) for t in behind]
+    return device, call, [tensor_over(t.untyped_storage()) for t in behind]
 
 
 def of_variables(state: State, device: torch.device) -> list[torch.Tensor]:
