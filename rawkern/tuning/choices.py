@@ -60,7 +60,15 @@ class Settings:
     @cached_property
     def in_config(self) -> frozenset[str]:
         """The parts of a launch that the configurations say."""
-        return frozenset(name for name in configurations.LAUNCH if any(name in config for config in self.configs))
+        return self._said(configurations.LAUNCH)
+
+    @cached_property
+    def in_name(self) -> frozenset[str]:
+        """The template arguments that the configurations say."""
+        return self._said(configurations.places(self.kernel._name))
+
+    def _said(self, names: Sequence[str]) -> frozenset[str]:
+        return frozenset(name for name in names if any(name in config for config in self.configs))
 
 
 class Choices:
@@ -75,6 +83,7 @@ class Choices:
         self._chosen: dict[Any, Choice] = {}
         self.launchers: weakref.WeakSet[Any] = weakref.WeakSet()  # those that keep what depends on the choices
         self._build: Any = None
+        self._working: Config | None = None
 
     @property
     def hot(self) -> Callable[[Sequence[Any]], Any]:
@@ -101,14 +110,24 @@ class Choices:
             if found is None:
                 found = self._compiled.setdefault(compiled, configurations.build(base, *compiled))
             self._kernels[key] = found
+        original = self.settings.kernel._module
+        if found._module is not original and original._build is not None and original._build.variables:
+            raise ValueError(
+                f"autotune of {self.name}: get_global was asked for {', '.join(original._build.variables)}, and a "
+                "configuration with macros or options is compiled apart, with variables of its own; hand the contents "
+                "to the kernel as an argument"
+            )
         return found
 
     def working(self, device: torch.device | None = None) -> Config:
         """Return the first configuration that compiles, for what all of them share."""
+        if self._working is not None:
+            return self._working
         errors = []
         for config in self.settings.configs:
             try:
                 self.kernel(config)._find(device)
+                self._working = config
                 return config
             except FAILURES as error:
                 errors.append(error)
@@ -157,6 +176,7 @@ class Choices:
                 self.tunings.clear()
                 self._kernels.clear()  # theirs may not have seen the edit yet
                 self._compiled.clear()
+                self._working = None
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 

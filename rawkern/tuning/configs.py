@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from rawkern.kernel import RawKernel
 from rawkern.module import of_settings
 
-__all__ = ["LAUNCH", "Config", "Space", "build", "compiled", "hashed", "read", "shown"]
+__all__ = ["LAUNCH", "Config", "Space", "build", "compiled", "hashed", "places", "read", "shown"]
 
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
@@ -47,15 +50,20 @@ def read(
         raise ValueError(f"autotune of {kernel_name} has no configurations{' left' if where is not None else ''}")
     if len({hashed(config) for config in made}) < len(made):
         raise ValueError("configs has a configuration twice")
-    for name in ("block", *_PLACE.findall(kernel_name)):
+    for name in ("block", *places(kernel_name)):
         if any(name in config for config in made) and not all(name in config for config in made):
             raise ValueError(f"some configurations have {name!r} and some have not; give it to all of them")
     return tuple(made), space
 
 
-def hashed(config: Config) -> tuple[tuple[str, Any], ...]:
-    """A configuration as a key."""
-    return tuple(sorted(config.items()))
+def hashed(config: Config) -> str:
+    """A configuration as a key; 1, 1.0 and True are the same for Python and not for C."""
+    return json.dumps(config, sort_keys=True)
+
+
+def places(kernel_name: str | None) -> list[str]:
+    """The names in braces, which template arguments take the place of."""
+    return _PLACE.findall(kernel_name or "")
 
 
 def shown(config: Config) -> str:
@@ -66,13 +74,13 @@ def shown(config: Config) -> str:
 def compiled(kernel: RawKernel, config: Config) -> tuple[str | None, tuple[str, ...]]:
     """What a configuration is compiled as: the kernel's name, and options on top of its own."""
     name = kernel._name
-    places = set(_PLACE.findall(name)) & set(config) if name else set()
-    if name is not None and places:
-        name = _PLACE.sub(lambda match: _spelled(match[1], config[match[1]]) if match[1] in places else match[0], name)
+    filled = set(places(name)) & set(config)
+    if name is not None and filled:
+        name = _PLACE.sub(lambda match: _spelled(match[1], config[match[1]]) if match[1] in filled else match[0], name)
     macros = [
         f"-D{key}={_spelled(key, value)}"
         for key, value in config.items()
-        if key not in places and key not in LAUNCH and key != "options"
+        if key not in filled and key not in LAUNCH and key != "options"
     ]
     return name, (*config.get("options", ()), *macros)
 
@@ -119,8 +127,10 @@ def _name(name: Any) -> str:
 
 
 def _value(name: str, value: Any) -> Any:
-    if isinstance(value, list):
-        value = tuple(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, tuple)):
+        value = tuple(item.item() if isinstance(item, np.generic) else item for item in value)
     items = value if isinstance(value, tuple) else (value,)
     if name == "options":
         right, need = isinstance(value, tuple) and all(isinstance(item, str) for item in items), "a tuple of strings"

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
+import rawkern
 from rawkern import cache
-from rawkern.tuning.configs import Config, shown
+from rawkern.toolchain import toolchain
+from rawkern.tuning.configs import Config, hashed, shown
 
 __all__ = ["Trial", "Tuning", "best", "device_name", "load", "plain", "record_key", "store"]
 
@@ -88,6 +91,8 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, (tuple, list)):  # torch.Size, too
         return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value).removeprefix("torch.")
     raise TypeError(
@@ -98,7 +103,8 @@ def plain(value: Any) -> Any:
 
 def record_key(*parts: Any) -> str:
     """The name of a record on disk, of all that the choice depends on."""
-    return "tuning-" + hashlib.sha256(json.dumps([_FORMAT, *parts], sort_keys=True).encode()).hexdigest()
+    versions = _FORMAT, rawkern.__version__, toolchain().identity
+    return "tuning-" + hashlib.sha256(json.dumps([*versions, *parts], sort_keys=True).encode()).hexdigest()
 
 
 def store(key: str, tuning: Tuning) -> None:
@@ -112,10 +118,10 @@ def load(key: str, kernel: str, device: str, values: tuple[Any, ...], configs: S
     found = cache.get_record(key)
     if found is None:
         return None
-    known = {json.dumps(config): config for config in configs}  # JSON has lists where these have tuples
+    known = {hashed(config): config for config in configs}  # JSON has lists where these have tuples
     try:
-        trials = tuple(Trial(known[json.dumps(c)], seconds, reason) for c, seconds, reason in found[0]["trials"])
-        return Tuning(kernel, device, values, known[json.dumps(found[0]["config"])], trials)
+        trials = tuple(Trial(known[hashed(c)], seconds, reason) for c, seconds, reason in found[0]["trials"])
+        return Tuning(kernel, device, values, known[hashed(found[0]["config"])], trials)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -12,6 +12,7 @@ from rawkern.errors import LaunchError, RawkernError
 from rawkern.fused import Go
 from rawkern.kernel import RawKernel
 from rawkern.launcher import State
+from rawkern.reachable import tensors_in
 from rawkern.source import Source
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
@@ -49,6 +50,7 @@ class Session:
         self.errors: list[Exception] = []
         self.device: torch.device | None = None
         self.broken = False  # the GPU will do nothing more in this process
+        self.over = False  # what went wrong is not a matter of the configuration
         # By signature, since macros may change it: what is written, its contents, and what they should become.
         self._known: dict[str, tuple[Saved, Reference | None]] = {}
 
@@ -59,7 +61,7 @@ class Session:
             try:
                 self.trials[key] = self._measured(config)
             except FAILURES as error:
-                if self.broken:
+                if self.over:
                     raise
                 self.errors.append(error)
                 lines = str(error).splitlines() or [""]
@@ -107,7 +109,7 @@ class Session:
             try:
                 torch.cuda.synchronize(self.device)
             except RuntimeError as error:
-                self.broken = True
+                self.broken = self.over = True
                 raise LaunchError(
                     f"autotune of {self.name}: the GPU failed in the configuration {shown(config)}: {error}; "
                     "rawkern.check() says where"
@@ -126,15 +128,26 @@ class Session:
         if self.reference is None:
             return None
         given = arrange(state.signature, self.args, self.kwargs)
+        inputs = _inputs(state, given, call)
         try:
-            return Reference(self.reference, given, call.outputs, *self.tolerances)
+            self.over = True
+            found = Reference(self.reference, given, call.outputs, *self.tolerances)
+            if changed := [name for name, t, version in inputs if t._version != version]:
+                raise ValueError(
+                    f"autotune of {self.name}: the reference has written into {', '.join(changed)}, which the kernel "
+                    "does not write, so that nobody has saved it; let it return new tensors"
+                )
+            self.over = False
+            return found
         finally:
             saved.restore()
 
     def close(self) -> None:
-        """Put back what the arguments held, if the device still works."""
+        """Put back what the arguments held, if the device still works, and let go of it."""
         for saved, _ in self._known.values() if not self.broken else ():
             saved.restore()
+        self._known.clear()
+        self.errors.clear()  # they hold the frames they come from, and so all tensors there
 
     def failure(self) -> Exception:
         """The error for a tuning in which no configuration works."""
@@ -143,3 +156,14 @@ class Session:
             return self.errors[0]  # wrong arguments are wrong for all
         lines = "".join(f"\n  {shown(trial.config)}: {trial.reason}" for trial in trials)
         return LaunchError(f"autotune of {self.name}: no configuration works{lines}")
+
+
+def _inputs(state: State, given: Sequence[Any], call: Written) -> list[tuple[str, torch.Tensor, int]]:
+    """The tensors that the kernel does not write, with the numbers by which torch counts what is written to them."""
+    written = {t.untyped_storage().data_ptr() for _, t in call.outputs}
+    return [
+        (param.name, t, t._version)
+        for param, value in zip(state.signature.params, given, strict=True)
+        for t in tensors_in(value)
+        if not t.is_inference() and t.untyped_storage().data_ptr() not in written
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,8 +54,8 @@ def autotune(
         Of a configuration: whether to try it.
     reference : function, optional
         Of all arguments. It returns what the tensors that the kernel writes should hold afterwards, in the order of
-        the parameters, or writes that into them itself and returns None. Configurations that give something else are
-        rejected.
+        the parameters, or writes that into them itself and returns None; None arguments are left out, or None.
+        Configurations that give something else are rejected.
     rtol, atol : float, optional
         For that comparison; by default those of `torch.testing.assert_close` for the dtypes.
     search : str or function, optional
@@ -82,8 +83,9 @@ def autotune(
     -----
     What a kernel writes is saved and put back before each of its runs; after the first launch everything is as if the
     kernel had run once. Choices are kept on disk under the device's model, the source with its headers, the
-    configurations and the key. The environment variable ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first
-    configuration where there is no choice yet, ``retune`` is the argument of that name for all.
+    configurations, the key, and the versions of rawkern and of the compiler. The environment variable
+    ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first configuration where there is no choice yet, ``retune`` is
+    the argument of that name for all.
     """
     if not isinstance(kernel, RawKernel):
         raise TypeError(f"autotune takes a RawKernel, got {type(kernel).__name__}; of a module: module.NAME")
@@ -146,7 +148,7 @@ class TunedKernel:
     @property
     def tunings(self) -> tuple[Tuning, ...]:
         """What was measured, or read from disk, for each device and key so far; each prints as a table."""
-        return tuple(self._choices.tunings.values())
+        return tuple(copy.deepcopy(list(self._choices.tunings.values())))
 
     def kernel(self, config: Mapping[str, Any]) -> RawKernel:
         """Return the kernel of a configuration, which need not be one of `configs`.
@@ -160,8 +162,13 @@ class TunedKernel:
         -------
         RawKernel
             Compiled with them; grid and block are the launch's.
+
+        Raises
+        ------
+        ValueError
+            A template argument is missing.
         """
-        return self._choices.kernel(dict(config))
+        return self._choices.kernel(self._read(config, self._settings.in_name))
 
     @contextlib.contextmanager
     def using(self, config: Mapping[str, Any]) -> Iterator[None]:
@@ -170,21 +177,25 @@ class TunedKernel:
         Parameters
         ----------
         config : dict
-            It has all names of the configurations that say how to launch.
+            It has all names of the configurations that say how to launch, and the template arguments.
 
         Raises
         ------
         ValueError
             One of those names is missing.
         """
-        (given,), _ = read([config], None, self.name)
-        if missing := self._settings.in_config - set(given):
-            raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
+        given = self._read(config, self._settings.in_config | self._settings.in_name)
         token = forced.set({**(forced.get() or {}), self._choices: given})
         try:
             yield
         finally:
             forced.reset(token)
+
+    def _read(self, config: Any, needed: frozenset[str]) -> Config:
+        (given,), _ = read([config], None, self.name)
+        if missing := needed - set(given):
+            raise ValueError(f"autotune of {self.name}: the configuration has no {', '.join(sorted(missing))}")
+        return given
 
     # Launches -----------------------------------------------------------------------------------------------------
 
@@ -196,6 +207,8 @@ class TunedKernel:
         except (KeyError, TypeError):
             pass
         if "block" in self._settings.in_config:
+            if isinstance(form, tuple) and any(callable(n) or isinstance(n, (tuple, list)) for n in form):
+                raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
             grid, block, shared_mem = form, None, 0
         elif isinstance(form, tuple) and len(form) in (2, 3):
             grid, block, shared_mem = (*form, 0)[:3]
@@ -238,6 +251,8 @@ class TunedKernel:
             pass
         if "block" in self._settings.in_config and block is not None:
             raise TypeError(f"{self.name}: block is in the configurations and given to forall; leave one out")
+        if "shared_mem" in self._settings.in_config:
+            raise TypeError(f"{self.name}: shared_mem is in the configurations, which forall has not; use tuned[...]")
 
         def settle(kernel: RawKernel, c: Config) -> Go:
             threads: Any = block(c) if callable(block) else c.get("block", block)
@@ -247,15 +262,17 @@ class TunedKernel:
         return self._keep(form, settle, callable(n) or callable(block))
 
     @untraced
-    def __call__(self, grid: Any, block: Any, args: Sequence[Any], *, shared_mem: Any = 0, stream: Any = None) -> None:
-        """Launch in CuPy's form; ``stream`` is what `rawkern.RawKernel` takes."""
+    def __call__(self, *form: Any, shared_mem: Any = 0, stream: Any = None) -> None:
+        """Launch in CuPy's form, ``tuned(grid, block, args)``; ``stream`` is what `rawkern.RawKernel` takes."""
         if "block" in self._settings.in_config:
             raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
-        if not isinstance(args, (tuple, list)):
+        if len(form) != 3 or not isinstance(form[2], (tuple, list)):
+            given = ", ".join(type(value).__name__ for value in form)
             raise TypeError(
                 f"{self.name}: a launch is tuned[grid, block](*args), tuned.forall(n)(*args) or "
-                f"tuned(grid, block, (arg, ...)); the third argument is {type(args).__name__}"
+                f"tuned(grid, block, (arg, ...)); got tuned({given})"
             )
+        grid, block, args = form
         launcher = self[grid, block, shared_mem]
         if stream is None:
             launcher(*args)

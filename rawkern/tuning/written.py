@@ -34,7 +34,7 @@ class Written(Call):
 
     def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
         super()._check(ctype, target, memory, where)
-        if not ctype.const and memory.count:
+        if not ctype.const:
             self.outputs.append((where.expr, _as_tensor(memory, where)))
 
 
@@ -69,7 +69,9 @@ def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:
         raise LaunchError(f"{where} is a {memory.kind} that is not contiguous, and tuning puts back what was in it; "
                           "pass a torch tensor")  # fmt: skip
     nbytes = memory.count * memory.itemsize
-    if memory.device < 0:
+    if not nbytes:
+        flat = torch.empty(0, dtype=torch.uint8)
+    elif memory.device < 0:
         flat = variables.on_host(memory.pointer, nbytes, memory.owner)
     else:
         flat = variables.on_gpu(memory.pointer, nbytes, torch.device("cuda", memory.device), memory.owner)
@@ -100,7 +102,7 @@ class Reference:
             if found is None:  # it has done to the arguments what the kernel does
                 self._expected = [t.clone() for _, t in outputs]
             else:
-                given = list(found) if isinstance(found, (tuple, list)) else [found]
+                given = [t for t in found if t is not None] if isinstance(found, (tuple, list)) else [found]
                 if len(given) != len(outputs):
                     names = ", ".join(name for name, _ in outputs) or "nothing"
                     raise ValueError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,10 @@ import pytest
 import torch
 
 import rawkern
+from rawkern import compiler
 from rawkern.tuning import timing
 from rawkern.tuning.record import Tuning
+from rawkern.tuning.session import Session
 
 # WORK makes it slow, ADDED wrong.
 SOURCE = r"""
@@ -138,6 +142,45 @@ def test_strided_tensors_are_restored(device: str) -> None:
     assert whole.tolist() == [1.0, 0.0] * 100
 
 
+def test_tensors_are_let_go(device: str) -> None:
+    """Errors of configurations hold the frames in which the tensors and their copies are."""
+    x, y, _ = inputs(device)
+    tuned = tuned_saxpy("let go", [{"block": 64}, {"block": 4096}])
+    there = weakref.ref(y)
+    gc.collect()
+    gc.disable()
+    try:
+        tuned.forall(1003)(1003, 2.5, x, y)
+        del y
+        assert there() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("where", ["launch", "timing", "reference"])
+def test_an_interrupt_leaves_what_was_there(device: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, expected = inputs(device)
+    before = y.clone()
+
+    def interrupt(*args: Any) -> None:
+        y.add_(1)
+        raise KeyboardInterrupt
+
+    tuned = tuned_saxpy(
+        f"interrupt {where}", {"block": [64, 32]}, reference=interrupt if where == "reference" else None
+    )
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if where == "timing":
+            patch.setattr(timing, "seconds", interrupt)
+        if where == "launch":
+            patch.setattr(Session, "_run", interrupt)
+        tuned.forall(1003)(1003, 2.5, x, y)
+    assert torch.equal(y, before) and not tuned.tunings
+    if where != "reference":
+        tuned.forall(1003)(1003, 2.5, x, y)
+        torch.testing.assert_close(y, expected)
+
+
 # Wrong and impossible configurations ----------------------------------------------------------------------------
 
 
@@ -208,6 +251,46 @@ def test_a_reference_that_returns_too_much(device: str) -> None:
     with pytest.raises(ValueError, match="returned 2 tensors, the kernel writes y"):
         tuned.forall(1003)(1003, 2.5, x, y)
     assert torch.equal(y, before)
+
+
+def test_a_reference_that_raises(device: str) -> None:
+    """It is called once, and its error is no reason against a configuration."""
+    x, y, _ = inputs(device)
+    called = []
+
+    def reference(*args: Any) -> None:
+        called.append(1)
+        raise ValueError("not today")
+
+    with pytest.raises(ValueError, match=r"^not today$"):
+        tuned_saxpy("raises", [{"block": 4096}, {"block": 64}, {"block": 32}], reference=reference).forall(1003)(
+            1003, 2.5, x, y
+        )
+    assert called == [1]
+
+
+def test_a_reference_that_writes_into_inputs(device: str) -> None:
+    x, y, _ = inputs(device)
+    before = y.clone()
+    tuned = tuned_saxpy("inputs", {"block": [64, 32]}, reference=lambda n, a, x, y: x.mul_(a) + y)
+    with pytest.raises(ValueError, match="the reference has written into x, which the kernel does not write"):
+        tuned.forall(1003)(1003, 2.5, x, y)
+    assert torch.equal(y, before) and not tuned.tunings
+
+
+def test_a_reference_returns_the_empty_and_no_null(device: str) -> None:
+    kernel = rawkern.RawKernel(r"""
+    extern "C" __global__ void k(int n, float* x, int m, float* y) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] += 1;
+        if (y && i < m) y[i] += 2;
+    }""")
+    tuned = rawkern.autotune(kernel, {"block": [32, 64]}, key=["y"],
+                             reference=lambda n, x, m, y: (x + 1, None if y is None else y + 2))  # fmt: skip
+    x = torch.zeros(100, device=device)
+    for times, y in enumerate((torch.zeros(5, device=device), torch.zeros(0, device=device), None), start=1):
+        tuned.forall(100)(100, x, 0 if y is None else len(y), y)
+        assert torch.equal(x, torch.full_like(x, times)) and (y is None or y.tolist() == [2.0] * len(y))
 
 
 # What a configuration is ----------------------------------------------------------------------------------------
@@ -287,6 +370,51 @@ def test_block_and_shared_memory_in_the_configurations(device: str) -> None:
         other.forall(100, block=3)
 
 
+def test_numbers_of_different_types_are_different(device: str) -> None:
+    kernel = rawkern.RawKernel('extern "C" __global__ void half(float* y) { y[0] = SCALE / 2; }')
+    tuned = rawkern.autotune(kernel, {"SCALE": [1, 1.0]}, reference=lambda y: torch.tensor([0.5]))
+    y = torch.zeros(1, device=device)
+    tuned[1, 1](y)
+    assert y.item() == 0.5 and type(chosen(tuned).config["SCALE"]) is float
+    with tuned.using({"SCALE": 1}):
+        tuned[1, 1](y)
+    assert y.item() == 0
+
+
+def test_numpys_numbers(device: str) -> None:
+    x, y, expected = inputs(device)
+    tuned = tuned_saxpy("numpy", {"block": 2 ** np.arange(5, 7), "ADDED": np.zeros(1)}, key=lambda *args: np.int64(3))
+    tuned.forall(1003)(1003, 2.5, x, y)
+    torch.testing.assert_close(y, expected)
+    assert [type(config["block"]) for config in tuned.configs] == [int, int] and chosen(tuned).key == (3,)
+
+
+def test_configurations_that_are_given_out_are_copies(device: str) -> None:
+    x, y, _ = inputs(device)
+    tuned = tuned_saxpy("copies of configurations", {"block": [32, 64]})
+    tuned.forall(1003)(1003, 2.5, x, y)
+    chosen(tuned).config["block"] = tuned.configs[0]["block"] = 7
+    assert {config["block"] for config in tuned.configs} == {32, 64} and chosen(tuned).config["block"] != 7
+
+
+def test_variables_of_the_module(device: str) -> None:
+    """Where a configuration is compiled apart, its variables would be others than those that the user has set."""
+    module = rawkern.RawModule(r"""
+    __constant__ float c[1];
+    #ifdef OTHER
+    #define ADDED OTHER
+    #else
+    #define ADDED 0
+    #endif
+    extern "C" __global__ void k(float* y) { y[0] = c[0] + ADDED; }""")
+    module.get_global("c", device).fill_(5)
+    y = torch.zeros(1, device=device)
+    rawkern.autotune(module.k, {"block": [32, 64]})[1](y)
+    assert y.item() == 5
+    with pytest.raises(ValueError, match="get_global was asked for c, and a configuration with macros"):
+        rawkern.autotune(module.k, {"OTHER": [0, 1]})[1, 1](y)
+
+
 def test_options_are_the_compilers(device: str) -> None:
     x, y, expected = inputs(device)
     tuned = tuned_saxpy("options", [{"options": ["-DWORK=0", "-use_fast_math"]}, {"options": [f"-DWORK={SLOW}"]}])
@@ -331,9 +459,20 @@ def test_settings_that_cannot_work() -> None:
         rawkern.autotune(kernel, good, key=["m"]).forall(3)(3, 1.0, x, x.clone())
     with pytest.raises(TypeError, match="key of autotune has a Tensor"):
         rawkern.autotune(kernel, good, key=lambda n, a, x, y: x).forall(3)(3, 1.0, x, x.clone())
+    for form in ((lambda c: 4, 128), ((4, 1), (32, 1))):
+        with pytest.raises(TypeError, match=r"block is in the configurations; launch with tuned\[grid\]"):
+            rawkern.autotune(kernel, good)[form]
+    with pytest.raises(TypeError, match="shared_mem is in the configurations, which forall has not"):
+        rawkern.autotune(kernel, {"shared_mem": [64, 128]}).forall(3)
+    templated = rawkern.autotune(rawkern.RawKernel(TRANSPOSE, "transpose<float, {TILE}>"), {"TILE": [8, 16]})
+    with pytest.raises(ValueError, match="the configuration has no TILE"), templated.using({"ROWS": 3}):
+        pass
+    for config, match in (({}, "has no TILE"), ({"options": "-G", "TILE": 8}, "tuple of strings"), (8, "is int 8")):
+        with pytest.raises((TypeError, ValueError), match=match):
+            templated.kernel(config)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"a launch is tuned\[grid, block\]"):
         rawkern.autotune(kernel, {"WORK": [0, 1]})[3]
-    with pytest.raises(TypeError, match=r"tuned\(grid, block, \(arg, ...\)\); the third argument is Tensor"):
+    with pytest.raises(TypeError, match=r"tuned\(grid, block, \(arg, ...\)\); got tuned\(int, float, Tensor\)"):
         rawkern.autotune(kernel, {"WORK": [0, 1]})(3, 2.0, x)
 
 
@@ -359,6 +498,16 @@ def test_another_key_is_measured_anew(device: str, timed: list[float]) -> None:
         (500, "float32", [500]),
         (1003, "float32", [2006]),
     ]
+
+
+def test_a_configuration_that_does_not_compile_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, _ = inputs("cpu")
+    tuned = tuned_saxpy("compiled once", {"ADDED": ["not C", 0, 1]})
+    tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
+    compiled: list[str] = []
+    monkeypatch.setattr(compiler, "compile_program", lambda source, *_: compiled.append(source.text))
+    tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
+    assert not compiled
 
 
 def test_launches_of_all_kinds_become_fast(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,7 +543,7 @@ def test_a_function_as_key(device: str, timed: list[float]) -> None:
         assert len(timed) == count
 
 
-def test_the_choice_is_found_on_disk(device: str, timed: list[float]) -> None:
+def test_the_choice_is_found_on_disk(device: str, timed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, expected = inputs(device)
     first = tuned_saxpy("disk", key=["n"])
     first.forall(1003)(1003, 2.5, x, y)
@@ -404,12 +553,19 @@ def test_the_choice_is_found_on_disk(device: str, timed: list[float]) -> None:
     torch.testing.assert_close(y, expected + 2.5 * x)
     assert len(timed) == measured == 4
     assert again.tunings == first.tunings
+    turned = tuned_saxpy("disk", [dict(reversed(config.items())) for config in first.configs], key=["n"])
+    turned.forall(1003)(1003, 2.5, x, y)
+    assert len(timed) == measured
     for other in (
         tuned_saxpy("disk", {"WORK": [SLOW, 0], "block": [64, 512]}, key=["n"]),
         tuned_saxpy("disk, edited", key=["n"]),
         tuned_saxpy("disk", key=["n"], reference=lambda n, a, x, y: y + a * x),
         tuned_saxpy("disk", key=["n"], retune=True),
+        "another version of rawkern",
     ):
+        if isinstance(other, str):
+            monkeypatch.setattr(rawkern, "__version__", other)
+            other = tuned_saxpy("disk", key=["n"])
         other.forall(1003)(1003, 2.5, x, y)
         assert len(timed) == measured + 4
         measured = len(timed)
