@@ -262,17 +262,18 @@ class TunedKernel:
         return self._keep(form, settle, callable(n) or callable(block))
 
     @untraced
-    def __call__(self, *form: Any, shared_mem: Any = 0, stream: Any = None) -> None:
+    def __call__(
+        self, grid: Any, block: Any = None, args: Any = None, *rest: Any, shared_mem: Any = 0, stream: Any = None
+    ) -> None:
         """Launch in CuPy's form, ``tuned(grid, block, args)``; ``stream`` is what `rawkern.RawKernel` takes."""
         if "block" in self._settings.in_config:
             raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
-        if len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            given = ", ".join(type(value).__name__ for value in form)
+        if rest or not isinstance(args, (tuple, list)):
+            given = ", ".join(type(value).__name__ for value in (grid, block, args, *rest))
             raise TypeError(
                 f"{self.name}: a launch is tuned[grid, block](*args), tuned.forall(n)(*args) or "
                 f"tuned(grid, block, (arg, ...)); got tuned({given})"
             )
-        grid, block, args = form
         launcher = self[grid, block, shared_mem]
         if stream is None:
             launcher(*args)

@@ -340,7 +340,7 @@ def test_template_arguments_macros_grid_and_shared_memory(device: str, form: str
         if form == "brackets":
             tuned[grid, block, shared](x, y, 70, 45)
         else:
-            tuned(grid, block, (x, y, 70, 45), shared_mem=shared)
+            tuned(grid, block=block, args=(x, y, 70, 45), shared_mem=shared)
         assert torch.equal(y, x.T)
         y.fill_(float("nan"))
     assert all(trial.seconds for trial in chosen(tuned).trials)
@@ -474,6 +474,8 @@ def test_settings_that_cannot_work() -> None:
         rawkern.autotune(kernel, {"WORK": [0, 1]})[3]
     with pytest.raises(TypeError, match=r"tuned\(grid, block, \(arg, ...\)\); got tuned\(int, float, Tensor\)"):
         rawkern.autotune(kernel, {"WORK": [0, 1]})(3, 2.0, x)
+    with pytest.raises(TypeError, match=r"\(arg, ...\)\); got tuned\(int, float, Tensor, Tensor\)"):
+        rawkern.autotune(kernel, {"WORK": [0, 1]})(3, 2.0, x, x)
 
 
 # Keys, disk, overriding -----------------------------------------------------------------------------------------
