@@ -149,7 +149,9 @@ def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
     names = [name for name, expression in wanted.items() if expression in bad]
     if not names:
         raise diagnostics.compile_error(source, asked.log, include_path(source))
-    kernels = [name for name, _ in _types(result, {}, {}, {}).values()]
+    found = list(_types(result, {}, {}, {}).values())
+    overloaded = {name for name, params in found if any(name == other and params != rest for other, rest in found)}
+    kernels = [f"{name}({', '.join(params)})" if name in overloaded and params else name for name, params in found]
     templates = dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template)
     raise diagnostics.unknown_instance(source, names, kernels, templates, asked.log)
 

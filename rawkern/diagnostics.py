@@ -179,7 +179,7 @@ def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
             "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
         )
         curand = name.startswith("curand")
-        way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...]"
+        way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...], or -I DIR"
         return f'hint: "{name}" was looked for in{where}\n  {way}'
     for scope in (text, log):
         for pattern, hint in _HINTS:

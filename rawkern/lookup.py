@@ -6,7 +6,7 @@ from rawkern import compiler
 from rawkern.compiler import Entry, Program
 from rawkern.names import split_arguments
 
-__all__ = ["architecture_name", "by_symbol", "entry", "unknown"]
+__all__ = ["architecture_name", "by_symbol", "entry", "full_name", "unknown"]
 
 
 def by_symbol(program: Program, symbol: str) -> Entry | None:
@@ -44,7 +44,7 @@ def entry(program: Program, name: str | None) -> Entry | None:
         found = [one for one in found if tuple(map(_packed, one.params)) == given]
     if len(found) > 1:
         raise ValueError(
-            f"there is more than one kernel {name!r}: {', '.join(map(_full, found))}; "
+            f"there is more than one kernel {name!r}: {', '.join(map(full_name, found))}; "
             "ask for one by its parameter types"
         )
     return found[0] if found else None
@@ -60,12 +60,13 @@ def unknown(program: Program, name: str | None) -> str:
 
 def _listed(program: Program) -> str:
     names = [one.name for one in program.entries]
-    shown = [_full(one) if names.count(one.name) > 1 else one.name for one in program.entries]
+    shown = [full_name(one) if names.count(one.name) > 1 else one.name for one in program.entries]
     shown += [f"template {name}" for name in compiler.templates(program.source)]
     return ", ".join(dict.fromkeys(shown)) or "none"
 
 
-def _full(one: Entry) -> str:
+def full_name(one: Entry) -> str:
+    """A kernel's name with its parameter types, which tells overloads apart."""
     return f"{one.name}({', '.join(one.params)})"
 
 

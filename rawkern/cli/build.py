@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern import compiler, lookup, source
+from rawkern import compiler, lookup, source, toolchain
 from rawkern.cli import cubin
 from rawkern.cli.cubin import Resources
 from rawkern.cli.occupancy import MAX_THREADS, Occupancy, occupancy, specification
 from rawkern.cli.sass import sass
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table
+from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.ctype import parse
 from rawkern.errors import CompileError, RawkernError
 
@@ -30,7 +30,7 @@ _DEFAULT_ARCH = "sm_80"
 class Kernel:
     """One kernel, compiled for one architecture."""
 
-    name: str
+    name: str  # with parameter types where kernels are overloaded
     symbol: str
     signature: str
     arch: str
@@ -62,11 +62,12 @@ def declare(commands: Any) -> None:
                         help=f"architecture; may be repeated (default: {_DEFAULT_ARCH})")  # fmt: skip
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME",
                         help="show this kernel alone; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
-    parser.add_argument("--block", action="append", default=[], type=int, metavar="THREADS",
+    parser.add_argument("--block", action="append", default=[], type=whole(1, MAX_THREADS), metavar="THREADS",
                         help=f"block size for the occupancy; may be repeated (default: {_list(_BLOCKS)})")  # fmt: skip
-    parser.add_argument("--shared", type=int, default=0, metavar="BYTES",
+    parser.add_argument("--shared", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of a block, for the occupancy")  # fmt: skip
-    parser.add_argument("--max-registers", type=int, metavar="N", help="fail if a kernel uses more registers a thread")
+    parser.add_argument("--max-registers", type=whole(1), metavar="N",
+                        help="fail if a kernel uses more registers a thread")  # fmt: skip
     parser.add_argument("--no-spills", action="store_true", help="fail if a kernel spills registers")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument("--ptx", action="store_true", help="print the PTX instead")
@@ -98,24 +99,35 @@ def read_source(options: argparse.Namespace) -> source.Source:
             return source.from_path(options.file, compile_options(options), options.include_dirs)
     except FileNotFoundError:
         raise Refused(f"there is no file {options.file}") from None
+    except IsADirectoryError:
+        raise Refused(f"{options.file} is a directory; name a file of CUDA source") from None
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     with refusing(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
-    for threads in options.block:
-        if not 1 <= threads <= MAX_THREADS:
-            raise Refused(f"--block {threads}: a block has 1 to {MAX_THREADS} threads")
-    if options.watch:
-        return _watch(options, archs)
-    return _once(options, archs, read_source(options))
+    read = read_source(options)
+    supported = toolchain.nvrtc().getSupportedArchs()
+    for arch in archs:
+        if int(arch.strip("sm_af")) not in supported:
+            names = ", ".join(f"sm_{number}" for number in supported)
+            raise Refused(f"--arch {arch}: this compiler knows {names}")
+    return _watch(options, archs) if options.watch else _once(options, archs, read)
 
 
 def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:
     """Build at each change, until Ctrl-C."""
+    said = ""
     while True:
-        read = read_source(options)
+        try:
+            read, said = read_source(options), ""
+        except (Refused, OSError) as error:  # gone for a while, or saved in an encoding that is not UTF-8
+            if str(error) != said:
+                print(error, file=sys.stderr)
+            said = str(error)
+            time.sleep(source.Watch.INTERVAL)
+            continue
         watch = source.Watch(read)
         print(paint(f"{time.strftime('%H:%M:%S')}  {options.file}", "green"), flush=True)
         try:
@@ -136,7 +148,7 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
             place = {"file": error.file, "line": error.line, "column": error.column}
             print(json.dumps({"file": options.file, "error": {"message": str(error), **place}}, indent=2))
         print(error, file=sys.stderr)
-        if error.line is None and (names := compiler.templates(read)) and not options.kernel:
+        if "has no kernel that" in str(error) and (names := compiler.templates(read)) and not options.kernel:
             print(f"hint: --kernel '{names[0]}<...>' compiles an instance", file=sys.stderr)
         return 1
     for one in built:
@@ -166,6 +178,7 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Com
     found, spilled = cubin.resources(program.code, arch), cubin.spills(program.log)
     spec = specification(arch)
     kernels = []
+    names = [entry.name for entry in program.entries]
     for entry in _chosen(options, program):
         used = found[entry.symbol]
         shared = used.shared + options.shared
@@ -174,7 +187,8 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Com
         ) if spec else None) for threads in options.block or _BLOCKS)  # fmt: skip
         signature = _signature(read, entry)
         spills = spilled.get(entry.symbol, (0, 0))
-        kernels.append(Kernel(entry.name, entry.symbol, signature, arch, used, spills, occupancies))
+        name = lookup.full_name(entry) if names.count(entry.name) > 1 else entry.name
+        kernels.append(Kernel(name, entry.symbol, signature, arch, used, spills, occupancies))
     return Compiled(arch, seconds, program, tuple(kernels))
 
 
@@ -193,7 +207,7 @@ def _chosen(options: argparse.Namespace, program: compiler.Program) -> list[comp
         if entry is None:
             raise Refused(f"{options.file}: {lookup.unknown(program, name)}")
         chosen.append(entry)
-    return chosen
+    return list(dict.fromkeys(chosen))
 
 
 def _signature(read: source.Source, entry: compiler.Entry) -> str:
@@ -224,10 +238,8 @@ def _print(options: argparse.Namespace, read: source.Source, built: Sequence[Com
     print("\nin bytes: spills (stores/loads), shared, constant and local memory")
     print(f"by threads of a block{dynamic}: occupancy, the share of a multiprocessor's warps,")
     print("limited by w(arps), b(locks), r(egisters), s(hared memory) or B(arriers)")
-    if templates := compiler.templates(read):
-        instances = {name.split("<")[0] for name in options.kernel}
-        if left := [name for name in templates if name not in instances]:
-            print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{left[0]}<float>'")
+    if not options.kernel and (left := compiler.templates(read)):
+        print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{left[0]}<float>'")
 
 
 _LETTERS = {"warps": "w", "blocks": "b", "registers": "r", "shared": "s", "barriers": "B", "threads": "-"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-__all__ = ["Refused", "amount", "duration", "paint", "plural", "refusing", "step", "table"]
+__all__ = ["Refused", "amount", "duration", "paint", "plural", "refusing", "step", "table", "whole"]
 
 _COLOURS = {"green": "32", "yellow": "33", "red": "31"}
 
@@ -65,7 +67,7 @@ def plural(count: int, word: str) -> str:
 def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
     """Colour a text if it goes to a terminal and ``NO_COLOR`` is not set."""
     stream = stream if stream is not None else sys.stdout
-    if stream is None or not stream.isatty() or os.environ.get("NO_COLOR"):
+    if not _understands_escapes(stream) or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
@@ -73,11 +75,32 @@ def paint(text: str, colour: str, stream: TextIO | None = None) -> str:
 @contextlib.contextmanager
 def step(text: str) -> Iterator[None]:
     """Show what is being done, on a terminal, for as long as it takes."""
-    shown = bool(sys.stderr and sys.stderr.isatty())
+    shown = _understands_escapes(sys.stderr)
     if shown:
-        print(f"\r\x1b[K{text} ...", end="", file=sys.stderr, flush=True)
+        room = shutil.get_terminal_size().columns - 5  # a line that wraps could not be taken back
+        print(f"\r\x1b[K{text[:room]} ...", end="", file=sys.stderr, flush=True)
     try:
         yield
     finally:
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _understands_escapes(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """The type of an option of argparse that takes a whole number, from ``low`` to ``high``."""
+    limits = f"{low} or more" if high is None else f"{low} to {high}"
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number; it takes {limits}") from None
+        if number < low or (high is not None and number > high):
+            raise argparse.ArgumentTypeError(f"{number} is out of range; it takes {limits}")
+        return number
+
+    return read

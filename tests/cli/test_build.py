@@ -128,11 +128,12 @@ def test_a_mistake_is_shown_with_its_place(file: Path, capsys: pytest.CaptureFix
             "has no kernel 'half_of<nothing>'; kernels: saxpy; templates: half_of",
         ),
         (["{file}", "--arch", "hopper"], "architecture 'hopper' is not one; pass one such as 'sm_90'"),
-        (["{file}", "--arch", "sm_10"], "invalid value for --gpu-architecture"),
-        (["{file}", "--block", "2000"], "--block 2000: a block has 1 to 1024 threads"),
+        (["{file}", "--arch", "sm_10"], "--arch sm_10: this compiler knows sm_"),
         (["{file}", "--option=-arch=sm_70"], "option '-arch=sm_70' cannot be used"),
         (["{file}", "-I", "/nowhere"], "include directory /nowhere is not a directory"),
         (["{folder}/none.cu"], "there is no file "),
+        (["{folder}/include"], "include is a directory; name a file of CUDA source"),
+        (["{file}", "-D", "A B=1"], "invalid macro definition: A B=1"),
     ],
 )
 def test_what_cannot_be_built(
@@ -141,6 +142,51 @@ def test_what_cannot_be_built(
     filled = [argument.format(file=file, folder=file.parent) for argument in arguments]
     status, out, err = run(capsys, *filled, "-I", file.parent / "include")
     assert (status, out) == (1, "") and message in err and "Traceback" not in err
+    assert "hint: --kernel" not in err
+
+
+def test_a_header_that_is_missing_says_how_to_name_its_directory(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = run(capsys, file)
+    assert status == 1 and 'cannot open source file "scale.cuh"' in err and "include_dirs=[...], or -I DIR" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--block", "0", "0 is out of range; it takes 1 to 1024"),
+        ("--block", "2000", "2000 is out of range; it takes 1 to 1024"),
+        ("--block", "many", "'many' is no whole number; it takes 1 to 1024"),
+        ("--shared", "-5", "-5 is out of range; it takes 0 or more"),
+        ("--max-registers", "0", "0 is out of range; it takes 1 or more"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_a_wrong_command_line(
+    option: str, value: str, message: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["build", str(file), option, value])
+    assert stopped.value.code == 2
+    assert f"rawkern build: error: argument {option}: {message}\n" in capsys.readouterr().err
+
+
+def test_overloads_are_told_apart_and_shown_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("""
+__global__ void put(int* x) { x[0] = 1; }
+__global__ void put(float* x, int n) { for (int i = 0; i < n; i++) x[i] = x[i] / (i + 2.0f) + sinf(x[i]); }
+""")
+    both = ["put(int*)", "put(float*, int)"]
+    status, out, err = run(capsys, file, "--arch", "sm_80", "--arch", "sm_90", "--max-registers", 1)
+    lines = out.splitlines()
+    assert status == 1 and lines[2:4] == ["  void put(int *x)", "  void put(float *x, int n)"]
+    assert [line.split("  ")[0] for line in lines[6:10]] == [both[0], both[0], both[1], both[1]]
+    assert [line.split(" (sm")[0] for line in err.splitlines()] == both * 2
+    err = run(capsys, file, "--kernel", "put(double*)")[2]
+    assert "has no kernel 'put(double*)'; kernels: put(int*), put(float*, int)" in err
+    twice = ("--kernel", "put(int*)", "--kernel", "put( int * )")
+    (one,) = json.loads(run(capsys, file, *twice, "--json")[1])["builds"]
+    assert [kernel["name"] for kernel in one["kernels"]] == both[:1]
 
 
 def test_limits_fail_the_build(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +297,12 @@ def test_watch_compiles_at_each_save(file: Path, tmp_path: Path) -> None:
         until(process.stderr, 'identifier "mistake" is undefined')
         (file.parent / "include" / "scale.cuh").write_text("#define SCALE 2\n")
         until(process.stdout, "void saxpy(int count, float a, const float *x, float *y)")
+        file.write_bytes(b"\xff\xfe")
+        until(process.stderr, "is not UTF-8 text")
+        file.unlink()
+        until(process.stderr, "there is no file")
+        file.write_text(SAXPY)
+        until(process.stdout, "void saxpy(int n, float a, const float *x, float *y)")
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert "Traceback" not in process.stderr.read()

@@ -53,6 +53,8 @@ def test_plural() -> None:
 
 def test_progress_and_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "30")
     for stream, marks in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
         with text.step("compiling"):
@@ -60,6 +62,16 @@ def test_progress_and_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
         assert ("compiling ..." in stream.getvalue()) is marks
         assert stream.getvalue().endswith("\r\x1b[K") is marks
         assert (text.paint("ok", "green", stream) == "ok") is not marks
+    narrow = Terminal()
+    monkeypatch.setattr(sys, "stderr", narrow)
+    with text.step("compiling " + 40 * "x"):
+        pass
+    assert len(narrow.getvalue().split("\x1b[K")[1].strip("\r")) < 30  # a wrapped line could not be taken back
+    monkeypatch.setenv("TERM", "dumb")
+    assert text.paint("ok", "green", Terminal()) == "ok"
+    with text.step("compiling"):
+        assert sys.stderr is narrow and "compiling ..." not in narrow.getvalue()
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
     assert text.paint("ok", "green", Terminal()) == "ok"
 
