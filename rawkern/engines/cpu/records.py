@@ -256,7 +256,7 @@ def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool 
     `checked`: barriers tell the checker when they open. Without an `assembler` the routine that switches stacks is
     left out. `wide`: the CPU has AVX-512.
     """
-    names = ("runtime.ll", "runtime_waiting.ll" if waiting else "runtime_plain.ll")
+    names = "runtime.ll", *(("runtime_warps.ll", "runtime_waiting.ll") if waiting else ("runtime_plain.ll",))
     package = resources.files("rawkern.engines.cpu")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, "barrier_opens": "call void @rk_check_opens(ptr %blk, i32 %id)" * checked}

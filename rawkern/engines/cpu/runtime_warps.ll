@@ -1,0 +1,252 @@
+; Warps that can wait (barriers, spin loops): each has a stack.
+;
+; A warp's state: 0 runnable, 1 yielded in a spin loop, 2 waits at a barrier, 3 done.
+; A warp that stops at a barrier or has ended hands over to the next that can run, and only where there is none to
+; `rk_run_block`, which sees what the whole block is waiting for.
+
+define internal void @rk_warp_main(ptr %warp) {
+  %pblk = &Warp.block %warp
+  %blk = load ptr, ptr %pblk
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pw = &Warp.index %warp
+  %w = load i32, ptr %pw
+  %mask = call i32 @rk_lanes(ptr %launch, i32 %w)
+  %px = &Block.x %blk
+  %x = load i32, ptr %px
+  %py = &Block.y %blk
+  %y = load i32, ptr %py
+  %pz = &Block.z %blk
+  %z = load i32, ptr %pz
+  call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
+  %pstate = &Warp.state %warp
+  store i32 3, ptr %pstate
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %done1 = add i32 %done, 1
+  store i32 %done1, ptr %pdone
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %anyused = icmp ne i32 %used, 0
+  br i1 %anyused, label %bars, label %leave
+bars:                                             ; a warp that ends no longer counts at any barrier
+  %id = phi i32 [ 0, %0 ], [ %idnext, %nextbar ]
+  %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
+  call void @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  br label %nextbar
+nextbar:
+  %idnext = add i32 %id, 1
+  %morebars = icmp ult i32 %idnext, 16
+  br i1 %morebars, label %bars, label %leave
+leave:
+  %to = call ptr @rk_other(ptr %blk, i32 %w)
+  %psp = &Warp.sp %warp
+  call void @rk_switch_here(ptr %psp, ptr %to)
+  unreachable
+}
+
+; Stack of the next warp whose state is below %limit, which runs from now on; null where there is none but warp %w.
+define internal ptr @rk_next(ptr %blk, i32 %w, i32 %limit) noinline {
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %v = phi i32 [ %w, %0 ], [ %next, %look ]
+  %up = add i32 %v, 1
+  %past = icmp uge i32 %up, %n
+  %next = select i1 %past, i32 0, i32 %up
+  %alone = icmp eq i32 %next, %w
+  br i1 %alone, label %none, label %look
+look:
+  %other = getelementptr %Warp, ptr %warps, i32 %next
+  %pstate = &Warp.state %other
+  %state = load i32, ptr %pstate
+  %ready = icmp ult i32 %state, %limit
+  br i1 %ready, label %go, label %each
+go:
+  store i32 0, ptr %pstate
+  %psp = &Warp.sp %other
+  %sp = load ptr, ptr %psp
+  ret ptr %sp
+none:
+  ret ptr null
+}
+
+; Where warp %w, which cannot go on, hands over to: a stack. Those that yielded have their turn as well.
+define internal ptr @rk_other(ptr %blk, i32 %w) alwaysinline {
+  %next = call ptr @rk_next(ptr %blk, i32 %w, i32 2)
+  %none = icmp eq ptr %next, null
+  %psched = &Block.sched_sp %blk
+  %sched = load ptr, ptr %psched
+  %to = select i1 %none, ptr %sched, ptr %next
+  ret ptr %to
+}
+
+; Switch to the stack %to, if there is one; warp %w goes on when somebody switches back.
+define internal void @rk_hand_over(ptr %blk, i32 %w, ptr %to) alwaysinline {
+  %stay = icmp eq ptr %to, null
+  br i1 %stay, label %on, label %leave
+leave:
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %psp = &Warp.sp %warp
+  call void @rk_switch_here(ptr %psp, ptr %to)
+  br label %on
+on:
+  ret void
+}
+
+; Open the barrier if all it waits for have arrived: returns whether it did.
+define internal i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id) noinline {
+  %parrived = &Bar.arrived %bar
+  %arrived = load i32, ptr %parrived
+  %any = icmp ne i32 %arrived, 0
+  br i1 %any, label %count, label %no
+count:
+  %pexpected = &Bar.expected %bar
+  %fixed = load i32, ptr %pexpected
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %alive = sub i32 %n, %done
+  %all = mul i32 %alive, 32
+  %isfixed = icmp ne i32 %fixed, 0
+  %need = select i1 %isfixed, i32 %fixed, i32 %all
+  %open = icmp uge i32 %arrived, %need
+  br i1 %open, label %release, label %no
+release:
+  {barrier_opens}
+  %bit = shl i32 1, %id
+  %clear = xor i32 %bit, -1
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %still = and i32 %used, %clear
+  store i32 %still, ptr %pused
+  store i32 0, ptr %parrived
+  store i32 0, ptr %pexpected
+  %pcount = &Bar.count %bar
+  %cnt = load i32, ptr %pcount
+  %presult = &Bar.result %bar
+  store i32 %cnt, ptr %presult
+  store i32 0, ptr %pcount
+  %ptotal = &Bar.total %bar
+  %total = load i32, ptr %ptotal
+  %presult_total = &Bar.result_total %bar
+  store i32 %total, ptr %presult_total
+  store i32 0, ptr %ptotal
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  br label %each
+each:
+  %w = phi i32 [ 0, %release ], [ %wnext, %skip ]
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  %state = load i32, ptr %pstate
+  %waits = icmp eq i32 %state, 2
+  %pid = &Warp.barrier %warp
+  %wid = load i32, ptr %pid
+  %here = icmp eq i32 %wid, %id
+  %wake = and i1 %waits, %here
+  br i1 %wake, label %awake, label %skip
+awake:
+  store i32 0, ptr %pstate
+  br label %skip
+skip:
+  %wnext = add i32 %w, 1
+  %more = icmp ult i32 %wnext, %n
+  br i1 %more, label %each, label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; A warp arrives at barrier %id; %count threads are expected, or all of the block's where it is 0.
+; %pred holds the predicate of bar.red by lane. Returns the stack to hand over to if the warp has to wait (%wait), or null.
+define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait) noinline {
+  %id = and i32 %rawid, 15
+  %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
+  %parrived = &Bar.arrived %bar
+  %arrived = load i32, ptr %parrived
+  %arrived1 = add i32 %arrived, 32
+  store i32 %arrived1, ptr %parrived
+  %bit = shl i32 1, %id
+  %pused = &Block.used %blk
+  %used = load i32, ptr %pused
+  %used1 = or i32 %used, %bit
+  store i32 %used1, ptr %pused
+  %pexpected = &Bar.expected %bar
+  store i32 %expected, ptr %pexpected
+  %true_lanes = and i32 %mask, %pred
+  %trues = call i32 @llvm.ctpop.i32(i32 %true_lanes)
+  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
+  %pcount = &Bar.count %bar
+  %cnt = load i32, ptr %pcount
+  %cnt1 = add i32 %cnt, %trues
+  store i32 %cnt1, ptr %pcount
+  %ptotal = &Bar.total %bar
+  %total = load i32, ptr %ptotal
+  %total1 = add i32 %total, %lanes
+  store i32 %total1, ptr %ptotal
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %pdone = &Block.done %blk
+  %done = load i32, ptr %pdone
+  %alive = sub i32 %n, %done
+  %all = mul i32 %alive, 32
+  %isfixed = icmp ne i32 %expected, 0
+  %need = select i1 %isfixed, i32 %expected, i32 %all
+  %enough = icmp uge i32 %arrived1, %need
+  br i1 %enough, label %complete, label %early
+complete:
+  %open = call i1 @rk_try_release(ptr %blk, ptr %bar, i32 %id)
+  br i1 %open, label %out, label %early
+early:
+  br i1 %wait, label %sleep, label %out
+sleep:
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  store i32 2, ptr %pstate
+  %pid = &Warp.barrier %warp
+  store i32 %id, ptr %pid
+  %up = add i32 %w, 1
+  %past = icmp uge i32 %up, %n
+  br i1 %past, label %search, label %look
+look:                                             ; mostly it is the next warp's turn
+  %other = getelementptr %Warp, ptr %warps, i32 %up
+  %pother = &Warp.state %other
+  %state = load i32, ptr %pother
+  %ready = icmp eq i32 %state, 0
+  br i1 %ready, label %go, label %search
+go:
+  %psp = &Warp.sp %other
+  %sp = load ptr, ptr %psp
+  ret ptr %sp
+search:
+  %to = call ptr @rk_other(ptr %blk, i32 %w)
+  ret ptr %to
+out:
+  ret ptr null
+}
+
+; A spin loop found nothing new: let the other warps run.
+define internal void @rk_yield(ptr %blk, i32 %w) noinline {
+  %pwarps = &Block.warps %blk
+  %warps = load ptr, ptr %pwarps
+  %warp = getelementptr %Warp, ptr %warps, i32 %w
+  %pstate = &Warp.state %warp
+  store i32 1, ptr %pstate
+  %psp = &Warp.sp %warp
+  %psched = &Block.sched_sp %blk
+  %sched = load ptr, ptr %psched
+  call void @rk_switch(ptr %psp, ptr %sched)
+  ret void
+}
