@@ -137,12 +137,8 @@ class Choices:
         """Return the choice for plain arguments like those of a launch before."""
         return self._chosen.get(self.hot(args))
 
-    def choose(self, settle: Settle, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Choice | None]:
-        """Return key and choice of a launch.
-
-        The key is None for a choice that holds this time only; the choice for a launch that has been done, while it was
-        tuned.
-        """
+    def choose(self, settle: Settle, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Choice]:
+        """Return key and choice of a launch, which is tuned if need be; the key is None for a choice for this time."""
         if self._build is None or (self.changed is not None and self.changed()):
             self._renew()
         with contextlib.suppress(TypeError):  # a list where a number was
@@ -180,19 +176,20 @@ class Choices:
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 
-    def _decide(self, launch: _Launch) -> tuple[Any, Choice | None]:
+    def _decide(self, launch: _Launch) -> tuple[Any, Choice]:
         setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
         if setting not in ("", "off", "retune"):
             raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
-        if (config := self._for_nothing(launch.settle)) is not None:
-            return None, self._choice(config)
+        first, nothing = self._first(launch)
+        if nothing:
+            return None, self._choice(first)
         retune = self.settings.retune or setting == "retune"
         if not retune and (known := self._stored(launch)) is not None:
             return launch.key, known
         if setting == "off":
-            return launch.key, self._remember(launch.key, self.settings.configs[0])
+            return launch.key, self._remember(launch.key, first)
         if checking.active():
-            return None, self._choice(self.settings.configs[0])  # until it is measured
+            return None, self._choice(first)  # until it is measured
         if private.stream_capturing():
             raise LaunchError(
                 f"autotune of {self.name}: nothing can be timed while a CUDA graph is captured, and there is no choice "
@@ -200,16 +197,17 @@ class Choices:
             )
         return launch.key, self._tune(launch, retune)
 
-    def _for_nothing(self, settle: Settle) -> Config | None:
-        """Return a configuration for a launch of `forall` over no elements; None for other launches."""
+    def _first(self, launch: _Launch) -> tuple[Config, bool]:
+        """Return the first configuration that compiles and takes this launch, and whether that is one of no threads."""
         for config in self.settings.configs:
             with contextlib.suppress(*FAILURES):
-                go: Any = settle(self.kernel(config), config)
-                return config if getattr(go, "launcher", go)._nothing else None
-        return None
+                go: Any = launch.settle(self.kernel(config), config)
+                self.kernel(config)._find(DEVICES[launch.key[0]])
+                return config, getattr(go, "launcher", go)._nothing
+        return self.settings.configs[0], False
 
-    def _tune(self, launch: _Launch, retune: bool) -> Choice | None:
-        """Measure, launch once in the best configuration, and return None; or what another has measured meanwhile."""
+    def _tune(self, launch: _Launch, retune: bool) -> Choice:
+        """Measure, and return the best configuration; or what another has measured meanwhile."""
         global _depth
         with _one_at_a_time, contextlib.ExitStack() as stack:
             if (known := self._chosen.get(launch.key)) is not None:  # another thread was faster
@@ -242,8 +240,7 @@ class Choices:
                 session.close()
             tuning = Tuning(self.name, launch.device, launch.values, best.config, trials)
             record.store(self._record_key(launch), tuning)
-            launch.settle(*self._found(launch, tuning))(*launch.args, **launch.kwargs)
-            return None
+            return self._found(launch, tuning)
 
     def _try_all(self, session: Session) -> None:
         search = self.settings.search

@@ -13,7 +13,7 @@ from rawkern.binder import run
 from rawkern.signature import Signature
 from rawkern.tuning.record import plain
 
-__all__ = ["Key"]
+__all__ = ["Key", "device_index"]
 
 
 class Key:
@@ -70,7 +70,7 @@ class Key:
         return tuple(plain(list(found[1:])))
 
     def _careful(self, args: Sequence[Any], positions: Sequence[int]) -> tuple[Any, ...]:
-        device = _device_index(args)
+        device = device_index(args)
         if self.function is not None:
             return device, _hashable(self.function(*args))
         parts: list[Any] = [device]
@@ -101,7 +101,7 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _device_index(args: Sequence[Any]) -> int:
+def device_index(args: Sequence[Any]) -> int:
     """The CUDA index of the first array, -1 for the CPU; as `devices.default_device` where there is none."""
     for value in args:
         for tensor in reachable.tensors_in(value):

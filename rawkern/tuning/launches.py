@@ -14,6 +14,7 @@ from rawkern.fused import Go
 from rawkern.launcher import Launcher
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
+from rawkern.tuning.keys import device_index
 from rawkern.tuning.session import Settle
 
 __all__ = ["TunedLauncher", "forced"]
@@ -65,8 +66,6 @@ class TunedLauncher:
             Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
             return
         hot, found = self._find(args, kwargs)
-        if found is None:
-            return
         go: Any = self._settle(*found)
         go(*args, **kwargs)
         if isinstance(go, Launcher) and not (go._ready[2] and go._go is None):
@@ -76,7 +75,7 @@ class TunedLauncher:
                 self._gos.clear()
             self._gos[hot] = go
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Choice | None]:
+    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Choice]:
         """Return key and choice, as `Choices.choose` does."""
         choices, given = self._choices, forced.get()
         if given is not None and choices in given:
@@ -85,17 +84,14 @@ class TunedLauncher:
 
     def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
-        device = next((t.device for t in args if isinstance(t, torch.Tensor) and t.is_cuda), None)
-        if device is None:  # on the CPU streams have no meaning
+        device = device_index(args)
+        if device < 0:  # on the CPU streams have no meaning
             self(*args)
             return
-        current = torch.cuda.current_stream(device)
         with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
             _, found = self._find(args, {})
-        if found is not None:
-            go: Any = self._settle(*found)
-            with torch.cuda.stream(current):
-                getattr(go, "launcher", go)._on_stream(stream, args, {})
+        go: Any = self._settle(*found)
+        getattr(go, "launcher", go)._on_stream(stream, args, {})
 
     def __repr__(self) -> str:
         return f"<launch of {self._choices.name}, tuned>"

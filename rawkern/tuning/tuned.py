@@ -84,8 +84,8 @@ def autotune(
     What a kernel writes is saved and put back before each of its runs; after the first launch everything is as if the
     kernel had run once. Choices are kept on disk under the device's model, the source with its headers, the
     configurations, the key, and the versions of rawkern and of the compiler. The environment variable
-    ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first configuration where there is no choice yet, ``retune`` is
-    the argument of that name for all.
+    ``RAWKERN_AUTOTUNE`` changes that: ``off`` takes the first one that works where there is no choice yet, ``retune``
+    is the argument of that name for all.
     """
     if not isinstance(kernel, RawKernel):
         raise TypeError(f"autotune takes a RawKernel, got {type(kernel).__name__}; of a module: module.NAME")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import os
@@ -20,6 +21,7 @@ import torch
 
 import rawkern
 from rawkern import compiler
+from rawkern.launcher import Launcher
 from rawkern.tuning import timing
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Session
@@ -662,6 +664,20 @@ def test_the_environment(device: str, timed: list[float], monkeypatch: pytest.Mo
         tuned_saxpy("environment", key=["n"]).forall(1003)(1003, 2.5, x, y)
 
 
+@pytest.mark.parametrize("setting", ["off", "checked"])
+def test_the_first_that_works_is_taken_unmeasured(
+    timed: list[float], monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    x, y, expected = inputs("cpu")
+    tuned = tuned_saxpy(f"first {setting}", [{"ADDED": "not C", "block": 64}, {"block": 4096}, {"block": 32}])
+    if setting == "off":
+        monkeypatch.setenv("RAWKERN_AUTOTUNE", "off")
+    with rawkern.check() if setting == "checked" else contextlib.nullcontext():
+        tuned.forall(1003)(1003, 2.5, x, y)
+    torch.testing.assert_close(y, expected)
+    assert not timed
+
+
 def test_one_configuration_is_not_measured(device: str, timed: list[float]) -> None:
     x, y, expected = inputs(device)
     tuned_saxpy("one", [{"block": 64}]).forall(1003)(1003, 2.5, x, y)
@@ -868,6 +884,24 @@ def test_streams(timed: list[float]) -> None:
     stream.synchronize()
     assert torch.equal(y, torch.full_like(y, 7.0))
     assert len(timed) == 2
+
+
+@pytest.mark.gpu
+def test_a_stream_for_arrays_that_are_no_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch that follows a tuning is on the stream, too, and its arguments are recorded there."""
+    cupy = pytest.importorskip("cupy")
+    tuned = tuned_saxpy("stream of arrays", {"WORK": [SLOW, 0]})
+    stream, n = torch.cuda.Stream(), 1 << 20
+    seen: list[Any] = []
+    usual = Launcher._on_stream
+    monkeypatch.setattr(Launcher, "_on_stream", lambda self, *args: (seen.append(args[0]), usual(self, *args)))
+    x, y = cupy.ones(n, dtype=np.float32), cupy.zeros(n, dtype=np.float32)
+    cupy.cuda.get_current_stream().synchronize()
+    for count in (1, 2):
+        tuned(n // 256, 256, (n, 2.5, x, y), stream=stream)
+        stream.synchronize()
+        assert float(y.min()) == float(y.max()) == 2.5 * count
+    assert seen == [stream, stream]
 
 
 @pytest.mark.multigpu
