@@ -520,7 +520,7 @@ def page() -> str:
         [
             "# Planted defects",
             "",
-            f"{len(DEFECTS)} kernels with one bug each (tests/checked/planted.py). The tests run all of them under "
+            f"{len(DEFECTS)} kernels with one bug each (`tests/checked/planted.py`). The tests run all of them under "
             "`rawkern.check()`: each bug is found,",
             "as this exception, at its line, and nothing else is reported.",
             "",
