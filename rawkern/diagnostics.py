@@ -84,7 +84,7 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     column = _column(match["rest"])
     excerpt = excerpt_of(text_of(file, source), line, column) or match["rest"].rstrip()
     headline = f"{file}:{line}:{column}: {match['text']}" if column else f"{file}:{line}: {match['text']}"
-    hint = _hint(match["text"], log, source, searched)
+    hint = _replaced(file, match["rest"], source) or _hint(match["text"], log, source, searched)
     return CompileError(
         "\n".join(filter(None, [headline, excerpt, hint, _more(log, match)])),
         file=file,
@@ -165,6 +165,15 @@ def excerpt_of(text: str, line: int, column: int | None) -> str:
             lead = re.sub(r"[^\t]", " ", content[: column - 1].ljust(column - 1))
             shown.append(f"  {'':>{width}} | {lead}^")
     return "\n".join(shown)
+
+
+def _replaced(file: str, line: str, source: Source) -> str:
+    """Say which macro among the options stands in a line of a header."""
+    for option in source.options if file != source.name else ():
+        macro = re.match(r"(?:-D|--define-macro=)([A-Za-z_]\w*)", option)
+        if macro and re.search(rf"\b{macro[1]}\b", line):
+            return f"hint: {option} replaces {macro[1]} in that header, too; give the macro a longer name"
+    return ""
 
 
 def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:

@@ -356,6 +356,13 @@ def test_error_in_a_header_names_the_header(tmp_path: Path) -> None:
     assert "2 | __device__ int f() { return oops; }" in error.excerpt
 
 
+def test_a_macro_that_stands_in_a_header(tmp_path: Path) -> None:
+    (tmp_path / "good.h").write_text("template <typename Elem> __device__ Elem f(Elem x) { return x; }\n")
+    error = _refused('#include "good.h"\n' + SQUARE, include_dirs=[tmp_path], options=["-DN=3", "-D", "Elem=float"])
+    assert "hint: -DElem=float replaces Elem in that header, too" in str(error)
+    assert "replaces" not in str(_refused("__device__ Elem f() { return oops; }", options=["-DElem=float"]))
+
+
 def test_error_at_the_end() -> None:
     error = _refused('extern "C" __global__ void k(float* x) {\n  if (x) {\n')
     assert 'at the end: expected a "}"' in str(error) and 'to match this "{" on line' in str(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +20,13 @@ class Key:
     """Names of parameters or a function of the arguments; `hot` makes the key of a launch, in generated code."""
 
     def __init__(self, given: Sequence[str] | Callable[..., Any]) -> None:
-        if isinstance(given, str) or not (
-            callable(given) or all(isinstance(name, str) for name in given)  # type: ignore[union-attr]
-        ):
-            raise TypeError(f"key is {given!r}; pass a list of parameter names, or a function of the arguments")
-        self._given = given
         self.function = given if callable(given) else None
-        self.names = () if callable(given) else tuple(given)
+        self.names: tuple[Any, ...] = ()
+        if not callable(given):
+            self.names = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+        if not all(isinstance(name, str) for name in self.names):
+            raise TypeError(f"key is {given!r}; pass a list of parameter names, or a function of the arguments")
+        self._given = self.function or self.names
         # On disk a choice stands under this, too.
         self.text = getattr(given, "__qualname__", type(given).__name__) if callable(given) else ",".join(self.names)
         self.hot: Callable[[Sequence[Any]], Any] = _unknown

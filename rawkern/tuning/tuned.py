@@ -89,9 +89,15 @@ def autotune(
     """
     if not isinstance(kernel, RawKernel):
         raise TypeError(f"autotune takes a RawKernel, got {type(kernel).__name__}; of a module: module.NAME")
+    for what, function in (("where", where), ("reference", reference)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{what} is {function!r}; pass a function")
     made, space = read(configs, where, kernel._name or "the kernel")
-    if (rtol is None) != (atol is None) or (rtol is not None and reference is None):
+    tolerances = [value for value in (rtol, atol) if value is not None]
+    if len(tolerances) == 1 or (tolerances and reference is None):
         raise TypeError("rtol and atol go together, with a reference")
+    if not all(isinstance(value, (int, float)) and value >= 0 for value in tolerances):
+        raise ValueError(f"rtol is {rtol!r} and atol {atol!r}; they are numbers, 0 or more")
     if search is not None and space is None:
         raise TypeError("search goes through a space: pass configs as a dict of lists")
     if search is None and search_options:

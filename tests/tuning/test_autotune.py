@@ -445,11 +445,17 @@ def test_settings_that_cannot_work() -> None:
     good = {"block": [32, 64]}
     for options, match in (
         ({"key": "n"}, "list of parameter names"),
+        ({"key": None}, "list of parameter names"),
+        ({"where": 3}, "where is 3; pass a function"),
+        ({"reference": 3}, "reference is 3; pass a function"),
+        ({"atol": 0.1, "reference": print}, "go together"),
         ({"rtol": 0.1}, "go together"),
         ({"search_options": {"max_fevals": 3}}, "search= is not given"),
     ):
         with pytest.raises(TypeError, match=match):
             rawkern.autotune(kernel, good, **options)
+    with pytest.raises(ValueError, match="rtol is -1 and atol 0; they are numbers, 0 or more"):
+        rawkern.autotune(kernel, good, reference=print, rtol=-1, atol=0)
     with pytest.raises(TypeError, match="a RawKernel, got str"):
         rawkern.autotune(SOURCE, good)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dict of lists"):
@@ -484,7 +490,7 @@ def test_settings_that_cannot_work() -> None:
 
 
 def test_another_key_is_measured_anew(device: str, timed: list[float]) -> None:
-    tuned = tuned_saxpy("keys", {"block": [64, 128]}, key=["n", "x"])
+    tuned = tuned_saxpy("keys", {"block": [64, 128]}, key=(name for name in "nx"))
     for n, count in ((1003, 2), (1003, 2), (500, 4), (1003, 4)):
         x, y, expected = inputs(device, n)
         for _ in range(3):
