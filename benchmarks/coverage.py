@@ -24,13 +24,12 @@ HEAD = """# PTX on the CPU engine
 
 Made from the engine's tables by `@COMMAND`; do not edit.
 
-`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; the order of modifiers is PTX's, whatever order they
-have here. What is not listed raises `UnsupportedError` before anything runs, with the instruction and the line of CUDA
-it comes from.
+`{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers are taken in PTX's order, whatever their order
+here. Anything not listed raises `UnsupportedError` before anything runs, with the instruction and its line of CUDA.
 
-Of the mnemonics in 1,680 kernels of public repositories @TAKEN are taken, @SHARE of their uses.
+Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @SHARE of their uses.
 
-## What may surprise
+## Notes
 
 - Matrix products (`mma`, `wmma`): products are exact. Sums go over k in ascending order from C, each step one fused
   multiply-add rounded to nearest even in f32 (f64 for f64), also where C and D are f16, which are rounded once at the

@@ -218,7 +218,12 @@ class RawKernel:
 
     @property
     def attributes(self) -> dict[str, int]:
-        """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU."""
+        """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU.
+
+        ``num_regs`` (per thread), ``shared_size_bytes`` (static), ``local_size_bytes``, ``const_size_bytes``,
+        ``max_threads_per_block``, ``max_dynamic_shared_size_bytes``, ``ptx_version``, ``binary_version`` and others.
+        The CPU engine has no registers or binary version: 0.
+        """
         return dict(self._engine_kernel(default_device()).attributes)
 
     def ptx(self, arch: str | None = None) -> str:

@@ -97,7 +97,7 @@ class RawModule:
     code : str, optional
         The source. Give this or ``path``.
     path : path, optional
-        A source file. When it or a local header it includes changes, the next launch compiles it anew; while it does
+        A source file. When it or a local header it includes changes, the next launch recompiles it; while it does
         not compile, each launch raises `CompileError`.
     options : sequence of str
         NVRTC options, such as ``("-use_fast_math", "-DTILE=32")``. The architecture is not among them.
@@ -326,7 +326,7 @@ def load(
     Returns
     -------
     RawModule
-        It is compiled at its first use, and anew when the file or a local header it includes has changed.
+        It is compiled at its first use, and again when the file or a local header it includes has changed.
 
     Raises
     ------

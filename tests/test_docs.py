@@ -319,6 +319,14 @@ def test_table_of_examples() -> None:
     assert sorted(rows) == sorted(file.name for file in (ROOT / "examples").glob("*.py"))
 
 
+def test_table_of_costs_of_checks() -> None:
+    """It is the one that benchmarks.checked has written."""
+    table = r"^\| kernel .*\n(?:\|.*\n)+"
+    written = re.search(table, (ROOT / "benchmarks" / "results" / "checked.md").read_text(), re.M)
+    shown = re.search(table, (ROOT / "docs" / "checking.md").read_text(), re.M)
+    assert written and shown and shown[0] == written[0]
+
+
 def test_table_of_layers() -> None:
     """Each module stands in one layer, and what it imports when it is loaded lies in the same layer or below."""
     table = (ROOT / "docs" / "architecture.md").read_text().partition("## Layers")[2].partition("\n\nThird-party")[0]
