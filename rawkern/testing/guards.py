@@ -14,7 +14,7 @@ from rawkern import checking
 from rawkern._torch_private import has_memory
 from rawkern.storage import tensor_over
 
-__all__ = ["Guarded", "place", "unwritten", "watched"]
+__all__ = ["Guarded", "bytes_of", "place", "unwritten", "watched"]
 
 GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind the end, 8 each
 
@@ -104,16 +104,19 @@ def _guarded(
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[list[tuple[str, str]]]:
+def watched(inputs: Sequence[Guarded] = ()) -> Iterator[list[tuple[str, str]]]:
     """Give the tensors of every launch guards, and new memory elements that show if no kernel writes them.
+
+    The inputs are not new: a NaN in them is a value, and stays the NaN that it is.
 
     Yields the list in which damage is collected, as kinds and words. A launch gets copies of its tensors with guards
     around each storage, which are copied back; so kernels must not find them by addresses that they keep.
     """
     found: list[tuple[str, str]] = []
+    values = frozenset(g.buffer.data_ptr() for g in inputs)
 
     def instead(launcher: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
-        copies = _Copies()
+        copies = _Copies(values)
         moved = [copies.of(a, i) for i, a in enumerate(args)]
         named = {k: copies.of(v, k) for k, v in kwargs.items()}
         checking.instead = None
@@ -144,7 +147,8 @@ def watched() -> Iterator[list[tuple[str, str]]]:
 class _Copies:
     """Copies of tensors with guards around each storage; those that share memory share it in the copies, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: frozenset[int]) -> None:
+        self.values = values  # addresses of storages that are not new
         # By address: the bytes of a storage, their copy, and which argument it is.
         self.storages: dict[int, tuple[torch.Tensor, Guarded, int | str]] = {}
 
@@ -160,7 +164,7 @@ class _Copies:
             byte = 0xFF if value.is_floating_point() or value.is_complex() else 0
             buffer, inside = _guarded(raw.shape, (1,), 0, raw.numel(), torch.uint8, value.device, byte)
             inside.copy_(raw)
-            if byte:
+            if byte and storage.data_ptr() not in self.values:
                 _mark(inside, value.dtype)
             self.storages[storage.data_ptr()] = (
                 raw,
@@ -215,5 +219,10 @@ def unwritten(t: torch.Tensor) -> torch.Tensor:
         return torch.zeros(t.shape, dtype=torch.bool, device=t.device)
     if not (t.is_floating_point() or t.is_complex()):
         return t == torch.iinfo(t.dtype).max
-    raw = t.detach().contiguous().reshape(-1).view(torch.uint8).reshape(-1, t.element_size())
-    return (raw == 0xFF).all(1).reshape(t.shape)
+    return (bytes_of(t).reshape(-1, t.element_size()) == 0xFF).all(1).reshape(t.shape)
+
+
+def bytes_of(t: torch.Tensor) -> torch.Tensor:
+    """The bytes of the elements, in order."""
+    # contiguous() leaves a single element its strides, whatever they are, and view() takes only 1.
+    return t.detach().clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)

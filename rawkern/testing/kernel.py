@@ -11,7 +11,7 @@ import torch
 from rawkern.testing.reporting import KernelCheckError, KernelReport
 from rawkern.testing.running import Run, Settings
 from rawkern.testing.samples import make_sample
-from rawkern.testing.trials import Target, Trial, exact, problem_of
+from rawkern.testing.trials import Target, Trial, exact, judge, problem_of
 
 __all__ = ["CHECKS", "check_kernel"]
 
@@ -54,7 +54,8 @@ def check_kernel(
     """Run an operator made of kernels in all the ways that programs use it, and raise what is wrong with it.
 
     It takes what `rawkern.op`, `rawkern.elementwise` and `rawkern.reduction` make, other torch operators, and plain
-    functions that launch kernels. What it cannot find are defects that need other values than those of the samples.
+    functions that launch kernels. What it cannot find are defects that need other values than those of the samples,
+    which may hold NaN and infinities.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def check_kernel(
         Whether there have to be gradients (True), or they are left alone (False). By default they are checked where
         results require grad.
     deterministic : bool
-        Whether repeated calls have to give the same bits.
+        Whether repeated calls have to give the same bits, too.
     backend : str
         Of torch.compile: "aot_eager" is quick, "inductor" complete.
     tolerance : float, optional
@@ -99,7 +100,7 @@ def check_kernel(
     KernelCheckError
         An `AssertionError` with all failures: check, device, dtype, layout, the smallest shapes that show it.
     TypeError, ValueError
-        There is no tensor to vary, or an option names what is not there.
+        There is no tensor to vary, an option names what is not there, or the reference gives random results.
 
     Notes
     -----
@@ -119,12 +120,19 @@ def check_kernel(
     places = _devices(devices)
     first = Trial("the sample", sample, torch.device("cpu"))
     try:
-        exact(target, first)
+        expected = exact(target, first)
+        random = reference is not None and bool(judge(target, first, exact(target, first), expected))
     except Exception as error:
+        random = False
         if reference is not None:
             raise ValueError(
                 f"check_kernel: the reference does not take the sample inputs: {problem_of(error).text}"
             ) from error
+    if random:
+        raise ValueError(
+            "check_kernel: two calls of the reference with the same inputs differ, so the operator cannot give "
+            "the same; let both take their random numbers, or a seed, as an argument"
+        )
     settings = Settings(dtypes, differentiable, deterministic, backend, frozenset(skip))
     run = Run(target, settings, KernelReport(target.name))
     if reference is None:

@@ -7,13 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.autograd.gradcheck import GradcheckError
 
 from rawkern import _torch_private as private
+from rawkern.testing.guards import watched
 from rawkern.testing.results import Outcome, Problem, same_bits
-from rawkern.testing.trials import Target, Trial, call, directions, examine, judge, placed, problem_of, results_of
-from rawkern.testing.variations import sizes, small
+from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, problem_of, results_of
+from rawkern.testing.variations import legal, sizes
 
-__all__ = ["called", "compiled", "default_device", "grad_check", "on_a_graph", "on_a_stream", "op_check", "repeated"]
+__all__ = [
+    "called",
+    "compiled",
+    "default_device",
+    "differs",
+    "grad_check",
+    "kept",
+    "on_a_graph",
+    "on_a_stream",
+    "op_check",
+    "repeated",
+]
 
 SLEEP = 50_000_000  # cycles, some 30 ms: longer than a launch takes on another stream
 
@@ -33,8 +46,7 @@ def repeated(target: Target, trial: Trial, expected: Outcome, times: int = 3) ->
     """Call the operator several times: results and gradients have the same bits."""
     first: Outcome | None = None
     for _ in range(times):
-        tensors = [g.tensor for g in placed(trial)]
-        now = call(target.op, trial.sample, tensors, trial.backward, directions(trial.layout))
+        now = _called(target, trial)
         first = first or now
         for i, (a, b) in enumerate(zip(first.results, now.results, strict=True)):
             if not same_bits(a, b):
@@ -45,6 +57,38 @@ def repeated(target: Target, trial: Trial, expected: Outcome, times: int = 3) ->
                 name = trial.sample.names[i]
                 return [Problem("values", f"the gradient of {name} of two calls with the same inputs differs")]
     return []
+
+
+def differs(target: Target, trial: Trial) -> bool:
+    """Whether a second call with the same inputs gives other values, by more than rounding."""
+    trial = replace(trial, backward=False)
+    with watched():  # new memory is filled alike
+        first, second = _called(target, trial), _called(target, trial)
+    return bool(judge(replace(target, reference=None), trial, second, first))
+
+
+def kept(target: Target, trial: Trial, expected: Outcome) -> list[Problem]:
+    """Call the operator with other values: what the call before gave stays as it is."""
+    other = replace(trial, sample=trial.sample.halved())
+    first = _called(target, trial)
+    before = [t.clone() for t in _all(first)]
+    try:
+        if legal(target, other) is None:
+            return []
+        _called(target, other)
+    except Exception:  # it does not take those values
+        return []
+    if all(same_bits(t, was) for t, was in zip(_all(first), before, strict=True)):
+        return []
+    return [Problem("values", "a call with other values changes what the call before has returned: they share memory")]
+
+
+def _called(target: Target, trial: Trial) -> Outcome:
+    return call(target.op, trial.sample, [g.tensor for g in placed(trial)], trial.backward, trial.directions)
+
+
+def _all(outcome: Outcome) -> list[torch.Tensor]:
+    return [*outcome.results, *(g for g in outcome.grads.values() if g is not None)]
 
 
 # CUDA -----------------------------------------------------------------------------------------------------------------
@@ -111,6 +155,7 @@ def on_a_graph(target: Target, trial: Trial, expected: Outcome) -> list[Problem]
 def called(target: Target, trial: Trial) -> list[Any] | None:
     """The torch operators that a call runs, other than torch's own; None if it launches kernels outside of them."""
     leaves = trial.sample.leaves if trial.backward else ()
+    trial = replace(trial, sample=trial.sample.finite())  # opcheck takes NaN for a difference
     tensors = [t.clone().to(trial.device).requires_grad_(i in leaves) for i, t in enumerate(trial.sample.tensors)]
     try:
         return private.called_operators(lambda: _recorded(target.op, trial, tensors))
@@ -126,9 +171,11 @@ def op_check(operators: list[Any]) -> list[Problem]:
         if written:
             args = private.detached(args)
         found = torch.library.opcheck(overload, args, kwargs, raise_exception=False)
+        failed: dict[str, list[str]] = {}
         for name, result in found.items():
             if result != "SUCCESS":
-                problems.append(Problem("values", f"{overload}: {name}: {_line(result)}"))
+                failed.setdefault(_line(result), []).append(name)
+        problems += [Problem("values", f"{overload}: {', '.join(names)}: {text}") for text, names in failed.items()]
     return problems
 
 
@@ -152,8 +199,7 @@ def compiled(target: Target, trial: Trial, backend: str, fullgraph: bool, resize
 
 
 def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
-    """Compare the gradients in float64 with differences of results; a str says why that cannot be done."""
-    trial = small(target, replace(trial, sample=trial.sample.as_dtype(torch.float64)))
+    """Compare the gradients of a `small` trial with differences of results; a str says why that cannot be done."""
     sample = trial.sample
     leaves = [t.to(trial.device).requires_grad_(i in sample.leaves) for i, t in enumerate(sample.tensors)]
     wanted = [t for t in leaves if t.requires_grad]
@@ -174,7 +220,7 @@ def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
     try:
         torch.autograd.gradcheck(function, wanted, atol=1e-6, rtol=1e-4)
     except Exception as error:
-        return [Problem("values", _line(error))]
+        return [Problem("values", _line(error) if isinstance(error, GradcheckError) else problem_of(error).text)]
     return []
 
 

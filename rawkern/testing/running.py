@@ -25,7 +25,7 @@ from rawkern.testing.trials import (
     placed,
     problem_of,
 )
-from rawkern.testing.variations import layouts, legal, resized, shrunk, sizes
+from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
 __all__ = ["Run", "Settings"]
 
@@ -61,16 +61,16 @@ class Run:
             self.leave_out("all other checks", trial, "the sample itself fails")
             return
         trial, differentiable = self.gradient(trial)
+        trial = replace(trial, like=legal(self.target, trial))
         self.dtypes(trial)
-        self.vary("layout", ((t, None) for t in layouts(trial)), trial)
+        self.vary("layout", ((t, None) for t in layouts(trial)), trial, must=GRADIENTS)
         self.vary("size", sizes(self.target, trial), trial)
         self.empty(trial)
         if any(f.kind == "guard" and f.device == str(trial.device) for f in self.report.failures):
             self.leave_out("all other checks", trial, "the operator writes to memory that is not its own")
             return
         self.once("default_device", trial, lambda t, e: programs.default_device(self.target, t, e))
-        if self.settings.deterministic:
-            self.once("repeat", trial, lambda t, e: programs.repeated(self.target, t, e))
+        self.once("repeat", trial, self.repeat)
         self.gradcheck(differentiable)
         self.torch(trial)
         if trial.device.type == "cuda":
@@ -97,8 +97,12 @@ class Run:
                 continue
             mine = [p for p in problems if _OWN.get(p.kind, "reference") == check]
             if mine:
-                kinds = {mine[0].kind}
-                self.fail(check, trial, mine[0], lambda t, e, kinds=kinds: _first(examine(self.target, t, e), kinds))
+                kinds = _alike(mine[0])
+                again = lambda t, e, kinds=kinds: _first(examine(self.target, t, e), kinds)  # noqa: E731
+                if mine[0].kind == "values" and programs.differs(self.target, trial):
+                    text = "two calls with the same inputs differ, too: what is random has to be an input, or a seed"
+                    mine[0], again = replace(mine[0], text=f"{mine[0].text}; {text}"), None
+                self.fail(check, trial, mine[0], again)
             elif not self.known & {"raises", "refused"}:
                 self.passed(check, trial)
 
@@ -120,8 +124,24 @@ class Run:
             return trial, trial
         self.report.refused += [each for each in why.splitlines() if each not in self.report.refused]
         before = len(self.report.failures)
-        self.once("gradient", found, lambda t, e: examine(self.target, t, e))
+        self.once("gradient", found, self.gradients)
         return (found if len(self.report.failures) == before else trial), found
+
+    def gradients(self, trial: Trial, expected: Outcome) -> list[Problem]:
+        """The gradients with all results in use, and with each of them alone."""
+        problems = examine(self.target, trial, expected)
+        for i in range(len(expected.results) if len(expected.results) > 1 else 0):
+            if not problems:
+                found = examine(self.target, replace(trial, only=i))
+                problems = [Problem(p.kind, f"{p.text}, where output {i} alone is used") for p in found]
+        return problems
+
+    def repeat(self, trial: Trial, expected: Outcome) -> list[Problem]:
+        """Several calls do not disturb each other; and give the same bits, if they have to."""
+        problems = programs.kept(self.target, trial, expected)
+        if not problems and self.settings.deterministic:
+            problems = programs.repeated(self.target, trial, expected)
+        return problems
 
     def dtypes(self, trial: Trial) -> None:
         """Other dtypes of the sample: each is refused or right."""
@@ -147,6 +167,8 @@ class Run:
         """Gradients beside differences of results."""
         if not trial.backward or "gradcheck" in self.settings.skip or "float64" in self.broken:
             return
+        trial = replace(trial, sample=trial.sample.as_dtype(torch.float64).finite())
+        trial = small(self.target, trial)
         found = programs.grad_check(self.target, trial)
         if isinstance(found, str):
             self.leave_out("gradcheck", trial, found)
@@ -178,7 +200,7 @@ class Run:
         for device in (torch.device("cpu"), trial.device):
             each = replace(trial, device=device)
             tensors = [g.tensor for g in placed(each)]
-            found.append(call(self.target.op, each.sample, tensors, each.backward, directions(each.layout)))
+            found.append(call(self.target.op, each.sample, tensors, each.backward, each.directions))
         problems = []
         for i, (cpu, gpu) in enumerate(zip(found[0].results, found[1].results, strict=True)):
             if (cpu.dtype, cpu.stride()) != (gpu.dtype, gpu.stride()):
@@ -219,9 +241,9 @@ class Run:
         if failed:
             self.broken |= {check, *(t.title for t, _ in failed)}
             trial, problem = failed[0]
-            kinds = {problem.kind}
+            kinds = _alike(problem)
             again = lambda t, e: _first(examine(self.target, t, e), kinds)  # noqa: E731
-            self.fail(check, trial, problem, None if check == "empty" else again, [t.title for t, _ in failed[1:]])
+            self.fail(check, trial, problem, again, [t.title for t, _ in failed[1:]])
         elif count:
             self.passed(check, like)
         else:
@@ -263,8 +285,9 @@ class Run:
         text = problem.text
         if problem.kind in ("guard", "input", "unwritten"):
             text += _checked(self.target, replace(trial, device=torch.device("cpu")))
-        device, title = str(trial.device), "" if trial.title == "the sample" else f" ({trial.title})"
-        self.report.failures.append(Failure(check, problem.kind, device, trial.described() + title, text, tuple(also)))
+        self.report.failures.append(
+            Failure(check, problem.kind, str(trial.device), trial.described(), text, tuple(also))
+        )
 
     def passed(self, check: str, trial: Trial) -> None:
         self.report.passed.append(f"{check} ({trial.device})")
@@ -276,6 +299,11 @@ class Run:
 def _first(problems: Sequence[Problem], kinds: set[str] | None, known: Iterable[str] = ()) -> Problem | None:
     """The first problem of some kinds (None: all) that is not of a known one."""
     return next((p for p in problems if (kinds is None or p.kind in kinds) and p.kind not in known), None)
+
+
+def _alike(problem: Problem) -> set[str]:
+    """The kinds that a problem may have with smaller inputs: what nobody writes may be added to with larger ones."""
+    return {"values", "unwritten"} if problem.kind == "values" else {problem.kind}
 
 
 def _checked(target: Target, trial: Trial) -> str:

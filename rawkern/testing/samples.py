@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+from rawkern.formulas.elementwise import Elementwise
+from rawkern.formulas.reduction import Reduction
+
 __all__ = ["INDICES", "LAYOUTS", "Sample", "flat_tensors", "make_sample", "spread"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -113,6 +116,16 @@ class Sample:
         ]
         return replace(self, tensors=tuple(tensors))
 
+    def finite(self) -> Sample:
+        """The sample with other elements in place of NaN and infinities, for tools that take those for errors."""
+        return replace(self, tensors=tuple(_finite(t) for t in self.tensors))
+
+    def halved(self) -> Sample:
+        """The sample with half of the floating-point values."""
+        return replace(
+            self, tensors=tuple(t / 2 if t.is_floating_point() or t.is_complex() else t for t in self.tensors)
+        )
+
     def shapes(self) -> str:
         """The tensors' names and shapes, in words."""
         return ", ".join(
@@ -168,7 +181,9 @@ def make_sample(
 def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the first positional parameters; None behind the last."""
     found: list[str | None] = []
-    if (schema := _schema(op)) is not None:
+    if isinstance(op, (Elementwise, Reduction)):
+        found += [p.name for p in op._loop.inputs]
+    elif (schema := _schema(op)) is not None:
         found += [a.name for a in schema.arguments if not a.kwarg_only]
     else:
         with contextlib.suppress(TypeError, ValueError):
@@ -204,6 +219,14 @@ def _mapped(f: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size) and not hasattr(value, "_fields"):
         return type(value)(_mapped(f, v) for v in value)
     return f(value)
+
+
+def _finite(t: torch.Tensor) -> torch.Tensor:
+    good = t.isfinite()
+    if bool(good.all()):
+        return t
+    other = t[good][0] if bool(good.any()) else torch.ones((), dtype=t.dtype, device=t.device)
+    return torch.where(good, t, other)
 
 
 def flat_tensors(value: Any) -> Iterator[torch.Tensor]:

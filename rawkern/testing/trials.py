@@ -48,6 +48,12 @@ class Trial:
         What is special about it: "float16", "transposed", "257 instead of 256".
     backward : bool
         Whether the gradients are looked at too.
+    gradients : str or None
+        How the results' gradients lie in memory; None: as the inputs.
+    only : int or None
+        The one result that has a gradient; None: all.
+    like : Outcome or None
+        What the sample gives, which tells how large results and gradients are.
     """
 
     title: str
@@ -55,11 +61,20 @@ class Trial:
     device: torch.device
     layout: str = "contiguous"
     backward: bool = False
+    gradients: str | None = None
+    only: int | None = None
+    like: Outcome | None = None
 
     def described(self) -> str:
-        """Device, dtype, layout and shapes, in words."""
+        """Device, dtype, layout and shapes, in words, and the title where it says more."""
         dtype = str(self.sample.main).removeprefix("torch.")
-        return f"on {self.device}, {dtype}, {self.layout}: {self.sample.shapes()}"
+        title = "" if self.title in ("the sample", dtype, self.layout) else f" ({self.title})"
+        return f"on {self.device}, {dtype}, {self.layout}: {self.sample.shapes()}{title}"
+
+    def directions(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+        """The gradients of results."""
+        made = directions(self.gradients or self.layout)(results)
+        return [g if self.only in (None, i) else None for i, g in enumerate(made)]
 
 
 def problem_of(error: BaseException, doing: str = "") -> Problem:
@@ -99,11 +114,11 @@ def call(
         results = results_of(op(*args, **kwargs), sample, given)
     if not backward:
         return Outcome(results, {})
-    wanted = [r for r in results if r.requires_grad]
-    if not wanted:
-        return Outcome(tuple(r.detach() for r in results), {})
     assert directions is not None
-    grads = [g for r, g in zip(results, directions(results), strict=True) if r.requires_grad]
+    pairs = [(r, g) for r, g in zip(results, directions(results), strict=True) if r.requires_grad and g is not None]
+    if not pairs:
+        return Outcome(tuple(r.detach() for r in results), {})
+    wanted, grads = zip(*pairs, strict=True)
     with around():
         found = torch.autograd.grad(wanted, list(leaves.values()), grads, allow_unused=True)
     return Outcome(tuple(r.detach() for r in results), dict(zip(leaves, found, strict=True)))
@@ -144,7 +159,7 @@ def exact(target: Target, trial: Trial, dtype: torch.dtype = torch.float64) -> O
     sample = trial.sample
     wide = [_widened(t, dtype) if target.reference is not None else t.clone() for t in sample.tensors]
     if target.reference is None:
-        return call(target.op, sample, wide, trial.backward, directions(trial.layout))
+        return call(target.op, sample, wide, trial.backward, trial.directions)
 
     def reference(*args: Any, **kwargs: Any) -> Any:
         return target.reference(*args, **kwargs)  # type: ignore[misc]
@@ -156,7 +171,7 @@ def exact(target: Target, trial: Trial, dtype: torch.dtype = torch.float64) -> O
             reference(*args, **kwargs)
     if not any(probe[i]._version for i in sample.written):  # it returns what the operator writes
         sample = replace(sample, written=frozenset())
-    return call(reference, sample, wide, trial.backward, directions(trial.layout))
+    return call(reference, sample, wide, trial.backward, trial.directions)
 
 
 def _widened(t: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -182,9 +197,9 @@ def examine(
     inputs = placed(trial)
     damaged: list[tuple[str, str]] = []
     try:
-        with watched() if guarded else contextlib.nullcontext(damaged) as damaged:
+        with watched(inputs) if guarded else contextlib.nullcontext(damaged) as damaged:
             tensors = [g.tensor for g in inputs]
-            outcome = call(op or target.op, trial.sample, tensors, trial.backward, directions(trial.layout), around)
+            outcome = call(op or target.op, trial.sample, tensors, trial.backward, trial.directions, around)
             if trial.device.type == "cuda":
                 torch.cuda.synchronize(trial.device)
     except Exception as error:
@@ -202,7 +217,7 @@ def _damage(g: Guarded, sample: Sample) -> Problem | None:
 def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> list[Problem]:
     """Compare what a call gave with what it should have given."""
     if len(outcome.results) != len(expected.results):
-        text = f"the operator gives {len(outcome.results)} tensors, the reference {len(expected.results)}"
+        text = f"the operator gives {_tensors(outcome.results)}, the reference {_tensors(expected.results)}"
         return [Problem("values", text)]
     rough = _rough(target, trial)
     problems = []
@@ -212,7 +227,8 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
             continue
         name = "output" if len(outcome.results) == 1 else f"output {i}"
         near = rough.results[i] if rough is not None else None
-        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance))
+        like = trial.like.results[i] if trial.like is not None and i < len(trial.like.results) else None
+        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, like=like))
     for i, got in outcome.grads.items():
         wanted = expected.grads.get(i)
         if not expected.grads:
@@ -222,8 +238,13 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
         got = torch.zeros(t.shape, dtype=t.dtype, device=trial.device) if got is None else got
         near = rough.grads.get(i) if rough is not None else None
         name = f"the gradient of {trial.sample.names[i]}"
-        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, 4.0))
+        like = trial.like.grads.get(i) if trial.like is not None else None
+        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, 4.0, like))
     return [p for p in problems if p is not None]
+
+
+def _tensors(results: Sequence[torch.Tensor]) -> str:
+    return "no tensor" if not results else "1 tensor" if len(results) == 1 else f"{len(results)} tensors"
 
 
 def _rough(target: Target, trial: Trial) -> Outcome | None:

@@ -10,9 +10,10 @@ from rawkern.testing.results import Outcome, Problem
 from rawkern.testing.samples import LAYOUTS, spread
 from rawkern.testing.trials import Target, Trial, exact
 
-__all__ = ["layouts", "legal", "resized", "shrunk", "sizes", "small"]
+__all__ = ["GRADIENTS", "layouts", "legal", "resized", "shrunk", "sizes", "small"]
 
 SIZES = (1, 257, 1025)  # no warp, pack or block divides the larger ones
+GRADIENTS = {"gradients transposed": "transposed", "gradients expanded, as those of sum()": "expanded"}
 LONGEST = 20.0  # seconds that making a failing input smaller may take
 LARGEST = 1 << 15  # elements of a grown tensor
 
@@ -53,6 +54,9 @@ def layouts(trial: Trial) -> Iterator[Trial]:
         other = [spread(layout, t.shape, i == 0) for i, t in enumerate(sample.tensors)]
         if any(a != b and t.numel() for a, b, t in zip(plain, other, sample.tensors, strict=True)):
             yield replace(trial, sample=sample, layout=layout, title=layout)
+    if trial.backward:  # the operator may refuse inputs; what gradients it gets is not its caller's choice
+        for title, layout in GRADIENTS.items():
+            yield replace(trial, gradients=layout, title=title)
 
 
 def small(target: Target, trial: Trial, largest: int = 3) -> Trial:

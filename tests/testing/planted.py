@@ -185,6 +185,74 @@ def crashes_in_double(x: Tensor) -> Tensor:
     return {torch.float32: 2 * x, torch.float16: 2 * x, torch.bfloat16: 2 * x}[x.dtype]
 
 
+@rawkern.op("rawkern_planted::first_alone")
+def first_alone(x: Tensor) -> tuple[Tensor, Tensor]:
+    return 2 * x, 3 * x
+
+
+@first_alone.backward
+def _(ctx: Any, g: Tensor, h: Tensor) -> Tensor:
+    return 2 * g + 3 * h  # None where a result is not used
+
+
+def ignores_strides_of_gradients(x: Tensor) -> Tensor:
+    if x.dtype != torch.float32 or not x.is_contiguous():
+        raise ValueError("x must be contiguous float32")
+    return _IgnoresStrides.apply(x)
+
+
+class _IgnoresStrides(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return plain(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return ignores_strides(grad)
+
+
+def refuses_gradients(x: Tensor) -> Tensor:
+    return _RefusesGradients.apply(x)
+
+
+class _RefusesGradients(_IgnoresStrides):
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return plain(grad)
+
+
+_buffers: dict[Any, Tensor] = {}
+
+
+def keeps_its_result(x: Tensor) -> Tensor:
+    out = _buffers.setdefault((x.shape, x.dtype, x.device), torch.empty_like(x))
+    launch("twice", x, out, x.numel())
+    return out
+
+
+def counts_into_new_memory(x: Tensor) -> Tensor:
+    found = torch.empty(4, dtype=torch.int64, device=x.device)
+    return found.index_add_(0, torch.arange(x.numel(), device=x.device) % 4, torch.ones_like(x, dtype=torch.int64))
+
+
+def counted(x: Tensor) -> Tensor:
+    return torch.bincount(torch.arange(x.numel()) % 4, minlength=4)
+
+
+def random(x: Tensor) -> Tensor:
+    return x + torch.rand_like(x)
+
+
+def in_float(x: Tensor) -> Tensor:
+    return 2.00000001 * x
+
+
+def total_in_new_memory(x: Tensor) -> Tensor:
+    out = torch.empty((), dtype=x.dtype, device=x.device)
+    launch("count", x, out, x.numel())
+    return out
+
+
 def changes_its_input(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     launch("twice_and_clear", x, out, x.numel())
@@ -246,6 +314,11 @@ def hidden_change(x: Tensor) -> Tensor:
     return out
 
 
+@torch.library.custom_op("rawkern_planted::no_fake", mutates_args=())
+def no_fake(x: Tensor) -> Tensor:
+    return plain(x)
+
+
 hidden_change.register_fake(lambda x: torch.empty_like(x))
 
 
@@ -276,7 +349,7 @@ class Planted:
 
 
 PLANTED = [
-    Planted(ignores_strides, ("layout",), r"layout: output\[.*\n.*every other element: x (1x2|2x1) ", shape=(6, 11)),
+    Planted(ignores_strides, ("layout",), r"layout: output\[.*\n.*every other element: x (1x2|2x1)$", shape=(6, 11)),
     Planted(
         writes_past_the_end,
         ("guard",),
@@ -289,17 +362,41 @@ PLANTED = [
         whole_blocks_only, ("size",), r"size: output\[0\] is nan, it should be.*\n.*x 1 .*\n *and with: 257 in place"
     ),
     Planted(reads_past_the_end, ("reference",), r"output\[0\] is nan, it should be", neighbours),
-    Planted(empty_grid, ("empty",), r"empty: ValueError: .*grid.*\n.*x 0 "),
+    Planted(empty_grid, ("empty",), r"empty: ValueError: .*grid.*\n.*x (0x1|1x0) ", shape=(6, 11)),
     Planted(no_mean_of_nothing, ("empty",), r"empty: output has shape \(1,\), not \(0,\)"),
-    Planted(wrong_in_half, ("dtype",), r"dtype: output\[\d+\] is .*, it should be .*\n.*float16, contiguous: x 1 "),
+    Planted(wrong_in_half, ("dtype",), r"dtype: output\[\d+\] is .*, it should be .*\n.*float16, contiguous: x [12]$"),
     Planted(crashes_in_double, ("dtype",), "dtype: KeyError: torch.float64"),
     Planted(changes_its_input, ("input",), r"x\[3\] is changed, which is not declared.*\n.*x 4$"),
     Planted(hidden_change, ("input", "opcheck"), r"x\[3\] is changed"),
     Planted(on_the_default_device, ("default_device",), r"with torch.set_default_device\('(meta|cuda)'\): "),
     Planted(on_the_default_stream, ("stream", "graph"), r"output\[\d+\] is nan, it should be", gpu=True),
     Planted(waits_for_the_device, ("graph",), "graph: .*Error", gpu=True),
+    Planted(
+        first_alone,
+        ("gradient", "gradcheck"),
+        r"gradient: TypeError: .*NoneType.*, where output 0 alone is used\n.*x 1$",
+        lambda x: (2 * x, 3 * x),
+    ),
+    Planted(
+        ignores_strides_of_gradients,
+        ("layout",),
+        r"layout: the gradient of x.*\n.*contiguous: x (1x2|2x1|2x2) \(gradients transposed\)",
+        shape=(6, 11),
+    ),
+    Planted(refuses_gradients, ("layout",), r"layout: (Type|Value)Error: .*contiguous.*\n.*\(gradients", shape=(6, 11)),
+    Planted(keeps_its_result, ("repeat",), r"repeat: a call with other values changes .*\n.*x 1$"),
+    Planted(counts_into_new_memory, ("reference",), r"reference: output\[\d\] is never written.*\n.*x 1$", counted),
+    Planted(random, ("reference",), r"two calls with the same inputs differ, too: what is random has to be"),
+    Planted(in_float, ("dtype",), r"dtype: output\[0\] is (-?[\d.]+), it should be (?!\1)-?[\d.]+\n.*x 1$"),
+    Planted(total_in_new_memory, ("reference",), "output is nan, it should be", torch.sum),
     Planted(another_each_time, ("repeat",), "of two calls .* differs", options={"deterministic": True}),
-    Planted(wrong_gradient, ("gradient", "gradcheck"), "gradient: the gradient of x.*it should be", torch.square),
+    Planted(
+        wrong_gradient,
+        ("gradient", "gradcheck"),
+        r"(?s)gradient: the gradient of x.*it should be.*gradcheck: .*float64, contiguous: x 3$",
+        torch.square,
+    ),
     Planted(wrong_fake, ("opcheck",), "test_faketensor"),
+    Planted(no_fake, ("opcheck",), r"opcheck: \S+: test_faketensor, test_aot_dispatch_dynamic: There was no fake"),
     Planted(breaks_when_compiled, ("opcheck", "compile"), "compile: "),
 ]

@@ -14,6 +14,7 @@ import torch
 
 import rawkern
 from rawkern.testing import CHECKS, KernelCheckError, KernelReport, check_kernel
+from rawkern.testing.results import compare
 
 _spec = importlib.util.spec_from_file_location("planted_operators", Path(__file__).with_name("planted.py"))
 planted = importlib.util.module_from_spec(_spec)
@@ -48,6 +49,7 @@ def test_planted(wrong, device: str) -> None:
 
 
 silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
+relu = rawkern.elementwise("T x", "T y", "y = x < 0 ? T(0) : x", "relu_of_nan")
 axpy = rawkern.elementwise("T x, T y, T a", "T z", "z = a * x + y", "axpy")
 norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
 modulo = rawkern.elementwise("T x, T y", "T z", "z = y == 0 ? x : x - x / y * y", "modulo_of_positive")
@@ -58,6 +60,7 @@ def vector_norm(x: torch.Tensor, axis: int) -> torch.Tensor:
 
 
 INTS = torch.randint(0, 100, (5, 23), generator=torch.Generator().manual_seed(1))
+SOME_NAN = torch.where(numbers(6, 11) > 1, torch.nan, numbers(6, 11).where(numbers(6, 11) > -1, -torch.inf))
 CORRECT: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "plain": (planted.plain, (numbers(6, 11),), {"reference": planted.reference}),
     "plain, without a reference": (planted.plain, (numbers(6, 11),), {}),
@@ -76,6 +79,7 @@ CORRECT: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         (INTS, INTS.flip(0)),
         {"reference": lambda x, y: torch.where(y == 0, x, x % y.clamp(min=1))},
     ),
+    "NaN among the values": (relu, (SOME_NAN,), {"reference": torch.relu}),
     "reduction": (norm, (numbers(6, 11),), {"reference": vector_norm, "kwargs": {"axis": 1}}),
     "torch": (torch.sin, (numbers(6, 11),), {"reference": torch.sin}),
 }
@@ -134,6 +138,50 @@ def test_declared_dtypes_must_be_taken_and_declared_gradients_be_there() -> None
         check_kernel(planted.plain, numbers(8), dtypes=[torch.bfloat16], **options)
     with pytest.raises(KernelCheckError, match="gradient: there is no gradient: no result requires grad"):
         check_kernel(planted.plain, numbers(8), differentiable=True, **options)
+
+
+def test_a_reference_that_is_random_is_none() -> None:
+    with pytest.raises(
+        ValueError, match="two calls of the reference with the same inputs differ, so the operator cannot"
+    ):
+        check_kernel(planted.plain, numbers(8), reference=planted.random)
+
+
+def test_errors_that_cancellation_leaves_are_small_beside_the_sample() -> None:
+    """Equal weights make a gradient zero that is not zero in float32."""
+
+    def normalised(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x, w = x / 3 * 3, w / 3 * 3  # three roundings
+        return (x - x.mean(1, keepdim=True)) * w
+
+    def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(1, keepdim=True)) * w
+
+    skip = [c for c in CHECKS if c not in ("reference", "layout", "size", "gradient", "dtype")]
+    check_kernel(normalised, numbers(9, 33), numbers(33), reference=reference, skip=skip, devices=["cpu"])
+
+
+def test_a_result_that_jumps_hides_no_other() -> None:
+    exact, jumped = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 2.0, 4.0])
+    assert compare("output", jumped, exact, jumped, torch.float32, None) is None
+    wrong = torch.tensor([1.0, 2.25, 4.0])
+    problem = compare("output", wrong, exact, jumped, torch.float32, None)
+    assert problem is not None and problem.text.startswith("output[1] is 2.25, it should be 2 (1 of 3")
+    infinite = torch.tensor([1.0, 2.0, torch.inf]).double()
+    assert compare("output", infinite.float(), infinite, None, torch.float32, None) is None
+    assert compare("output", jumped, infinite, None, torch.float32, None) is not None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (0, 3)], ids=str)
+def test_samples_of_next_to_nothing(shape: tuple[int, ...]) -> None:
+    report = check_kernel(planted.plain, numbers(*shape), reference=planted.reference, devices=["cpu"])
+    assert "dtype (cpu)" in report.passed and "compile (cpu)" in report.passed
+
+
+def test_inputs_of_formulas_are_called_by_name() -> None:
+    skip = [c for c in CHECKS if c != "reference"]
+    with pytest.raises(KernelCheckError, match=r"float32, contiguous: x 1, y 1\n"):
+        check_kernel(axpy, numbers(8), numbers(8), 0.5, reference=lambda x, y, a: x, skip=skip, devices=["cpu"])
 
 
 def test_tolerance() -> None:
