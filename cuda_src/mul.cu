@@ -38,7 +38,7 @@ struct Layout {
 // out = a * b, a and b broadcast or with any strides, out contiguous and aligned, its rows a multiple of V elements.
 // Grid: 1-D, at least n / V = packs threads, V elements of a row each. Index is the type that all indices fit: 32 bits
 // wherever they suffice, since dividing 64 bits is slow.
-template <typename T, int V, typename Index>
+template <typename T, int V, typename Index, Way A, Way B>
 __global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long long packs) {
     const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (pack >= packs) return;
@@ -54,5 +54,5 @@ __global__ void mul_strided(const T* a, const T* b, T* out, Layout layout, long 
         rest = outer;
     }
     const auto times = [](compute_t<T> x, compute_t<T> y) { return x * y; };
-    store(out + pack * V, map_pack<V>(times, gather<V>(a + at_a, layout.a[0]), gather<V>(b + at_b, layout.b[0])));
+    store(out + pack * V, map_pack<V>(times, gather<V, A>(a + at_a, layout.a[0]), gather<V, B>(b + at_b, layout.b[0])));
 }

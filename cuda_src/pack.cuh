@@ -40,17 +40,20 @@ template <typename T, int V> __device__ void store(T* to, const Pack<T, V>& pack
     *reinterpret_cast<Pack<T, V>*>(to) = pack;
 }
 
+// How the elements of a pack lie, where the host knows it: one after another and aligned, or all are one.
+enum class Way { ANY, NEXT, SAME };
+
 // V elements that are `step` apart.
-template <int V, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
-    if (step == 1 && aligned<V>(from)) return load<T, V>(from);
+template <int V, Way WAY = Way::ANY, typename T> __device__ Pack<T, V> gather(const T* from, long long step) {
+    if (WAY == Way::NEXT || (WAY == Way::ANY && step == 1 && aligned<V>(from))) return load<T, V>(from);
     Pack<T, V> pack;
 #pragma unroll
-    for (int i = 0; i < V; ++i) pack.at[i] = from[i * step];
+    for (int i = 0; i < V; ++i) pack.at[i] = from[WAY == Way::SAME ? 0 : i * step];
     return pack;
 }
 
-template <int V, typename T> __device__ void scatter(T* to, long long step, const Pack<T, V>& pack) {
-    if (step == 1 && aligned<V>(to)) return store(to, pack);
+template <int V, Way WAY = Way::ANY, typename T> __device__ void scatter(T* to, long long step, const Pack<T, V>& pack) {
+    if (WAY == Way::NEXT || (WAY == Way::ANY && step == 1 && aligned<V>(to))) return store(to, pack);
 #pragma unroll
     for (int i = 0; i < V; ++i) to[i * step] = pack.at[i];
 }

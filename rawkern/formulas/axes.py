@@ -7,7 +7,9 @@ import math
 import struct
 from collections.abc import Sequence
 
-__all__ = ["MAX_DIMS", "PACK_BYTES", "index_type", "joined", "packed", "strided_layout"]
+import torch
+
+__all__ = ["MAX_DIMS", "PACK_BYTES", "aligned_ways", "index_type", "joined", "pack_ways", "packed", "strided_layout"]
 
 MAX_DIMS = 8  # of a struct, after dimensions have been joined; mul.cu and reduce.cuh have the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
@@ -46,11 +48,35 @@ def index_type(count: int, shape: tuple[int, ...], strides: tuple[tuple[int, ...
     return "unsigned int" if max(count, *spans) < 2**31 else "long long"
 
 
+def pack_ways(width: int, inner: tuple[int, ...], outer: Sequence[tuple[int, ...]]) -> tuple[str, ...]:
+    """How the elements of a pack lie in each array, by its steps in the dimension of the packs and in the others.
+
+    A ``Way`` of pack.cuh; NEXT holds if the array itself begins where a pack may.
+    """
+
+    def way(a: int) -> str:
+        if width == 1 or inner[a] not in (0, 1):
+            return "Way::ANY"
+        if inner[a] == 0:
+            return "Way::SAME"
+        return "Way::ANY" if any(step[a] % width for step in outer) else "Way::NEXT"
+
+    return tuple(map(way, range(len(inner))))
+
+
+def aligned_ways(ways: Sequence[str], arrays: Sequence[torch.Tensor], width: int) -> list[str]:
+    """Return the ways of `pack_ways`, now that the arrays are known."""
+    return [
+        "Way::ANY" if way == "Way::NEXT" and t.data_ptr() % (width * t.element_size()) else way
+        for way, t in zip(ways, arrays, strict=True)
+    ]
+
+
 @functools.lru_cache(maxsize=1024)
 def strided_layout(
     shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], order: tuple[int, ...] | None, pack: int
-) -> tuple[bytes | None, int, str]:
-    """Return the ``Layout`` of the kernel (None with too many dimensions), its V and its Index.
+) -> tuple[bytes | None, int, str, tuple[str, ...]]:
+    """Return the ``Layout`` of the kernel (None with too many dimensions), its V, its Index and the arrays' ways.
 
     The dimensions stand as `order`, the strides of an output, has them in memory, or else as they are.
     """
@@ -58,7 +84,7 @@ def strided_layout(
     sizes, steps = joined(shape, strides, dims)
     index = index_type(math.prod(shape), shape, strides)
     if len(sizes) > MAX_DIMS:
-        return None, 1, index
+        return None, 1, index, ()
     width = pack if sizes[0] % pack == 0 else 1
     sizes[0] //= width
-    return packed(sizes, steps), width, index
+    return packed(sizes, steps), width, index, pack_ways(width, steps[0], steps[1:])

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rawkern._torch_private import PLAIN
-from rawkern.formulas.axes import PACK_BYTES, strided_layout
+from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
 from rawkern.formulas.parameters import Parameter, c_name
@@ -171,7 +171,7 @@ def _run(
             loop.plain[outs[0].dtype, on_gpu] = (kernel.forall, pack)
         return result
     order = None if loop.indexed else strides
-    layout, width, index = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
+    layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
     if layout is None:
         copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
         made_outs = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
@@ -179,7 +179,9 @@ def _run(
         for t, value in zip(outs, made_outs, strict=True):
             t.copy_(value)
         return result
-    kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(width), index]), True)
+    kernel = loop.instance(
+        tuple(kinds), wanted, ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)]), True
+    )
     packs = n // width
     kernel.forall(packs)(*arguments, *outs, layout, packs, n)
     return result

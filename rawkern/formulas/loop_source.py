@@ -49,7 +49,14 @@ def loop_source(loop: Loop, kinds: tuple[str, ...], wanted: tuple[bool, ...]) ->
     pack_out = " ".join(f"Pack<{storage}, V> q{k};" for k, storage in stores)
     set_pack = " ".join(f"q{k}.at[k] = static_cast<{storage}>(r{k});" for k, storage in stores)
     set_one = " ".join(f"out{k}[i] = static_cast<{storage}>(r{k});" for k, storage in stores)
-    columns, inputs = len(loads) + len(stores), len(loads)
+    columns = len(loads) + len(stores)
+    ways = ", ".join(f"Way W{a}" for a in range(columns))
+    gathers = " ".join(
+        f"const auto p{k} = gather<V, W{a}>(in{k} + at[{a}], layout.step[{a}][0]);" for a, (k, _) in enumerate(loads)
+    )
+    scatters = " ".join(
+        f"scatter<V, W{a}>(out{k} + at[{a}], layout.step[{a}][0], q{k});" for a, (k, _) in enumerate(stores, len(loads))
+    )
 
     def element(taken: list[str], index: str) -> str:
         return f"{fresh} {call}({', '.join([*taken, *results, index, 'n'])});"
@@ -87,7 +94,7 @@ struct Layout {{ long long dims, size[{MAX_DIMS}], step[{columns}][{MAX_DIMS}]; 
 
 // Arrays of any strides. Grid: 1-D, at least n / V = packs threads, V neighbours of the innermost dimension each. Index
 // is the type that all indices fit.
-template <{letters}int V, typename Index>
+template <{letters}int V, typename Index, {ways}>
 __global__ void {name}_strided({", ".join([*parameters, "const Layout layout", "long long packs", "long long n"])}) {{
     const long long pack = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (pack >= packs) return;
@@ -103,10 +110,10 @@ __global__ void {name}_strided({", ".join([*parameters, "const Layout layout", "
         if (last) break;
         rest = outer;
     }}
-    {" ".join(f"const auto p{k} = gather<V>(in{k} + at[{a}], layout.step[{a}][0]);" for a, (k, _) in enumerate(loads))}
+    {gathers}
     {pack_out}
 #pragma unroll
     for (int k = 0; k < V; ++k) {{ {element(from_pack, "pack * V + k")} {set_pack} }}
-    {" ".join(f"scatter<V>(out{k} + at[{a}], layout.step[{a}][0], q{k});" for a, (k, _) in enumerate(stores, inputs))}
+    {scatters}
 }}
 """

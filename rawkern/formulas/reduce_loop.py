@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES
+from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import DTYPES, Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
@@ -124,7 +124,8 @@ class ReduceLoop:
                 f"{self.name}: more than {MAX_DIMS} groups of kept or reduced dimensions; reshape the input"
             )
         letters = [c_name(self.name, dtypes[x]) for x in self.letters]
-        kernel = self.kernel(", ".join([*letters, *plan.arguments]))
+        ways = aligned_ways(plan.ways, arrays, pack)
+        kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]))
         partial = total
         if plan.parts > 1:
             dtype = self.accumulator_dtype(dtypes)

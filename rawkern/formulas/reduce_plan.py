@@ -6,11 +6,13 @@ import functools
 import math
 from dataclasses import dataclass
 
-from rawkern.formulas.axes import MAX_DIMS, index_type, joined, packed
+from rawkern.formulas.axes import MAX_DIMS, index_type, joined, pack_ways, packed
 
 __all__ = ["THREADS", "Plan", "make_plan"]
 
 THREADS = 256  # REDUCE_THREADS of reduce.cuh
+BLOCKS = 6  # that a multiprocessor has room for
+STEPS = 4  # that a thread makes along a row on a GPU, if the row is that long, so that its loads overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Plan:
     """How the work is laid out; see the kernel's comment in `_source`."""
 
     arguments: tuple[str, ...]
+    ways: tuple[str, ...]
     kept_axes: bytes
     reduced_axes: bytes
     kept: int
@@ -59,18 +62,21 @@ def make_plan(
     vector[0] //= width
     kept_packs, reduced_packs = math.prod(kept_sizes), math.prod(reduced_sizes)
     along = reduced_packs if rows else kept_packs
-    x = min(THREADS if rows else 32, 1 << max(0, along - 1).bit_length())
+    most = -(-along // STEPS) if rows and processors else along
+    x = min(THREADS if rows else 32, 1 << max(0, most - 1).bit_length())
     y = THREADS // x
     per_block, per_step = (y, x) if rows else (x, y)
     blocks = -(-kept_packs // per_block)
     steps = -(-reduced_packs // per_step)  # that the threads of one block would make
-    goal = 8 * processors if processors else 16
+    goal = BLOCKS * processors if processors else 16
     parts = max(1, min(goal // blocks, steps // (4 if processors else 64), 1024))
     chunk = max(1, -(-reduced_packs // parts))
     parts = max(1, -(-reduced_packs // chunk))
     index = index_type(max(n_kept, count), shape, strides)
-    arguments = ("1" if rows else str(width), str(width) if rows else "1", "true" if rows else "false", index)
+    inner, *outer = (*reduced_steps, *kept_steps) if rows else (*kept_steps, *reduced_steps)
+    flat = "true" if processors and len(reduced_sizes) == 1 else "false"
+    packs = ("1", str(width), "true") if rows else (str(width), "1", "false")
     return Plan(
-        arguments, packed(kept_sizes, kept_steps), packed(reduced_sizes, reduced_steps), n_kept, kept_packs,
-        reduced_packs, count, (x, y), blocks, parts, chunk,
+        (*packs, flat, index), pack_ways(width, inner, outer), packed(kept_sizes, kept_steps),
+        packed(reduced_sizes, reduced_steps), n_kept, kept_packs, reduced_packs, count, (x, y), blocks, parts, chunk,
     )  # fmt: skip

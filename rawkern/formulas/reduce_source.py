@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STRUCT_BYTES", "reduce_source"]
 
+UNROLL = 2  # packs that a thread loads before it uses the first; more take registers, so fewer blocks fit
 STRUCT_BYTES = 64  # the largest accumulator that is a struct
 
 
@@ -23,8 +24,10 @@ def reduce_source(loop: ReduceLoop) -> str:
     made = ", ".join(f"{p.compute}& {p.name}" for p in loop.outputs)
     arrays = ", ".join(f"const {p.storage}* in{k}" for k, p in enumerate(loop.inputs))
     outs = ", ".join(f"{p.storage}* out{k}" for k, p in enumerate(loop.outputs))
-    packs = " ".join(f"const auto p{k} = gather<VK * VR>(in{k} + at[{k}], step[{k}][0]);" for k in range(many))
-    values = ", ".join(f"compute_t<{p.storage}>(p{k}.at[v])" for k, p in enumerate(loop.inputs))
+    ways = ", ".join(f"Way W{k}" for k in range(many))
+    packs = " ".join(f"Pack<{p.storage}, VK * VR> of{k};" for k, p in enumerate(loop.inputs))
+    gathers = ", ".join(f"gather<VK * VR, W{k}>(in{k} + at[{k}], step[{k}][0])" for k in range(many))
+    values = ", ".join(f"compute_t<{p.storage}>(packs.of{k}.at[v])" for k, p in enumerate(loop.inputs))
     fresh = " ".join(f"compute_t<{p.storage}> r{k}{{}};" for k, p in enumerate(loop.outputs))
     results = ", ".join(f"r{k}" for k in range(len(loop.outputs)))
     stores = " ".join(f"out{k}[index] = static_cast<{p.storage}>(r{k});" for k, p in enumerate(loop.outputs))
@@ -46,9 +49,10 @@ return {loop.reduce};
 
 // Reduces {many} array(s). A thread has VK neighbouring results and takes VR neighbouring elements at a time, one of
 // the two is 1. ROWS: threadIdx.x goes along the reduced elements and threadIdx.y along the results, else the other way
-// round. Grid: x over the results, y over `chunk` packs of reduced elements each; with several of these the results are
-// in `partial` only. Block: REDUCE_THREADS threads, powers of two.
-template <{letters}int VK, int VR, bool ROWS, typename Index>
+// round. FLAT: the reduced elements are one dimension, and a thread loads several packs before it uses the first. Grid:
+// x over the results, y over `chunk` packs of reduced elements each; with several of these the results are in `partial`
+// only. Block: REDUCE_THREADS threads, powers of two.
+template <{letters}int VK, int VR, bool ROWS, bool FLAT, typename Index, {ways}>
 __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_axes, const Axes<{many}> reduced_axes,
     long long kept_packs, long long reduced_packs, long long chunk, long long kept, long long count, bool last) {{
     using Accumulator = {outer};
@@ -67,18 +71,36 @@ __global__ void {name}({arrays}, void* partial, {outs}, const Axes<{many}> kept_
         locate<VK>(base, Index(pack), kept_axes);
         const long long first = blockIdx.y * chunk, end = first + chunk < reduced_packs ? first + chunk : reduced_packs;
         const auto& step = VK > 1 ? kept_axes.step : reduced_axes.step;
-        for (long long r = first + tr; r < end; r += nr) {{
+        struct Packs {{ {packs} }};
+        const auto fetch = [&](long long r) {{
             Index at[{many}];
 #pragma unroll
-            for (int a = 0; a < {many}; ++a) at[a] = base[a];
-            locate<VR>(at, Index(r), reduced_axes);
-            {packs}
+            for (int a = 0; a < {many}; ++a) {{
+                at[a] = base[a] + (FLAT ? Index(r) * VR * Index(reduced_axes.step[a][0]) : 0);
+            }}
+            if constexpr (!FLAT) locate<VR>(at, Index(r), reduced_axes);
+            return Packs{{{gathers}}};
+        }};
+        const auto take = [&](const Packs& packs, long long r) {{
 #pragma unroll
             for (int v = 0; v < VK * VR; ++v) {{
                 Accumulator& mine = sum[VK > 1 ? v : 0];
                 mine = combine(mine, {name}_map{of}({values}, r * VR + (VR > 1 ? v : 0)));
             }}
+        }};
+        long long r = first + tr;
+        if constexpr (FLAT) {{
+#pragma unroll 1
+            for (; r + {UNROLL - 1} * nr < end; r += {UNROLL} * nr) {{
+                Packs several[{UNROLL}];
+#pragma unroll
+                for (int u = 0; u < {UNROLL}; ++u) several[u] = fetch(r + u * nr);
+#pragma unroll
+                for (int u = 0; u < {UNROLL}; ++u) take(several[u], r + u * nr);
+            }}
         }}
+#pragma unroll 1
+        for (; r < end; r += nr) take(fetch(r), r);
     }}
     const int stride = ROWS ? 1 : nk, place = ROWS ? tk * nr + tr : tr * nk + tk;
 #pragma unroll

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rawkern.formulas.axes import PACK_BYTES, strided_layout
+from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.operators import op
 from rawkern.ops.instances import dense, kernel, not_a_tensor, vector_kernel
 from rawkern.tensors import in_fake_op
@@ -71,10 +71,10 @@ def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if in_fake_op():  # sizes may be symbols, of which there is no layout
         return torch.empty(a.shape, dtype=a.dtype, device=a.device)
     pack = PACK_BYTES // a.element_size() if a.is_cuda else 1
-    layout, width, index = strided_layout(a.shape, (a.stride(), b.stride()), None, pack)
+    layout, width, index, ways = strided_layout(a.shape, (a.stride(), b.stride()), None, pack)
     if layout is None:
         return _forward(a.contiguous(), b.contiguous())
-    times = kernel("mul", "mul_strided", a.dtype, f"{width}, {index}")
+    times = kernel("mul", "mul_strided", a.dtype, ", ".join([str(width), index, *aligned_ways(ways, (a, b), width)]))
     out = torch.empty(a.shape, dtype=a.dtype, device=a.device)
     packs = out.numel() // width
     times.forall(packs)(a, b, out, layout, packs)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.formulas.axes import strided_layout
+from rawkern.formulas.axes import aligned_ways, strided_layout
 from rawkern.ops.instances import kernel, vector_kernel
 
 from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
@@ -135,9 +135,11 @@ def test_packs_of_broadcast_products(
     b = numbers(shapes[1], torch.float32, device, seed=1)
     for x in (a, a.t().contiguous().t()):
         x, y = torch.broadcast_tensors(x, b)
-        layout, width, _ = strided_layout(x.shape, (x.stride(), y.stride()), None, 4)
+        layout, width, _, ways = strided_layout(x.shape, (x.stride(), y.stride()), None, 4)
         out = torch.full(x.shape, math.nan, device=device)
-        mul = kernel("mul", "mul_strided", torch.float32, f"{width}, {index}")
+        mul = kernel(
+            "mul", "mul_strided", torch.float32, ", ".join([str(width), index, *aligned_ways(ways, (x, y), width)])
+        )
         mul.forall(count // width)(x, y, out, layout, count // width)
         assert_rounded(out, x.double() * y.double(), torch.float32)
 
@@ -146,7 +148,7 @@ def test_layouts_of_mul() -> None:
     """Dimensions that go on where the one inside them ends are one; rows that packs divide get packs."""
 
     def facts(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, int, str]:
-        layout, width, index = strided_layout(shape, (a, b), None, 4)
+        layout, width, index, _ = strided_layout(shape, (a, b), None, 4)
         assert layout is not None
         return struct.unpack_from("q", layout)[0], width, index
 
