@@ -11,7 +11,7 @@ import torch
 
 from rawkern.storage import tensor_over
 
-__all__ = ["Copies", "tensors_behind", "tensors_in"]
+__all__ = ["Copies", "reached", "tensors_behind", "tensors_in"]
 
 MOST_WORDS = 1 << 22  # of a tensor that are looked at
 _HOLDS_ADDRESSES = (torch.int64, torch.uint64, torch.uint8)
@@ -38,12 +38,25 @@ def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Ten
 
     An address of memory that no tensor of Python's has (NumPy's, or what has been freed) leads to nothing.
     """
-    work = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
-    seen, found = {_storage(t)[0] for t in given}, []
+    given = list(given)
+    return reached(given, (), device, {_storage(t)[0] for t in given})
+
+
+def reached(
+    given: Iterable[torch.Tensor], values: Iterable[Any], device: str, seen: set[int] | None = None
+) -> list[torch.Tensor]:
+    """What `tensors_behind` finds, also from numbers and bytes; storages `seen`, by their start, are passed over."""
+    work: list[Any] = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
+    for value in values:
+        if isinstance(value, bytes):
+            work.append(np.frombuffer(value, np.uint64, len(value) // 8))
+        elif isinstance(value, int) and _LOWEST < value < _HIGHEST:
+            work.append(np.array([value], np.uint64))
+    seen, found = seen or set(), []
     ranges: list[tuple[int, int, torch.Tensor]] | None = None
     starts = ends = np.empty(0, dtype=np.uint64)
     while work:
-        words = _words(work.pop())
+        words = _words(one) if isinstance(one := work.pop(), torch.Tensor) else one
         words = words[(words > _LOWEST) & (words < _HIGHEST)]
         if device == "cpu" and len(words) and ranges is None:
             words = _mapped(words)

@@ -20,7 +20,7 @@ from rawkern.nvrtc import run_nvrtc
 if TYPE_CHECKING:
     from rawkern.module import Build
 
-__all__ = ["Variable", "describe", "on_gpu", "on_host", "view", "writable"]
+__all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
 
 # A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
 _DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
@@ -110,14 +110,19 @@ def on_gpu(address: int, nbytes: int, device: torch.device, owner: Any) -> torch
     return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)
 
 
-def writable(build: Build, asked: tuple[str, ...], device: torch.device) -> list[torch.Tensor]:
-    """Return the bytes of all ``__device__`` variables of a build on one device. Call it under the module's lock."""
+def every(
+    build: Build, asked: tuple[str, ...], device: torch.device, spaces: str = "global|const"
+) -> list[torch.Tensor]:
+    """Return the bytes of all variables of a build on one device. Call it under the module's lock.
+
+    ``spaces`` is a pattern: "global" for ``__device__``, "const" for ``__constant__``.
+    """
     source = build.source
-    if "__device__" not in source.text and "__managed__" not in source.text and not source.headers:
+    if not re.search("__(?:device|managed|constant)__", source.text) and not source.headers:
         return []
     ptx = build.program(architecture(device).replace("sm_", "compute_"), asked).ptx
     module, found = build.engine_module(device, asked), []
-    for symbol in re.findall(r"^\.(?:(?:visible|weak) \.)?global [^;={]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
+    for symbol in re.findall(rf"^\.(?:(?:visible|weak) \.)?(?:{spaces}) [^;={{]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
         if _HIDDEN.match(symbol):
             continue
         try:

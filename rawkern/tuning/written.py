@@ -26,20 +26,26 @@ __all__ = ["Saved", "Written", "find", "of_variables"]
 class Written(Call):
     """Arguments on their way to C values, with the memory that the kernel may write, by parameter."""
 
-    __slots__ = ("outputs",)
+    __slots__ = ("arrays", "outputs")
 
     def __init__(self, strided: bool, layout_of: Any) -> None:
         super().__init__(strided, layout_of)
         self.outputs: list[tuple[str, torch.Tensor]] = []
+        self.arrays: list[torch.Tensor] = []  # the memory of arguments that are no tensors
 
     def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
         super()._check(ctype, target, memory, where)
         if not ctype.const:
             self.outputs.append((where.expr, _as_tensor(memory, where)))
+        if memory.tensor is None and memory.contiguous:
+            self.arrays.append(_as_tensor(memory, where))
 
 
-def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
-    """Bind arguments, and return their device, what the kernel may write, and tensors that addresses in them lead to.
+def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
+         ) -> tuple[torch.device, Written, list[torch.Tensor]]:  # fmt: skip
+    """Bind arguments, and return their device, what the kernel may write, and tensors that addresses lead to.
+
+    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock.
 
     Raises
     ------
@@ -51,14 +57,16 @@ def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tor
     call = Written(state.strided, signature.struct_layout)
     bound = careful(signature, Bound, given, state.strided, call)
     device = bound.device or default_device()
-    held = [*reachable.tensors_in(given), *bound.tensors]
-    behind = reachable.tensors_behind(held, device.type)
+    with lock:
+        held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *of_variables(state, device)]
+    by_value = [v for param, v in zip(signature.params, bound.values, strict=True) if not param.is_pointer]
+    behind = reachable.reached(held, by_value, device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
 
 
-def of_variables(state: State, device: torch.device) -> list[torch.Tensor]:
-    """The module's ``__device__`` variables, which launches may write, too."""
-    return variables.writable(state.build, state.asked, device)
+def of_variables(state: State, device: torch.device, spaces: str = "global|const") -> list[torch.Tensor]:
+    """The module's variables; "global" are those that launches may write, too."""
+    return variables.every(state.build, state.asked, device, spaces)
 
 
 def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import gc
 import os
 import pickle
@@ -122,6 +123,41 @@ def test_arrays_lists_and_variables_are_restored(device: str) -> None:
     for array, value in ((rawkern.to_torch(a), 1), (first, 2), (second, 4), (third, 8)):
         assert torch.equal(array, torch.full_like(array, value))
     assert kernel._module.get_global("launches", device).tolist() == [1]
+
+
+@pytest.mark.parametrize("way", ["struct", "ctypes", "number", "table", "variable", "constant"])
+def test_memory_behind_addresses_is_restored(device: str, way: str) -> None:
+    """One row is an argument, the next is reached by its address alone, though it is of the same storage."""
+    parameter, pointer, variable = {
+        "struct": ("P p", "p.x", ""),
+        "ctypes": ("P p", "p.x", ""),
+        "number": ("unsigned long long p", "((float*)p)", ""),
+        "table": ("float* const* p", "p[0]", ""),
+        "variable": ("int p", "pointer", "__device__ float* pointer;"),
+        "constant": ("int p", "pointer", "__constant__ float* pointer;"),
+    }[way]
+    module = rawkern.RawModule(f"""
+    struct P {{ int n; float* x; }};
+    {variable}
+    extern "C" __global__ void add(float* y, {parameter}, int n) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) {{ y[i] += 1; {pointer}[i] += 2; }}
+    }}""")
+
+    class P(ctypes.Structure):
+        _fields_ = (("n", ctypes.c_int), ("x", ctypes.c_void_p))
+
+    y, x = whole = torch.zeros(2, 100, device=device)
+    address = x.data_ptr()
+    given: Any = {"struct": bytes(P(3, address)), "ctypes": P(3, address), "number": address}.get(way, 0)
+    if way == "table":
+        given = np.array([address])
+        if device == "cuda":
+            given = pytest.importorskip("cupy").asarray(given)
+    if variable:
+        module.get_global("pointer", device).fill_(address)
+    rawkern.autotune(module.add, {"block": [32, 64]}).forall(100)(y, given, 100)
+    assert whole.tolist() == [[1.0] * 100, [2.0] * 100]
 
 
 def test_arrays_that_cannot_be_restored(device: str) -> None:
