@@ -178,7 +178,7 @@ def _out_of_bounds(f: Finding, does: str, name: str | None, index: int | None, s
         which = f"element {(_signed(f.offset) - (array[0] if array else 0)) // element}, counted in {element} bytes,"
         return f"{does} {which} of {'a local array' if array else 'its local variables'}, outside of what it has"
     if f.piece is not None and name is not None:
-        if f.piece.address == 0 and f.piece.size == 0 and f.piece.parameter is not None:
+        if f.piece.address == 0 and f.piece.itemsize == 0 and f.piece.parameter is not None:
             return f"{does} {_of(name, index, f)}; {name} is None"
         unit = "element" if size == 1 else "elements"
         of = "" if f.piece.itemsize else f" of {f.place.site['element']} bytes"

@@ -34,6 +34,16 @@ def test_out_of_bounds_names_line_thread_parameter_index_and_size():
     assert isinstance(caught.value, rawkern.LaunchError)
 
 
+@pytest.mark.parametrize(
+    ("x", "says"), [(None, "x is None"), (torch.empty(0), "x has 0 elements"), (torch.empty(3)[:0], "x has 0 elements")]
+)
+def test_nothing_to_read(x, says: str):
+    kernel = rawkern.RawKernel(TWICE)
+    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError) as caught:
+        kernel[1, 1](1, x, torch.empty(1))
+    assert caught.value.reports[0].message.endswith(f"reads x[0]; {says}")
+
+
 def test_checks_hold_inside_the_context_only_and_for_launches_made_fast_before():
     kernel = rawkern.RawKernel(TWICE)
     x, out = torch.randn(1001)[:1000], torch.empty(1001)[:1000]
