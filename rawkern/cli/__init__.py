@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import signal
 import sys
 from collections.abc import Sequence
 
 import rawkern
-from rawkern.cli import bench, build, cache, doctor, run
+from rawkern.cli import apart, bench, build, cache, doctor, run
 from rawkern.cli.text import Refused, paint
 from rawkern.errors import RawkernError
 
@@ -20,14 +22,22 @@ __all__ = ["main"]
 
 _COMMANDS = (doctor, build, run, bench, cache)
 _INTERRUPTED, _PIPE_CLOSED = 130, 141  # 128 + the number of the signal, as shells have it
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = _parsed(arguments)
+    if arguments is None and options.main is run.main and apart.possible():
+        return _status(apart.run(lambda: _finished(options)), options)
+    return _finished(options)
+
+
+def _finished(options: argparse.Namespace) -> int:
     try:
         status = options.main(options)
-        sys.stdout.flush()
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
@@ -43,6 +53,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _status(of_child: int, options: argparse.Namespace) -> int:
+    """The exit status for that of a child, and the words if a signal ended it."""
+    if -of_child in _CRASHES:
+        name, shown = signal.Signals(-of_child).name, "; --check shows where" if not options.check else ""
+        return _failed(f"{options.kernel} ended its process ({name}): it used memory that is not its own{shown}")
+    return of_child if of_child >= 0 else 128 - of_child
+
+
 def _failed(message: str) -> int:
     print(f"{paint('rawkern', 'red', sys.stderr)}: {message}", file=sys.stderr)
     return 1
@@ -52,10 +70,12 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line; a list of words may be interrupted by options, which argparse does not see to itself."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    if rest and (not hasattr(options, "arguments") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    end = rest.index("--") if "--" in rest else len(rest)  # behind it nothing is an option
+    unknown = [word for word in rest[:end] if word.startswith("-") and not re.match(r"-[\d.(]", word)]
+    if rest and (not hasattr(options, "arguments") or unknown):
+        parser.error(f"unrecognized arguments: {' '.join(unknown or rest)}")
     if rest:
-        options.arguments = [*options.arguments, *rest]
+        options.arguments = [*options.arguments, *rest[:end], *rest[end + 1 :]]
     return options
 
 

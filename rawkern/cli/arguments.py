@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import torch
 
-from rawkern.cli.expressions import Maker, dtypes_behind, value
+from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
 from rawkern.signature import Signature
 
-__all__ = ["evaluated", "tensors_in"]
+__all__ = ["evaluated", "owner", "replaced", "tensors_in"]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)\Z", re.S)
 
@@ -36,10 +38,12 @@ def evaluated(
     """
     by_parameter = _by_parameter(texts, signature)
     generator = torch.Generator().manual_seed(seed)
+    params = {param.name: param for param in signature.params}
     numbers: dict[str, Any] = {}
     values: dict[str, Any] = {}
-    for param in sorted(signature.params, key=lambda param: param.is_pointer):
-        maker = Maker(dtypes_behind(param.ctype), generator, device, numbers)
+    for name in _in_order(by_parameter, signature):
+        param = params[name]
+        maker = Maker(dtypes_behind(param.ctype), generator, device, numbers, members_of(param.ctype))
         try:
             made = value(by_parameter[param.name], maker)
         except Refused as error:
@@ -48,6 +52,25 @@ def evaluated(
         if isinstance(made, (int, float, complex)):
             numbers[param.name] = made
     return {param.name: values[param.name] for param in signature.params}, numbers
+
+
+def _in_order(texts: dict[str, str], signature: Signature) -> list[str]:
+    """The parameters in an order in which each number is known where it is used; tensors last."""
+    plain = [param.name for param in signature.params if not param.is_pointer]
+    uses = {name: [used for used in _names(texts[name]) if used in plain] for name in plain}
+    try:
+        order = list(TopologicalSorter(uses).static_order())
+    except CycleError as error:
+        circle = ", ".join(f"{name}={texts[name]}" for name in dict.fromkeys(error.args[1]))
+        raise Refused(f"{circle}: each needs the other first; write one as a number") from None
+    return order + [param.name for param in signature.params if param.is_pointer]
+
+
+def _names(text: str) -> set[str]:
+    try:
+        return {node.id for node in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(node, ast.Name)}
+    except (SyntaxError, ValueError):  # told when it is evaluated
+        return set()
 
 
 def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
@@ -71,9 +94,27 @@ def _by_parameter(texts: Sequence[str], signature: Signature) -> dict[str, str]:
 
 
 def tensors_in(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors among the arguments, those in lists by index."""
-    found = {}
-    for name, argument in arguments.items():
-        items = enumerate(argument) if isinstance(argument, list) else [(None, argument)]
-        found |= {name if i is None else f"{name}[{i}]": item for i, item in items if isinstance(item, torch.Tensor)}
+    """The tensors among the arguments, also in lists and structs: ``"x"``, ``"parts[1]"``, ``"s.x"``."""
+    found: dict[str, torch.Tensor] = {}
+    replaced(arguments, lambda name, tensor: found.setdefault(name, tensor))
     return found
+
+
+def replaced(arguments: dict[str, Any], instead: Callable[[str, torch.Tensor], Any]) -> dict[str, Any]:
+    """The arguments with something else in the place of each tensor."""
+
+    def inside(name: str, argument: Any) -> Any:
+        if isinstance(argument, torch.Tensor):
+            return instead(name, argument)
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(inside(f"{name}[{i}]", item) for i, item in enumerate(argument))
+        if isinstance(argument, dict):
+            return {key: inside(f"{name}.{key}", item) for key, item in argument.items()}
+        return argument
+
+    return {name: inside(name, argument) for name, argument in arguments.items()}
+
+
+def owner(name: str) -> str:
+    """The parameter to which a tensor of `tensors_in` belongs."""
+    return re.split(r"[.\[]", name)[0]

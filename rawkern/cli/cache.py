@@ -19,6 +19,7 @@ __all__ = ["declare", "main"]
 _KINDS = {
     "program": "PTX and cubins",
     "code": "machine code for this CPU",
+    "checker": "machine code of the checker",
     "names": "names of parameters",
     "struct": "layouts of structs",
     "globals": "layouts of variables",

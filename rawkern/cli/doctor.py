@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import platform
+import signal
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import rawkern
@@ -67,7 +71,7 @@ def _print(findings: list[Finding]) -> None:
 def _findings() -> list[Finding]:
     with step("asking the driver"):
         known = driver()
-    with step("importing libraries"):
+    with step("importing libraries"), _ending_at_ctrl_c():
         findings = examine.libraries(known)
     cache = examine.cache()
     with examine.usable_cache(cache):
@@ -78,3 +82,16 @@ def _findings() -> list[Finding]:
             with step(f"running a kernel on {device}"):
                 findings.append(examine.engine(device))
     return findings
+
+
+@contextlib.contextmanager
+def _ending_at_ctrl_c() -> Iterator[None]:
+    """End the process at Ctrl-C: libraries that are being imported take the exception for something that they lack."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from rawkern.cli.text import Refused
-from rawkern.ctype import CType
+from rawkern.ctype import CType, parse
 
-__all__ = ["MAKERS", "Maker", "dtypes_behind", "number", "value"]
+__all__ = ["MAKERS", "Maker", "dtypes_behind", "members_of", "number", "value"]
 
 _MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -55,12 +55,20 @@ class Maker:
     device : torch.device
     numbers : mapping
         The arguments that are numbers, by name.
+    members : mapping
+        The types of a struct's members, by name.
     """
 
     dtypes: tuple[torch.dtype, ...]
     generator: torch.Generator
     device: torch.device
     numbers: Mapping[str, Any]
+    members: Mapping[str, CType] = field(default_factory=dict)
+
+    def of(self, member: str) -> Maker:
+        """What a member of the struct is made with."""
+        ctype = self.members.get(member)
+        return replace(self, dtypes=dtypes_behind(ctype) if ctype else (), members=members_of(ctype) if ctype else {})
 
 
 def dtypes_behind(ctype: CType) -> tuple[torch.dtype, ...]:
@@ -71,6 +79,11 @@ def dtypes_behind(ctype: CType) -> tuple[torch.dtype, ...]:
     if target is None or target.kind in ("void", "function"):
         return ()
     return tuple(getattr(torch, name) for name in target.dtypes or ("uint8",))
+
+
+def members_of(ctype: CType) -> dict[str, CType]:
+    """The types of a struct's members, by name; none of other types and of structs that are not known."""
+    return {member.name: parse(member.type) for member in ctype.layout.members} if ctype.layout else {}
 
 
 def number(text: str, numbers: Mapping[str, Any]) -> Any:
@@ -124,7 +137,8 @@ class _Reader:
                 return list(map(self.read, node.elts))
             case ast.Dict() if all(isinstance(key, ast.Constant) and isinstance(key.value, str) for key in node.keys):
                 pairs = zip(node.keys, node.values, strict=True)
-                return {key.value: self.read(item) for key, item in pairs if isinstance(key, ast.Constant)}
+                named = [(str(key.value), item) for key, item in pairs if isinstance(key, ast.Constant)]
+                return {name: _Reader(self.text, self.maker.of(name)).read(item) for name, item in named}
             case ast.Call(func=ast.Name(id=str() as name)):
                 return self._call(name, node)
         raise Refused(
@@ -166,7 +180,7 @@ class _Reader:
             dtype = getattr(torch, keyword.value.id, None)
             if not isinstance(dtype, torch.dtype):
                 raise Refused(f"{self.text!r}: {keyword.value.id} is no dtype of torch")
-            maker = Maker((dtype,), maker.generator, maker.device, maker.numbers)
+            maker = replace(maker, dtypes=(dtype,))
         if name == "load":
             paths = [arg.value if isinstance(arg, ast.Constant) else None for arg in node.args]
             return _load(maker, *paths, convert=True)
@@ -221,7 +235,13 @@ def _rand(maker: Maker, *shape: Any) -> torch.Tensor:
     return torch.rand(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
 
 
-def _randint(maker: Maker, low: int, high: int, *shape: Any) -> torch.Tensor:
+def _randint(maker: Maker, *arguments: Any) -> torch.Tensor:
+    if len(arguments) < 3:
+        raise Refused(
+            "randint() takes the lowest number, the one behind the highest, and a shape: randint(0, 10, 1000)"
+        )
+    low, high, *sizes = arguments
+    shape = tuple(sizes)
     drawn = torch.randint(low, high, _shape(shape), generator=maker.generator)
     return _converted(drawn, maker)
 
@@ -258,7 +278,18 @@ def _of_bytes(maker: Maker, shape: tuple[int, ...], byte: int) -> torch.Tensor:
 
 
 def _arange(maker: Maker, *bounds: Any) -> torch.Tensor:
+    if not 1 <= len(bounds) <= 3:
+        raise Refused("arange() takes an end, or start, end and step: arange(1000), arange(0, 1, 0.1)")
     return _converted(torch.arange(*bounds, dtype=torch.float64 if any(map(_is_float, bounds)) else None), maker)
+
+
+def _tensor(maker: Maker, *values: Any) -> torch.Tensor:
+    if len(values) != 1:
+        raise Refused("tensor() takes one number or list: tensor([1, 2.5, -3]), tensor([[1, 2], [3, 4]])")
+    made = torch.tensor(values[0])
+    # Whole numbers keep all their digits, others those of float64; what the parameter cannot hold is refused.
+    wide = torch.float64 if made.is_floating_point() else torch.complex128 if made.is_complex() else made.dtype
+    return _converted(torch.tensor(values[0], dtype=wide), maker)
 
 
 def _is_float(bound: Any) -> bool:
@@ -273,6 +304,9 @@ def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.T
         array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise Refused(f"there is no file {path}") from None
+    except (ValueError, OSError) as error:  # NumPy takes what it does not know for a pickle
+        why = error.strerror if isinstance(error, OSError) else "it is none, is cut short or holds Python objects"
+        raise Refused(f"{path} cannot be read as an .npy file: {why}; save an array with numpy.save") from None
     if not isinstance(array, np.ndarray):
         raise Refused(f"{path} holds several arrays (.npz); save one with numpy.save")
     loaded = torch.from_numpy(np.ascontiguousarray(array))
@@ -295,5 +329,6 @@ MAKERS: dict[str, Callable[..., torch.Tensor]] = {
     "full": _full,
     "empty": _empty,
     "arange": _arange,
+    "tensor": _tensor,
     "load": _load,
 }

@@ -6,23 +6,27 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import math
 import os
+import statistics
 import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rawkern.cli.build import compile_options, read_source, source_options
-from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table
+from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
+from rawkern.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
+    from rawkern.cli.margins import Margins
     from rawkern.cli.summary import Summary
     from rawkern.kernel import RawKernel
-    from rawkern.signature import Param, Signature
+    from rawkern.signature import Signature
 
 __all__ = ["declare", "main"]
 
@@ -31,7 +35,7 @@ _ARGUMENTS = """\
 an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
   x=randn(1000)  x=rand(3,4)  k=randint(0,10,1000)  i=arange(1000)
-  out=empty(n)  z=zeros(n)  o=ones(n)  f=full(n,2.5)  x=@file.npy
+  out=empty(n)  z=zeros(n)  o=ones(n)  f=full(n,2.5)  t=tensor([1,2,5])  x=@file.npy
 Tensors get the dtype that the parameter takes (else dtype=NAME: zeros(9, dtype=float16)). Numbers may use
 arithmetic and the names of other numbers. empty() is full of NaN, so that what is not written shows.
 """
@@ -44,8 +48,22 @@ class Launch:
     kernel: RawKernel
     signature: Signature
     arguments: dict[str, Any]
+    margins: dict[str, Margins]  # by tensor; none for checked launches, which need none
     go: Callable[[], None]
     form: str  # "forall(1000)", "grid 4, block 256"
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A write outside of a tensor that only its margins tell of; in the place of a checker's report."""
+
+    message: str
+    error: type[Exception] = OutOfBoundsError
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message}; --check shows where"
 
 
 def declare(commands: Any) -> None:
@@ -67,9 +85,9 @@ def declare(commands: Any) -> None:
     parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
     parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
-    parser.add_argument("--time", nargs="?", type=int, const=_REPEATS, default=0, metavar="REPEATS",
+    parser.add_argument("--time", nargs="?", type=_repeats, const=_REPEATS, default=0, metavar="REPEATS",
                         help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="of randn, rand and randint (default: 0)")
+    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, help="of randn, rand and randint (default: 0)")
     parser.add_argument("--save", metavar="DIR", help="write every tensor there afterwards, as NAME.npy")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(main=main)
@@ -86,6 +104,14 @@ def main(options: argparse.Namespace) -> int:
         return _run(options, device)
 
 
+def _repeats(text: str) -> int:
+    try:
+        return whole(1)(text)
+    except argparse.ArgumentTypeError as error:
+        hint = "" if text.lstrip("-").isdigit() else f"; write --time={_REPEATS}, or --time behind the arguments"
+        raise argparse.ArgumentTypeError(f"{error}{hint}") from None
+
+
 def _device(name: str | None) -> torch.device:
     import torch
 
@@ -93,46 +119,86 @@ def _device(name: str | None) -> torch.device:
 
     if name is None:
         return default_device()
-    with refusing(ValueError, RuntimeError):
+    try:
         wanted = torch.device(name)
+    except RuntimeError:
+        raise Refused(f"--device {name}: rawkern runs on cpu and cuda, or one of several GPUs: cuda:1") from None
+    with refusing(ValueError):
         if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
             raise Refused(f"there is no {name}: torch sees {plural(torch.cuda.device_count(), 'GPU')}")
         return normalised(wanted)
 
 
 def _run(options: argparse.Namespace, device: torch.device) -> int:
-    import torch
-
     from rawkern.cli.arguments import tensors_in
     from rawkern.cli.summary import summary
 
+    if options.save:
+        with refusing(FileExistsError):
+            os.makedirs(options.save, exist_ok=True)
     with step(f"compiling {options.file}"):
         launch = _launch(options, device)
     tensors = tensors_in(launch.arguments)
     before = {name: tensor.clone() for name, tensor in tensors.items()}
     sys.stdout.flush()
     findings: tuple[Any, ...] = ()
+    printing = _printing_to_stderr() if options.json else contextlib.nullcontext()
     start = time.perf_counter()
-    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError):
+    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), printing:
         if options.check:
             findings = _checked(launch.go)
         # A checked launch runs on the CPU and leaves a GPU's tensors as they are.
         if not options.check or (device.type == "cuda" and not findings):
             launch.go()
         if device.type == "cuda":
-            torch.cuda.synchronize()
+            _synchronize(launch, options)
     seconds = time.perf_counter() - start
+    findings = findings or tuple(_outside(launch))
     summaries = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
     if options.save:
         _save(options.save, tensors)
-    median = _timed(options, launch, device, before) if options.time > 0 and not findings else None
+    times = _timed(options, launch, device, before) if options.time and not findings else []
     if options.json:
-        print(json.dumps(_as_json(options, launch, device, seconds, median, summaries, findings), indent=2))
+        print(json.dumps(_as_json(launch, device, seconds, times, summaries, findings), indent=2))
     else:
-        _print(options, launch, device, seconds, median, summaries, findings)
-    for finding in findings:
-        print(f"{finding}\n", file=sys.stderr)
+        _print(options, launch, device, seconds, times, summaries, findings)
+    if findings:
+        print("\n\n".join(map(str, findings)), file=sys.stderr)
     return 1 if findings else 0
+
+
+def _synchronize(launch: Launch, options: argparse.Namespace) -> None:
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:  # an illegal address, a trap: nothing can be read from this GPU any more
+        hint = "" if options.check else "; --check shows where"
+        raise Refused(f"{launch.kernel.name}: {str(error).partition(chr(10))[0]}{hint}") from None
+
+
+def _outside(launch: Launch) -> Iterator[Outside]:
+    for name, margins in launch.margins.items():
+        if (index := margins.written()) is not None:
+            has = plural(margins.tensor.numel(), "element")
+            yield Outside(f"{launch.kernel.name} writes {name}[{index}]; {name} has {has}")
+
+
+@contextlib.contextmanager
+def _printing_to_stderr() -> Iterator[None]:
+    """Let what kernels print go to stderr, from the CPU through Python and from a GPU through C."""
+    import ctypes
+
+    stdout, standard = os.dup(1), ctypes.CDLL(None)
+    sys.stdout.flush()
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        standard.fflush(None)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
@@ -154,7 +220,8 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 
 def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     import rawkern
-    from rawkern.cli.arguments import evaluated, tensors_in
+    from rawkern.cli.arguments import evaluated, replaced, tensors_in
+    from rawkern.cli.margins import surround
 
     module = rawkern.RawModule(
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
@@ -165,12 +232,14 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
         signature = kernel._find().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
+        margins = {} if options.check else {name: surround(t) for name, t in tensors_in(arguments).items()}
+        arguments = replaced(arguments, lambda name, t: margins[name].tensor if margins else t)
     if device.type == "cpu" and _default_type() != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
     with refusing(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
     values = tuple(arguments.values())
-    return Launch(kernel, signature, arguments, lambda: launcher(*values), form)
+    return Launch(kernel, signature, arguments, margins, lambda: launcher(*values), form)
 
 
 def _default_type() -> str:
@@ -200,22 +269,22 @@ def _dims(size: Any) -> str:
     return " x ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
-def _timed(options: argparse.Namespace, launch: Launch, device: torch.device, before: dict[str, torch.Tensor]) -> float:
-    """The median time of a launch on the arguments as they were at first."""
-    from rawkern.cli.arguments import tensors_in
-    from rawkern.cli.timing import launch_seconds
+def _timed(
+    options: argparse.Namespace, launch: Launch, device: torch.device, before: dict[str, torch.Tensor]
+) -> list[float]:
+    """The times of launches on the arguments as they were at first."""
+    from rawkern.cli.arguments import owner, tensors_in
+    from rawkern.cli.timing import launch_times
 
-    written = {param.name for param in launch.signature.params if param.is_pointer and not param.const}
-    pairs = [
-        (tensor, before[name]) for name, tensor in tensors_in(launch.arguments).items() if name.split("[")[0] in written
-    ]
+    read = {param.name for param in launch.signature.params if param.is_pointer and param.const}
+    pairs = [(t, before[name]) for name, t in tensors_in(launch.arguments).items() if owner(name) not in read]
 
     def restore() -> None:
         for tensor, copy in pairs:
             tensor.copy_(copy)
 
     with step(f"timing {options.time} launches"):
-        return launch_seconds(launch.go, device, options.time, restore)
+        return launch_times(launch.go, device, options.time, restore)
 
 
 def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
@@ -223,7 +292,6 @@ def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
 
     from rawkern.cli.summary import to_numpy
 
-    os.makedirs(folder, exist_ok=True)
     for name, tensor in tensors.items():
         np.save(os.path.join(folder, f"{name}.npy"), to_numpy(tensor))
 
@@ -232,14 +300,13 @@ def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def _print(
-    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, median: float | None,
+    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
     summaries: Sequence[Summary], findings: Sequence[Any],
 ) -> None:  # fmt: skip
     from rawkern.cli.summary import shown
 
     print(f"{launch.signature}\n{launch.form} on {device}")
-    plain = [f"{p.name} = {launch.arguments[p.name]}" for p in launch.signature.params if not _is_tensor(launch, p)]
-    if plain:
+    if plain := [f"{name} = {value}" for name, value in _plain_arguments(launch.arguments).items()]:
         print(", ".join(plain))
     head = ("", "dtype", "shape", "changed", "min", "max", "mean", "NaN", "first")
     rows = []
@@ -252,16 +319,23 @@ def _print(
     if rows:
         print("\n" + table(head, rows, left=(0, 1, 8)))
     first = f"\n{'checked launch' if options.check else 'first launch'}: {duration(seconds)}"
-    print(first + (f"; the median of {options.time}: {duration(median)}" if median is not None else ""))
+    print(first + (f"; the median of {len(times)}: {duration(statistics.median(times))}" if times else ""))
     if options.check:
         found = paint(plural(len(findings), "finding"), "red") if findings else paint("nothing found", "green")
         print(f"checks: {found}")
 
 
-def _is_tensor(launch: Launch, param: Param) -> bool:
-    from rawkern.cli.arguments import tensors_in
+def _plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without their tensors; a struct keeps its other members."""
+    import torch
 
-    return any(name.split("[")[0] == param.name for name in tensors_in(launch.arguments))
+    plain: dict[str, Any] = {}
+    for name, value in arguments.items():
+        kept = _plain_arguments(value) if isinstance(value, dict) else value
+        tensors = isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value)
+        if not isinstance(value, torch.Tensor) and not tensors and (kept or kept == value):
+            plain[name] = kept
+    return plain
 
 
 def _product(shape: Sequence[int]) -> int:
@@ -272,18 +346,22 @@ def _product(shape: Sequence[int]) -> int:
 
 
 def _as_json(
-    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, median: float | None,
+    launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
     summaries: Sequence[Summary], findings: Sequence[Any],
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
-        "seconds": {"first": seconds, "median": median, "repeats": options.time if median is not None else 0},
-        "tensors": [dataclasses.asdict(s) | {"first": list(map(_plain, s.first))} for s in summaries],
+        "seconds": {"first": seconds, "median": statistics.median(times) if times else None, "repeats": len(times)},
+        "tensors": [{key: _strict(value) for key, value in dataclasses.asdict(s).items()} for s in summaries],
         "findings": [
             {"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line} for f in findings
         ],
     }  # fmt: skip
 
 
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, complex) else value
+def _strict(value: Any) -> Any:
+    """A value as JSON has it; complex numbers, NaN and infinities are none there and become text."""
+    if isinstance(value, (tuple, list)):
+        return list(map(_strict, value))
+    finite = not isinstance(value, (float, complex)) or (isinstance(value, float) and math.isfinite(value))
+    return value if finite else str(value)

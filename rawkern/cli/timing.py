@@ -12,7 +12,7 @@ import torch
 from rawkern._torch_private import sleep_on_gpu
 from rawkern.timing import gpu_seconds, nothing
 
-__all__ = ["host_seconds", "launch_seconds"]
+__all__ = ["host_seconds", "launch_seconds", "launch_times"]
 
 _WARM = 3  # launches before the first that counts
 _CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
@@ -23,7 +23,16 @@ _ENOUGH = 2.0  # seconds after which a measurement on the CPU ends
 def launch_seconds(
     launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = nothing
 ) -> float:
-    """The median time of a launch: on a GPU from its start to its end there, on the CPU that of the call.
+    """The median of `launch_times`."""
+    return statistics.median(launch_times(launch, device, repeats, restore))
+
+
+def launch_times(
+    launch: Callable[[], Any], device: torch.device, repeats: int, restore: Callable[[], Any] = nothing
+) -> list[float]:
+    """The times of launches: on a GPU from the start to the end there, on the CPU those of the calls.
+
+    Where launches take long, there are fewer than ``repeats``.
 
     Parameters
     ----------
@@ -36,7 +45,7 @@ def launch_seconds(
         restore()
         launch()
     if device.type == "cuda":
-        return statistics.median(_on_gpu(launch, restore, repeats))
+        return _on_gpu(launch, restore, repeats)
     times: list[float] = []
     end = time.perf_counter() + _ENOUGH
     while len(times) < repeats and (len(times) < 3 or time.perf_counter() < end):
@@ -44,7 +53,7 @@ def launch_seconds(
         start = time.perf_counter()
         launch()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return times
 
 
 def _on_gpu(launch: Callable[[], Any], restore: Callable[[], Any], repeats: int) -> list[float]:

@@ -66,7 +66,10 @@ def test_nothing_else_is_evaluated(text: str) -> None:
         ("zeros(-1)", "-1 is no shape"), ("zeros(2.0)", "2.0 is no shape"), ("ones(True)", "True is no shape"),
         ("zeros(10, dtype=float33)", "float33 is no dtype of torch"),
         ("zeros(10, size=3)", "takes dtype=NAME"), ("zeros(10, dtype='float16')", "takes dtype=NAME"),
-        ("full(10)", "takes a shape and a value"), ("randint(5)", "cannot be evaluated: .*missing"),
+        ("full(10)", "takes a shape and a value"), ("randint(5)", "takes the lowest number, the one behind"),
+        ("arange()", "arange\\(\\) takes an end"), ("tensor(1, 2)", "takes one number or list"),
+        ("tensor([[1, 2], [3]])", "cannot be evaluated: expected sequence of length 2"),
+        ("tensor([1, 1e39])", r"1e\+39 does not fit torch.float32"),
         ("randint(5, 5, 10)", "cannot be evaluated: "), ("load(1)", "takes the name of a file"),
         ("@/nowhere/x.npy", "there is no file /nowhere/x.npy"), ("load('a', 'b')", "takes the name of a file"),
         ("full(3, 1e39)", r"1e\+39 does not fit torch.float32"),
@@ -159,8 +162,21 @@ def test_files(tmp_path: Path) -> None:
     converted = make(f"load('{tmp_path}/x.npy', dtype=float32)", torch.float32)
     assert converted.dtype == torch.float32 and converted[0, 0] == 1.5
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(Refused, match="cannot be evaluated: Object arrays cannot be loaded"):
+    with pytest.raises(Refused, match=r"objects.npy cannot be read as an .npy file: .* holds Python objects"):
         make(f"@{tmp_path}/objects.npy", torch.float32)
     np.savez(tmp_path / "two.npz", a=array, b=array)
     with pytest.raises(Refused, match="holds several arrays"):
         make(f"@{tmp_path}/two.npz", torch.float64)
+
+
+def test_tensors_of_given_values() -> None:
+    made = make("tensor([[1, n], [-0.5, inf]])", torch.float16, n=3)
+    assert made.dtype == torch.float16 and made.tolist() == [[1, 3], [-0.5, math.inf]]
+    assert make("tensor([2**62 + 1])", torch.int64).tolist() == [2**62 + 1]  # all digits
+    assert make("tensor([0.1])", torch.float64).item() == 0.1
+    assert make("tensor([1+2j])", torch.complex64).item() == 1 + 2j
+    assert make("tensor(True)", torch.bool).item() is True
+    with pytest.raises(Refused, match=r"1.5 does not fit torch.int32"):
+        make("tensor([1, 1.5])", torch.int32)
+    with pytest.raises(Refused, match=r"300 does not fit torch.uint8"):
+        make("tensor([300])", torch.uint8)

@@ -87,6 +87,24 @@ sys.exit(main(["run", sys.argv[1], "endless", "zeros(2)", "--forall", "1", "--de
 """
 
 
+def test_ctrl_c_reaches_a_launch_in_its_child(tmp_path: Path) -> None:
+    file = tmp_path / "endless.cu"
+    file.write_text("""#include <cstdio>
+extern "C" __global__ void endless(volatile int* x) { printf("launched\\n"); while (!x[0]) {} }""")
+    command = [sys.executable, "-u", "-m", "rawkern", "run", str(file), "endless", "zeros(2)", "--forall", "1", "--device", "cpu"]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "launched\n"
+    process.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+def test_no_standard_output_is_no_defect() -> None:
+    command = f"exec {sys.executable} -m rawkern cache >&-"
+    done = subprocess.run(command, shell=True, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     script = "import sys\nfrom rawkern.cli import main\nsys.stdin.readline()\nsys.exit(main(['cache']))"
     process = subprocess.Popen(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rawkern.cli import main
+from tests.cli.command import rawkern
 
 SOURCE = """\
 #include <cstdio>
@@ -20,6 +21,14 @@ extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
 extern "C" __global__ void off_by_one(int n, float* out) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i <= n) out[i] = i;
+}
+extern "C" __global__ void shifted(int by, float* x) { x[(int)threadIdx.x + by] += 1; }
+struct Rest { int* inner; };
+struct Scaled { float factor; const float* in; Rest rest; };
+extern "C" __global__ void scaled(Scaled s, float* out) { out[threadIdx.x] = s.factor * s.in[threadIdx.x]; }
+extern "C" __global__ void shout(int n) { printf("thread %d of %d\\n", threadIdx.x, n); }
+extern "C" __global__ void long_one(int n, float* x) {
+    for (int i = 0; i < n; i++) x[0] = x[0] * 0.5f + i;
 }
 template <class T, int N> __global__ void fill(T* out, T value) { out[blockIdx.x * N + threadIdx.x] = value; }
 struct Box { float low, high; };
@@ -55,7 +64,7 @@ def run(file: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> t
 
 
 def tensors(file: Path, capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, dict]:
-    status, out, err = run(file, capsys, *arguments, "--json")
+    status, out, err = run(file, capsys, "--json", *arguments)
     assert (status, err) == (0, "")
     return {tensor["name"]: tensor for tensor in json.loads(out)["tensors"]}
 
@@ -87,7 +96,11 @@ def test_options_may_stand_anywhere(file: Path, capsys: pytest.CaptureFixture[st
         ("saxpy", 5, 2, "full(8, -1)", "ones(8)", "--forall", "n"),
     ):
         assert tensors(file, capsys, *words)["y"]["first"] == [-1] * 4
-    assert tensors(file, capsys, "saxpy", 5, "-2.5", "ones(8)", "zeros(8)", "--forall", 5)["y"]["low"] == -2.5
+    for words in (
+        (5, "-2.5", "ones(8)", "zeros(8)", "--forall", 5), (5, "--forall", 5, "-2.5", "ones(8)", "zeros(8)"),
+        ("--forall", 5, "--", 5, "-2.5", "ones(8)", "zeros(8)"),
+    ):  # fmt: skip
+        assert tensors(file, capsys, "saxpy", *words)["y"]["low"] == -2.5
     with pytest.raises(SystemExit):
         main(["run", str(file), "saxpy", "--forall", "5", "5", "--nothing"])
 
@@ -161,6 +174,73 @@ def test_time_leaves_the_result_of_one_launch(file: Path, device: str, capsys: p
     assert "; the median of 5: " in run(file, capsys, "add_scale", "ones(4)", "--grid", 1, "--block", 4, "--time", 5)[1]
 
 
+def test_the_median_is_of_as_many_launches_as_there_were(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(file, capsys, "long_one", "10**8", "ones(1)", "--grid", 1, "--block", 1, "--time", 1000,
+                         "--json", "--device", "cpu")  # fmt: skip
+    assert status == 0 and 3 <= json.loads(out)["seconds"]["repeats"] < 1000
+
+
+def test_numbers_may_be_named_before_they_are_given(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tensors(file, capsys, "saxpy", "n=int(a * 2)", "a=2.5", "ones(n)", "zeros(n)", "--forall", "n")
+    assert found["y"]["shape"] == [5] and found["y"]["low"] == 2.5
+
+
+def test_tensors_in_structs(file: Path, device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("scaled", "s={'factor': 0.5, 'in': tensor([1, 2, -3.5]), 'rest': {'inner': None}}", "empty(3)",
+                 "--grid", 1, "--block", 3, "--device", device)  # fmt: skip
+    found = tensors(file, capsys, *arguments)
+    assert (found["s.in"]["dtype"], found["s.in"]["changed"]) == ("float32", 0)
+    assert found["out"]["first"] == [0.5, 1, -1.75]
+    assert "\ns = {'factor': 0.5, 'rest': {'inner': None}}\n" in run(file, capsys, *arguments)[1]
+
+
+def test_json_is_strict(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    assert main(["run", str(file), "-DSCALE=2", "add_scale", "tensor([nan, inf, -inf, 1])", "--grid", "1", "--block", "4", "--json"]) == 0  # fmt: skip
+    (x,) = json.loads(capfd.readouterr().out, parse_constant=refuse)["tensors"]
+    assert x["first"] == ["nan", "inf", "-inf", 3] and (x["low"], x["high"], x["nans"]) == ("-inf", "inf", 1)
+
+
+def test_json_alone_is_on_stdout(file: Path, device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    if device != "cpu":
+        pytest.skip("shout has no tensor that says where to run")
+    assert main(["run", str(file), "-DSCALE=2", "shout", "7", "--grid", "1", "--block", "2", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["kernel"] == "shout" and err.endswith("thread 0 of 7\nthread 1 of 7\n")
+
+
+@pytest.mark.parametrize(("by", "index"), [(5, 10), (-3, -1), (1000, 1000)])
+def test_writes_outside_of_a_tensor_are_found(
+    by: int, index: int, file: Path, device: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("shifted", f"by={by}", "zeros(10)", "--grid", 1, "--block", 10, "--device", device)
+    status, out, err = run(file, capsys, *arguments, "--time")
+    assert status == 1 and "first launch:" in out and "median" not in out
+    assert err == f"shifted writes x[{index}]; x has 10 elements; --check shows where\n"
+    (finding,) = json.loads(run(file, capsys, *arguments, "--json")[1])["findings"]
+    assert (finding["error"], finding["line"]) == ("OutOfBoundsError", None)
+    assert run(file, capsys, "shifted", "by=0", *arguments[2:])[::2] == (0, "")
+
+
+def test_a_kernel_that_kills_its_process_is_told(file: Path) -> None:
+    done = rawkern("run", str(file), "-DSCALE=2", "add_scale", "None", "--grid", "1", "--block", "4", "--device", "cpu")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "rawkern: add_scale ended its process (SIGSEGV): it used memory that is not its own; --check shows where\n"
+    )
+
+
+@pytest.mark.parametrize("option", ["--time=0", "--time=-5", "--time=many", "--seed=-1", "--seed=99999999999999999999"])
+def test_numbers_that_mean_nothing_are_a_wrong_command_line(
+    option: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["run", str(file), "add_scale", "ones(4)", option])
+    assert stopped.value.code == 2 and f"argument {option.partition('=')[0]}: " in capsys.readouterr().err
+
+
 def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "in.npy", np.arange(6, dtype=np.float32))
     folder = tmp_path / "results"
@@ -187,7 +267,10 @@ def test_save_and_load(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["saxpy", "1", "1", "ones(1)", "ones(1)", "--grid", "m", "--block", "32"], "m in 'm' is not known; the names here"),
         (["missing", "--forall", "1"], "there is no kernel 'missing'"),
         (["fill", "--forall", "1"], "'fill' is a template; ask for an instance of it"),
-        (["saxpy", "--device", "tpu"], "Expected one of cpu, cuda"),
+        (["saxpy", "--device", "tpu"], "--device tpu: rawkern runs on cpu and cuda"),
+        (["saxpy", "a=n", "n=a", "ones(1)", "ones(1)", "--forall", "1"], "n=a, a=n: each needs the other first"),
+        (["saxpy", "n=n", "1", "ones(1)", "ones(1)", "--forall", "1"], "n=n: each needs the other first"),
+        (["saxpy", "1", "1", "ones(1)", "ones(1)", "--forall", "1", "--save", __file__], "test_run.py"),
         (["saxpy", "--device", "meta"], "rawkern runs on cpu and cuda, not on meta"),
         (["saxpy", "--device", "cuda:99"], "there is no cuda:99: torch sees"),
     ],

@@ -1,0 +1,49 @@
+"""A command in a child process, so that after a kernel that kills its process one is left that can say so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+__all__ = ["possible", "run"]
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_INTERRUPTED = 130
+
+
+def possible() -> bool:
+    """Whether this process may fork: on Linux, while no other thread runs and torch has not started its own."""
+    return sys.platform == "linux" and threading.active_count() == 1 and "torch" not in sys.modules
+
+
+def run(work: Callable[[], int]) -> int:
+    """Do the work in a child, which ends with the status that it returns.
+
+    Returns
+    -------
+    int
+        The status; negative, a signal's number, where one has ended the child.
+    """
+    child = os.fork()
+    if not child:
+        _finish(work)
+    while True:
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except KeyboardInterrupt:
+            os.kill(child, signal.SIGINT)  # a terminal sends Ctrl-C to both, anything else to this process alone
+
+
+def _finish(work: Callable[[], int]) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    try:
+        status = work()
+    except KeyboardInterrupt:  # once more, on the way out
+        status = _INTERRUPTED
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise SystemExit(status)
