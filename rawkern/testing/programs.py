@@ -220,7 +220,7 @@ def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
     try:
         torch.autograd.gradcheck(function, wanted, atol=1e-6, rtol=1e-4)
     except Exception as error:
-        return [Problem("values", _line(error) if isinstance(error, GradcheckError) else problem_of(error).text)]
+        return [Problem("values", _line(error)) if isinstance(error, GradcheckError) else problem_of(error)]
     return []
 
 

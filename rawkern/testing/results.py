@@ -78,7 +78,7 @@ def compare(
     like : torch.Tensor or None
         The result for the sample. Where other inputs cancel out, errors are as large as with those.
     input_dtype : torch.dtype or None
-        Of the inputs; the coarser of theirs and the result's decides the tolerance.
+        The coarsest of the inputs; the coarser of that and the result's decides the tolerance.
     """
     if got.shape != exact.shape:
         return Problem("values", f"{what} has shape {tuple(got.shape)}, not {tuple(exact.shape)}")

@@ -11,7 +11,7 @@ import torch
 
 from rawkern.errors import CheckError, CompileError, LaunchError, NotDifferentiable, RawkernError
 from rawkern.testing.guards import Guarded, place, watched
-from rawkern.testing.results import Outcome, Problem, compare, same_bits
+from rawkern.testing.results import TOLERANCE, Outcome, Problem, compare, same_bits
 from rawkern.testing.samples import Sample, flat_tensors, spread
 
 __all__ = ["Target", "Trial", "call", "exact", "examine", "judge", "placed", "problem_of"]
@@ -220,6 +220,7 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
         text = f"the operator gives {_tensors(outcome.results)}, the reference {_tensors(expected.results)}"
         return [Problem("values", text)]
     rough = _rough(target, trial)
+    coarse = _coarsest(trial.sample.tensors)
     problems = []
     for i, (got, wanted) in enumerate(zip(outcome.results, expected.results, strict=True)):
         if got.device != trial.device:
@@ -228,7 +229,8 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
         name = "output" if len(outcome.results) == 1 else f"output {i}"
         near = rough.results[i] if rough is not None else None
         like = trial.like.results[i] if trial.like is not None and i < len(trial.like.results) else None
-        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, like=like))
+        problems.append(compare(name, got, wanted, near, coarse, target.tolerance, like=like))
+    coarse = _coarsest((*trial.sample.tensors, *outcome.results))
     for i, got in outcome.grads.items():
         wanted = expected.grads.get(i)
         if not expected.grads:
@@ -239,8 +241,12 @@ def judge(target: Target, trial: Trial, outcome: Outcome, expected: Outcome) -> 
         near = rough.grads.get(i) if rough is not None else None
         name = f"the gradient of {trial.sample.names[i]}"
         like = trial.like.grads.get(i) if trial.like is not None else None
-        problems.append(compare(name, got, wanted, near, trial.sample.main, target.tolerance, 4.0, like))
+        problems.append(compare(name, got, wanted, near, coarse, target.tolerance, 4.0, like))
     return [p for p in problems if p is not None]
+
+
+def _coarsest(tensors: Sequence[torch.Tensor]) -> torch.dtype | None:
+    return max((t.dtype for t in tensors if t.dtype in TOLERANCE), key=lambda d: TOLERANCE[d], default=None)
 
 
 def _tensors(results: Sequence[torch.Tensor]) -> str:

@@ -161,6 +161,20 @@ def test_errors_that_cancellation_leaves_are_small_beside_the_sample() -> None:
     check_kernel(normalised, numbers(9, 33), numbers(33), reference=reference, skip=skip, devices=["cpu"])
 
 
+def test_no_derivative_at_the_samples_is_no_failure() -> None:
+    skip = [c for c in CHECKS if c not in ("reference", "gradient", "gradcheck")]
+    report = check_kernel(relu, torch.zeros(5), reference=lambda x: x.where(x >= 0, 0), skip=skip, devices=["cpu"])
+    assert "gradient (cpu)" in report.passed and "no derivative at the samples" in report.left_out["gradcheck (cpu)"]
+
+
+def test_inputs_of_two_dtypes_are_as_good_as_the_coarser() -> None:
+    def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.float() @ w
+
+    skip = [c for c in CHECKS if c not in ("reference", "gradient", "dtype")]
+    check_kernel(product, numbers(4, 5).half(), numbers(5, 6), reference=torch.matmul, skip=skip, devices=["cpu"])
+
+
 def test_a_result_that_jumps_hides_no_other() -> None:
     exact, jumped = torch.tensor([1.0, 2.0, 3.0]).double(), torch.tensor([1.0, 2.0, 4.0])
     assert compare("output", jumped, exact, jumped, torch.float32, None) is None
