@@ -39,8 +39,6 @@ _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.
 _also: list[torch.Tensor] = []  # what `check` was given
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
-#: How many contexts ask for checks where launches on a GPU are to follow their check, if that found nothing.
-go_on_at: int | None = None
 #: In place of each launch while set: a function of launcher, arguments, keyword arguments and stream.
 instead: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
@@ -81,7 +79,8 @@ class check(contextlib.ContextDecorator):
 
     A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
     about 4 to 100 times as long. What is found is raised at its end, as the exception of the first defect, with all
-    of them in its ``reports``. A launch on CUDA tensors runs on copies of them: the tensors keep their values.
+    of them in its ``reports``. A launch on CUDA tensors is checked on copies of them; if nothing is found, it
+    then runs on the GPU. While a CUDA graph is captured there is no check, since copies cannot be made then.
 
     The environment variable ``RAWKERN_CHECK=1`` turns it on for a whole program. While one thread is inside, the
     launches of all threads are checked.
@@ -126,7 +125,7 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
     Returns
     -------
     torch.device or None
-        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were.
+        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
 
     Raises
     ------
@@ -148,7 +147,8 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
         bound = binder.careful(signature, Bound, given, state.strided, call)
         behind = copies.behind
     else:
-        behind = reachable.tensors_behind([*reachable.tensors_in(given), *bound.tensors], "cpu")
+        by_value = [v for param, v in zip(signature.params, bound.values, strict=True) if not param.is_pointer]
+        behind = reachable.reached([*reachable.tensors_in(given), *bound.tensors], by_value, "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)
     config = launcher._settled(kernel)

@@ -147,16 +147,13 @@ class Launcher:
             self._prepare(state, bound.device)(None, bound.values)
 
     def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
-        """Launch on the CPU engine with the checker beside it, wherever the tensors are; or as a test does it."""
+        """Launch on the CPU engine with the checker beside it, then on the tensors' GPU; or as a test does it."""
         if checking.instead is not None:
             checking.instead(self, args, kwargs, stream)
             return
-        follows = checking.go_on_at == checking.depth()
-        if follows and private.stream_capturing():  # copies for a check would break the graph
-            device = None
-        else:
+        if not private.stream_capturing():  # copies for a check would break the graph
             device = checking.launch(self._kernel._find(), self, args, kwargs)
-            if not follows or device is None or device.type != "cuda":
+            if device is None or device.type != "cuda":
                 return
         with checking.paused():
             if stream is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -86,6 +87,38 @@ def test_contexts_nest_and_count_for_all_threads():
     assert len(caught) == 1
     other()  # memory behind the end is there
     assert len(caught) == 1
+
+
+def test_addresses_that_lead_into_an_argument():
+    """In a table, a struct or a number: what they lead to may be another part of an argument's storage."""
+    kernel = rawkern.RawKernel(r"""
+struct Where { float* from; long long n; };
+extern "C" __global__ void k(float* x, const long long* table, Where where, unsigned long long number) {
+    float* const second = (float*)table[0];
+    x[threadIdx.x] = second[threadIdx.x] + where.from[threadIdx.x] + ((float*)number)[threadIdx.x];
+}""")
+    whole = torch.arange(16.0)
+    x, table = whole[:4], torch.tensor([whole[4:].data_ptr()])
+    struct = np.array([whole[8:].data_ptr(), 4]).tobytes()
+    with rawkern.check():
+        kernel[1, 4](x, table, struct, whole[12:].data_ptr())
+    assert torch.equal(whole[:4], whole[4:8] + whole[8:12] + whole[12:])
+    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
+        kernel[1, 5](x, table, struct, whole[12:].data_ptr())
+
+
+def test_a_checked_program_computes_the_same(device):
+    kernel = rawkern.RawKernel(TWICE)
+    x, out = torch.randn(1000, device=device), torch.zeros(1000, device=device)
+    with rawkern.check():
+        kernel[4, 256](999, x, out)
+        kernel[4, 256](999, out, x)
+        assert torch.equal(x, 2 * out) and out.any()
+        out.zero_()
+        with pytest.raises(rawkern.OutOfBoundsError):
+            kernel[4, 256](1000, x[:999], out)
+    if device == "cuda":
+        assert not out.any()  # nothing is launched there after a finding
 
 
 def test_errors_pickle():

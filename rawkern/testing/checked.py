@@ -19,22 +19,20 @@ class CheckedRun:
     """Checks on for the whole run, also in programs that the tests start; each finding fails its test.
 
     So does one that the test's code catches, or that is raised on another thread. Findings inside a test's own
-    ``with rawkern.check()`` are its own affair. A launch on a GPU follows its check; while a graph is captured there is
-    no check.
+    ``with rawkern.check()`` are its own affair.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._environment = pytest.MonkeyPatch()
         self._environment.setenv("RAWKERN_CHECK", "1")
         self._check = checking.check().__enter__()
-        self._depth = checking.go_on_at = checking.depth()
+        self._depth = checking.depth()
         self._found: list[CheckError] = []
         checking.listeners.append(self._hear)
         config.add_cleanup(self._end)
 
     def _end(self) -> None:
         checking.listeners.remove(self._hear)
-        checking.go_on_at = None
         self._check.__exit__()
         self._environment.undo()
 

@@ -402,11 +402,6 @@ def test_launches_follow(device, monkeypatch):
     kernel((1,), (64,), (x, 32), stream=STREAM)
     with pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 64](x[:31], 32)
-    if device == "cuda":
-        with rawkern.check():
-            before = x.clone()
-            kernel[1, 64](x, 32)
-            assert torch.equal(x, before)
 """
 
 
