@@ -154,13 +154,13 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
     for one in built:
         if warnings := cubin.without_report(one.program.log):
             print(warnings, file=sys.stderr)
+    broken = _broken(options, built)
     if options.ptx or options.sass:
         print("\n".join(_listing(options, read, one) for one in built))
     elif options.json:
-        print(json.dumps(_as_json(options, built), indent=2))
+        print(json.dumps({**_as_json(options, built), "exceeded": broken}, indent=2))
     else:
         _print(options, read, built)
-    broken = _broken(options, built)
     for line in broken:
         print(line, file=sys.stderr)
     return 1 if broken else 0

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from rawkern import cache
-from rawkern.cli.text import amount, plural, table
+from rawkern.cli.text import Refused, amount, plural, table
 
 __all__ = ["declare", "main"]
 
@@ -45,7 +45,6 @@ def declare(commands: Any) -> None:
         "--older-than",
         metavar="AGE",
         type=_age,
-        default=0.0,
         help="clear: only entries as old as 12h, 30d, 2w",
     )
     parser.add_argument("--yes", action="store_true", help="clear: do not ask (it never asks without a terminal)")
@@ -55,6 +54,8 @@ def declare(commands: Any) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.action != "clear" and (options.yes or options.older_than is not None):
+        raise Refused("--older-than and --yes go with `rawkern cache clear`; nothing is removed")
     return _clear(options) if options.action == "clear" else _info(options)
 
 
@@ -101,15 +102,15 @@ def _grouped(pairs: Any) -> dict[Any, tuple[int, int]]:
 
 
 def _clear(options: argparse.Namespace) -> int:
-    now = time.time()
-    old = [entry for entry in cache.entries() if now - entry.written >= options.older_than]
+    now, age = time.time(), options.older_than or 0.0
+    old = [entry for entry in cache.entries() if now - entry.written >= age]
     if old and not options.yes and sys.stdin.isatty() and sys.stdout.isatty():
         size = amount(sum(entry.nbytes for entry in old))
         answer = input(f"remove {plural(len(old), 'entry')}, {size}, from {cache.directory()}? [y/N] ")
         if answer.strip().lower() not in ("y", "yes"):
             print("nothing removed")
             return 1
-    removed = cache.clear(options.older_than)
+    removed = cache.clear(age)
     if options.json:
         print(json.dumps(
             {"directory": str(removed.directory), "removed": removed.entries, "bytes": removed.nbytes}

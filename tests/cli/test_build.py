@@ -197,6 +197,8 @@ def test_limits_fail_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     assert first == "spilling (sm_90): 64 registers, the limit is 63"
     assert re.fullmatch(r"spilling \(sm_90\): spills \d+ bytes of stores and \d+ of loads", second)
     assert run(capsys, *arguments, "--max-registers", 64)[0] == 0
+    status, out, again = run(capsys, *arguments, "--max-registers", 63, "--no-spills", "--json")
+    assert (status, again) == (1, err) and json.loads(out)["exceeded"] == [first, second]
 
 
 def test_warnings_go_to_stderr(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

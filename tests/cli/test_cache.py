@@ -71,6 +71,15 @@ def test_info_counts_by_kind_and_age(folder: Path, capsys: pytest.CaptureFixture
     assert lines[-1].split() == ["longer", "ago", "1", f"{20 + each}", "B"]
 
 
+@pytest.mark.parametrize("option", ["--older-than=30d", "--yes"])
+def test_what_belongs_to_clear_is_not_passed_over(
+    option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cache", option]) == 1
+    out, err = capsys.readouterr()
+    assert not out and "go with `rawkern cache clear`" in err
+
+
 def test_clear_removes_old_entries_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for key, days in (("program-new", 0), ("program-old", 31), ("code-old", 29.9)):
         _put(key, 100, days)
