@@ -91,7 +91,7 @@ def test_ctrl_c_reaches_a_launch_in_its_child(tmp_path: Path) -> None:
     file = tmp_path / "endless.cu"
     file.write_text("""#include <cstdio>
 extern "C" __global__ void endless(volatile int* x) { printf("launched\\n"); while (!x[0]) {} }""")
-    command = [sys.executable, "-u", "-m", "rawkern", "run", str(file), "endless", "zeros(2)", "--forall", "1", "--device", "cpu"]  # fmt: skip
+    command = [sys.executable, "-u", "-m", "rawkern", "run", str(file), "endless", "zeros(2)", "--grid", "1", "--block", "1", "--device", "cpu"]  # fmt: skip
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "launched\n"
     process.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
