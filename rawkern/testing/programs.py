@@ -219,9 +219,7 @@ def grad_check(target: Target, trial: Trial) -> list[Problem] | str:
         return f"float64 is refused: {problem.text}" if problem.kind == "refused" else [problem]
     coarse = [r.dtype for r in made if r.dtype not in (torch.float64, torch.complex128)]
     if coarse:
-        return (
-            f"results are {str(coarse[0]).removeprefix('torch.')} where inputs are float64: no digits for differences"
-        )
+        return f"results are {str(coarse[0]).removeprefix('torch.')} for float64 inputs: too few digits for differences"
     try:
         torch.autograd.gradcheck(function, wanted, atol=1e-6, rtol=1e-4)
     except Exception as error:
