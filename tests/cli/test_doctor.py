@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -244,3 +245,16 @@ def test_an_engine_that_raises_is_a_fault(capsys: pytest.CaptureFixture[str]) ->
     module.main("meta")
     answer = json.loads(capsys.readouterr().out.removeprefix(module._ANSWER))
     assert answer["error"]
+
+
+def test_ctrl_c_while_a_library_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("""
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(5)
+except KeyboardInterrupt:  # as CuPy does
+    raise ImportError("torch is not correctly installed")
+""")
+    done = rawkern("doctor", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
