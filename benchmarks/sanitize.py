@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -170,9 +171,8 @@ PLANTED = {
     ),
     "initcheck": ("x[threadIdx.x] += 1.0f;", "a read of memory that nobody wrote"),
     "synccheck": (
-        "if (threadIdx.x < 48) { x[threadIdx.x] = 1.0f; __syncthreads(); x[threadIdx.x] += x[47 - threadIdx.x]; } "
-        "else { __nanosleep(100000); x[threadIdx.x] = 2.0f; }",
-        "a barrier that half of a warp does not reach",
+        "if (threadIdx.x % 32 < 16) { __syncwarp(0xffff0000u); x[threadIdx.x] = 1.0f; }",
+        "a __syncwarp by lanes that its mask leaves out",
     ),
 }
 
@@ -244,11 +244,15 @@ def watched(sanitizer: str, tool: str, planted: bool, limit: float) -> dict[str,
         command = [sanitizer, "--tool", tool, "--log-file", str(log), "--print-limit", "200"]
         command += [sys.executable, "-m", "benchmarks.sanitize", "--inside", tool, *(["--planted"] if planted else [])]
         start = time.monotonic()
+        pipe = subprocess.PIPE
+        run = subprocess.Popen(command, env=environment, start_new_session=True, stdout=pipe, stderr=pipe, text=True)
         try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
-            failure = "" if done.returncode == 0 or planted else short(f"exit {done.returncode}: {done.stderr[-300:]}")
-            ran = done.stdout.strip().splitlines()[-1:] if not planted and done.returncode == 0 else []
+            out, err = run.communicate(timeout=limit)
+            failure = "" if run.returncode == 0 or planted else short(f"exit {run.returncode}: {err[-300:]}")
+            ran = out.strip().splitlines()[-1:] if not planted and run.returncode == 0 else []
         except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)  # the watched program as well: a planted kernel may never end
+            run.communicate()
             failure, ran = f"not finished after {limit:.0f} s", []
         found = findings(log.read_text() if log.exists() else "")
     return {
@@ -283,7 +287,7 @@ def main() -> None:
     inside("memcheck", False)  # compiles what the tools then find in the cache
     with ThreadPoolExecutor(2 * len(TOOLS)) as pool:
         jobs = {
-            (tool, planted): pool.submit(watched, sanitizer, tool, planted, options.limit)
+            (tool, planted): pool.submit(watched, sanitizer, tool, planted, 60 if planted else options.limit)
             for tool in TOOLS
             for planted in (False, True)
         }

@@ -147,8 +147,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
     with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), printing:
         if options.check:
             findings = _checked(launch.go)
-        # A checked launch runs on the CPU and leaves a GPU's tensors as they are.
-        if not options.check or (device.type == "cuda" and not findings):
+        else:
             launch.go()
         if device.type == "cuda":
             _synchronize(launch, options)
