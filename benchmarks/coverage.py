@@ -25,7 +25,7 @@ HEAD = """# PTX on the CPU engine
 Made from the engine's tables by `@COMMAND`; do not edit.
 
 `{.a\\|.b}` is one of the names, `[.a\\|.b]` one of them or none; modifiers are taken in PTX's order, whatever their
-order here. Anything not listed raises `UnsupportedError` before anything runs, with the instruction and its line of CUDA.
+order here. Anything not listed raises `UnsupportedError` before anything runs, with the instruction and its CUDA line.
 
 Of the mnemonics in 1,680 kernels of public repositories @TAKEN are supported, @SHARE of their uses.
 
