@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rawkern import _torch_private as private
 from rawkern.storage import tensor_over
 
 __all__ = ["Copies", "reached", "tensors_behind", "tensors_in"]
@@ -108,7 +109,7 @@ def _live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
     kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
     for o in [o for o in objects if type(o) in kinds]:
         try:
-            if o.device.type == device and o.layout is torch.strided:
+            if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
                 start, size = _storage(o)
                 if start and size:
                     found.setdefault(start, (start, size, o))

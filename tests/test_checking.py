@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import rawkern
 
@@ -105,6 +107,12 @@ extern "C" __global__ void k(float* x, const long long* table, Where where, unsi
     assert torch.equal(whole[:4], whole[4:8] + whole[8:12] + whole[12:])
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 5](x, table, struct, whole[12:].data_ptr())
+    with FakeTensorMode():
+        fake = torch.empty(5)
+    with rawkern.check(), warnings.catch_warnings():  # all live tensors are looked at; this one has no address
+        warnings.simplefilter("error")
+        kernel[1, 4](x, table, struct, whole[12:].data_ptr())
+    assert fake.shape == (5,)
 
 
 def test_a_checked_program_computes_the_same(device):
