@@ -27,13 +27,12 @@ class AdamW(torch.optim.AdamW):
     Raises
     ------
     ValueError
-        For ``amsgrad``, ``differentiable`` or ``capturable``, which are not there.
+        For ``amsgrad``, ``differentiable``, ``capturable`` or ``fused``, which are not there.
     """
 
     def __init__(self, params: Any, lr: float = 1e-3, **options: Any) -> None:
-        for name in ("amsgrad", "differentiable", "capturable"):
-            if options.get(name):
-                raise ValueError(f"rawkern.optim.AdamW has no {name}; use torch.optim.AdamW")
+        for name in ("amsgrad", "differentiable", "capturable", "fused"):
+            _refuse(name, options.get(name))
         super().__init__(params, lr=lr, **options)
 
     @torch.no_grad()
@@ -55,6 +54,7 @@ class AdamW(torch.optim.AdamW):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
+            _refuse("amsgrad", group["amsgrad"])  # of one group, or from a state dict
             by_step: dict[int, list[torch.Tensor]] = {}
             for p in group["params"]:
                 if p.grad is None:
@@ -82,6 +82,11 @@ class AdamW(torch.optim.AdamW):
                     maximize=group["maximize"],
                 )
         return loss
+
+
+def _refuse(name: str, value: Any) -> None:
+    if value:
+        raise ValueError(f"rawkern.optim.AdamW has no {name}; use torch.optim.AdamW")
 
 
 def _local(t: Any, like: Any = None) -> torch.Tensor:

@@ -67,6 +67,11 @@ def test_closure_and_refusals(device):
     assert (p < 1).all()
     with pytest.raises(ValueError, match=r"rawkern.optim.AdamW has no amsgrad; use torch.optim.AdamW"):
         AdamW([p], amsgrad=True)
+    with pytest.raises(ValueError, match="has no fused"):  # torch's scaler leaves dividing to a fused step
+        AdamW([p], fused=True)
+    with pytest.raises(ValueError, match="has no amsgrad"):
+        one_group = AdamW([{"params": [p], "amsgrad": True}])
+        one_group.step()
     with pytest.raises(ValueError, match="adamw_: step is 0; the first is 1"):
         rawkern.adamw_([p], [p], [p], [p], step=0)
     with pytest.raises(ValueError, match="adamw_: grads has 0 tensors, params has 1"):
