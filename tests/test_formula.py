@@ -35,6 +35,10 @@ ONE = [
     ("double t = (double)x; y = static_cast<T>(t * t) /* square */ + T(3); // and 3", lambda x: x * x + 3),
     ("int k = x; y = x * k + (int)x * x + int(x * 2) + static_cast<int>(x)", lambda x: 2 * x * x.trunc() + (x * 2).trunc() + x.trunc()),
     ("const T s = normcdf(x); y = s * x", lambda x: torch.special.ndtr(x) * x),
+    ("y = fabs(cbrt(x)) * x + cbrt(2 * x)", lambda x: x.sign() * x.abs() ** (4 / 3) + (2 * x).sign() * (2 * x).abs() ** (1 / 3)),
+    ("y = sinpi(x) * cospi(x) + normcdf(x) * expm1(x)", lambda x: (torch.pi * x).sin() * (torch.pi * x).cos() + torch.special.ndtr(x) * x.expm1()),
+    ("bool b = x; b = b && x; y = b * x + (b ? 1 : 0) * x", lambda x: (x != 0) * 2 * x),
+    ("y = x * (T(1) / 4) + 010 * x + 0x1F * x + 'A' * x", lambda x: (0.25 + 8 + 31 + 65) * x),
     ("y = tanh(x) * asinh(x) + acosh(x * x + 2) + atanh(x / 100) + sinh(x) / cosh(x)", lambda x: x.tanh() * x.asinh() + (x * x + 2).acosh() + (x / 100).atanh() + x.sinh() / x.cosh()),
 ]  # fmt: skip
 TWO = [
@@ -42,6 +46,8 @@ TWO = [
     ("y = a / b - b / a", lambda a, b: a / b - b / a),
     ("y = max(a, b) + min(a, b) * a", lambda a, b: torch.maximum(a, b) + torch.minimum(a, b) * a),
     ("y = pow(fabs(a), b)", lambda a, b: a.abs() ** b),
+    ("y = a * atan2(a, b) + b * hypot(a, b)", lambda a, b: a * torch.atan2(a, b) + b * torch.hypot(a, b)),
+    ("y = a * fmod(a, b)", lambda a, b: a * torch.fmod(a, b)),
     ("y = fma(a, b, a * a)", lambda a, b: a * b + a * a),
 ]
 
@@ -83,6 +89,49 @@ def test_sigmoid_does_not_overflow():
     x = torch.tensor([-200.0, -100.0, 0.0, 100.0, 200.0], requires_grad=True)
     op(x).sum().backward()
     torch.testing.assert_close(x.grad, torch.tensor([0.0, 0.0, 0.5, 1.0, 1.0]))
+
+
+def test_derivatives_do_not_cancel_or_overflow():
+    """What SymPy's terms for log1p, expm1, normcdf and hypot would lose in float32."""
+    cases = (
+        ("y = expm1(x) / x", 1e-3, 0.5003334),
+        ("y = log(normcdf(x))", -6.0, 6.1584827),
+        ("y = log1p(x) / x", 1e-3, -0.4993341),
+        ("y = hypot(x, x)", 1e30, 2**0.5),
+    )
+    for operation, at, want in cases:
+        x = torch.tensor([at], requires_grad=True)
+        (grad,) = torch.autograd.grad(rawkern.elementwise("T x", "T y", operation, "exact")(x), x)
+        torch.testing.assert_close(grad, torch.tensor([want]), rtol=1e-3, atol=0)
+
+
+def test_power_of_zero_to_the_zero():
+    x, y = (torch.zeros(1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    grads = torch.autograd.grad(rawkern.elementwise("T x, T p", "T y", "y = pow(x, p)", "power")(x, y), (x, y))
+    torch.testing.assert_close(grads, torch.autograd.grad(x**y, (x, y)))
+
+
+@pytest.mark.parametrize(
+    "operation", ["y = x * ((int)x / 2)", "y = x * ((x > 0 ? 3 : 5) / 2)", "y = x * ((x > 1) / 2)"]
+)
+def test_a_division_of_integers_is_refused(operation):
+    with pytest.raises(NotDifferentiable, match="a division of integers"):
+        _ = rawkern.elementwise("T x", "T y", operation, "whole").backward_source
+
+
+def test_conversion_to_the_type_of_an_output():
+    op = rawkern.elementwise("T x", "int32 k, T y", "k = int(x); y = x * int(x)", "whole")
+    x = points().requires_grad_()
+    (grad,) = torch.autograd.grad(op(x)[1].sum(), x)
+    torch.testing.assert_close(grad, x.detach().trunc())
+
+
+@pytest.mark.parametrize("first", ["bool m", "int32 m", "float32 m"])
+def test_the_first_output_does_not_set_the_type_of_derivatives(first):
+    op = rawkern.elementwise("float64 x", f"{first}, float64 y", "m = x > 0; y = exp(x) * sin(x) * 1.1", "typed")
+    x = points()[:20].requires_grad_()
+    (grad,) = torch.autograd.grad(op(x)[1].sum(), x)
+    torch.testing.assert_close(grad, torch.autograd.grad((x.exp() * x.sin() * 1.1).sum(), x)[0], rtol=1e-13, atol=0)
 
 
 def test_power_at_zero():

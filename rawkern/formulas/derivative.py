@@ -14,15 +14,22 @@ from typing import Any
 
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.functions import symbolic
-from rawkern.formulas.statements import is_truth, values_after
+from rawkern.formulas.parameters import INTEGERS
+from rawkern.formulas.statements import REAL, is_truth, values_after
 
-__all__ = ["derive", "names_in"]
+__all__ = ["closed", "derive", "names_in"]
 
 
 def names_in(text: str) -> set[str]:
     """Return the identifiers that stand in a piece of C, comments and strings aside."""
     text = re.sub(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"", " ", text, flags=re.S)
     return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", text))
+
+
+def closed(statements: str) -> str:
+    """Return statements after which others can stand on the same line: what ends in a comment ends its line."""
+    statements = statements.rstrip().rstrip(";")
+    return f"{statements}\n;" if re.search(r"(//|^\s*#)[^\n]*\Z", statements, re.M) else f"{statements};"
 
 
 def derive(
@@ -68,7 +75,11 @@ def derive(
                 continue
             total += sp.Symbol(f"grad_{y}", real=True) * sp.diff(values[y], sp.Symbol(x, real=True))
         grads[f"grad_{x}"] = _numbers_out(total)
-    return _print(grads, next(iter(outputs.values())))
+    types = list(dict.fromkeys(t for t in (*inputs.values(), *outputs.values()) if t not in INTEGERS))
+    if len(types) == 1:
+        return _print(grads, types[0])
+    joint = " + ".join(f"{t}()" for t in types)  # as C computes what is of several types
+    return f"using {REAL} = decltype({joint});\n{_print(grads, REAL)}"
 
 
 def _numbers_out(expression: Any) -> Any:
@@ -130,6 +141,9 @@ def _printer(real: str) -> Any:
 
         def _print_Power(self, e: Any) -> str:
             return f"pow({self._print(e.args[0])}, {self._print(e.args[1])})"
+
+        def _print_CFunctionBase(self, e: Any) -> str:
+            return f"{type(e).__name__}({', '.join(map(self._print, e.args))})"
 
         def _print_Step(self, e: Any) -> str:
             return f"{e.args[0].name}({self._print(e.args[1])})"

@@ -23,14 +23,27 @@ def symbolic() -> Any:
         def fdiff(self, argindex: int = 1) -> Any:
             x, y = self.args
             if argindex == 1:
-                return y * Power(x, y - 1)
+                return sympy.Piecewise((sympy.Integer(0), sympy.Eq(y, 0)), (y * Power(x, y - 1), True))
             return sympy.Piecewise((sympy.Integer(0), sympy.And(sympy.Eq(x, 0), y >= 0)), (self * sympy.log(x), True))
 
     class Step(sympy.Function):  # floor, ceil, trunc, rint, round: constant between its jumps
         def fdiff(self, argindex: int = 1) -> Any:
             return sympy.Integer(0)
 
-    return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step)
+    # A function that C has, which SymPy's terms would compute less exactly. SymPy's printers look for ...Base.
+    class CFunctionBase(sympy.Function):
+        derivatives: tuple[Any, ...]  # by each argument, as functions of the arguments
+
+        def _eval_is_extended_real(self) -> bool:
+            return True
+
+        def fdiff(self, argindex: int = 1) -> Any:
+            return self.derivatives[argindex - 1](*self.args)
+
+    def c_function(name: str, *derivatives: Any) -> Any:
+        return type(name, (CFunctionBase,), {"derivatives": derivatives, "nargs": len(derivatives)})
+
+    return SimpleNamespace(sympy=sympy, Sigmoid=Sigmoid, Power=Power, Step=Step, c_function=c_function)
 
 
 @functools.cache
@@ -43,17 +56,10 @@ def functions() -> dict[str, Any]:
     table |= {
         "sqrt": sp.sqrt,
         "rsqrt": lambda x: 1 / sp.sqrt(x),
-        "cbrt": lambda x: s.Power(x, sp.Rational(1, 3)),
         "exp2": lambda x: sp.exp(x * sp.log(2)),
         "exp10": lambda x: sp.exp(x * sp.log(10)),
-        "expm1": lambda x: sp.exp(x) - 1,
-        "log1p": lambda x: sp.log(1 + x),
         "log2": lambda x: sp.log(x) / sp.log(2),
         "log10": lambda x: sp.log(x) / sp.log(10),
-        "sinpi": lambda x: sp.sin(sp.pi * x),
-        "cospi": lambda x: sp.cos(sp.pi * x),
-        "atan2": sp.atan2,
-        "hypot": lambda x, y: sp.sqrt(x * x + y * y),
         "fma": lambda x, y, z: x * y + z,
         "pow": lambda x, y: _power(x, y),
         "fabs": sp.Abs,
@@ -62,11 +68,21 @@ def functions() -> dict[str, Any]:
         "max": lambda x, y: _larger(x, y),
         "fmin": lambda x, y: -_larger(-x, -y),
         "min": lambda x, y: -_larger(-x, -y),
-        "normcdf": lambda x: (1 + sp.erf(x / sp.sqrt(2))) / 2,
         "saturate": lambda x: _larger(sp.Integer(0), -_larger(-x, sp.Integer(-1))),
         "fdivide": lambda x, y: x / y,
     }
-    return table | {n: (lambda x, n=n: s.Step(sp.Symbol(n), x)) for n in ("floor", "ceil", "trunc", "rint", "round")}
+    table |= {n: (lambda x, n=n: s.Step(sp.Symbol(n), x)) for n in ("floor", "ceil", "trunc", "rint", "round")}
+    c = s.c_function
+    table["expm1"] = c("expm1", sp.exp)
+    table["log1p"] = c("log1p", lambda x: 1 / (1 + x))
+    table["normcdf"] = c("normcdf", lambda x: sp.exp(-x * x / 2) / sp.sqrt(2 * sp.pi))
+    table["sinpi"] = c("sinpi", lambda x: sp.pi * table["cospi"](x))
+    table["cospi"] = c("cospi", lambda x: -sp.pi * table["sinpi"](x))
+    table["cbrt"] = c("cbrt", lambda x: 1 / (3 * table["cbrt"](x) ** 2))
+    table["atan2"] = c("atan2", lambda y, x: x / (x * x + y * y), lambda y, x: -y / (x * x + y * y))
+    table["hypot"] = c("hypot", lambda x, y: x / table["hypot"](x, y), lambda x, y: y / table["hypot"](x, y))
+    table["fmod"] = c("fmod", lambda x, y: sp.Integer(1), lambda x, y: -table["trunc"](x / y))
+    return table
 
 
 def _power(x: Any, y: Any) -> Any:

@@ -10,7 +10,7 @@ from rawkern.errors import NotDifferentiable
 from rawkern.formulas.functions import functions, symbolic
 from rawkern.formulas.parameters import INTEGERS
 
-__all__ = ["is_truth", "values_after"]
+__all__ = ["REAL", "is_truth", "values_after"]
 
 
 def values_after(operation: str, inputs: Mapping[str, str], outputs: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -25,18 +25,17 @@ def _parse(operation: str, types: set[str], name: str) -> Any:
     from pycparser import c_parser
 
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", operation, flags=re.S)
-    known = "|".join(sorted(map(re.escape, types | {"float", "double"}), key=len, reverse=True))
-    text = re.sub(rf"static_cast\s*<\s*({known})\s*>\s*\(", "(", text)
-    text = re.sub(rf"(?<![\w.])({known})\s*\((?!\s*\*)", "(", text)  # T(x) and float(x): numbers are real here
-    whole = "|".join(sorted(w for w in INTEGERS if " " not in w))
-    text = re.sub(rf"static_cast\s*<\s*({whole})\s*>\s*\(", r"(\1)(", text)
-    text = re.sub(rf"(?<![\w.])({whole})\s*\(", r"(\1)(", text)
+    text = re.sub(rf"\busing {REAL} = [^;]*;", " ", text)
+    types = types | {"float", "double", REAL}
+    known = "|".join(sorted(map(re.escape, types | INTEGERS), key=len, reverse=True))
+    text = re.sub(rf"static_cast\s*<\s*({known})\s*>\s*\(", r"(\1)(", text)
+    text = re.sub(rf"(?<![\w.])({known})\s*\((?!\s*\*)", r"(\1)(", text)  # C has no T(x) and float(x)
     text = text.replace("std::", "").replace("::", "")
     text = re.sub(r"\bauto\b", "double", text)
     real = [t for t in sorted(types - INTEGERS - {"float", "double"}) if re.fullmatch(r"\w+", t)]
     typedefs = "typedef int bool; " + "".join(f"typedef double {t}; " for t in real)
     try:
-        tree = c_parser.CParser().parse(f"{typedefs} void f() {{ {text.rstrip().rstrip(';')}; }}")
+        tree = c_parser.CParser().parse(f"{typedefs} void statements_() {{ {text.rstrip().rstrip(';')}; }}")
     except Exception as error:  # pycparser's own class moved between its releases
         raise NotDifferentiable(
             f"{name}: can't read the formula to differentiate it ({error}); pass backward= with the statements for it"
@@ -44,7 +43,9 @@ def _parse(operation: str, types: set[str], name: str) -> Any:
     return tree.ext[-1].body
 
 
+REAL = "real_"  # the name of the type that a derivative of several types is computed in
 _INTEGER_WORDS = ("int", "long", "short", "char", "unsigned", "signed")
+_TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 
 class _Reader:
@@ -56,6 +57,7 @@ class _Reader:
         self.types = {**inputs, **outputs}
         self.symbols = {x: sp.Symbol(x, real=True) for x in [*inputs, "i", "n"]}
         self.integers = {x for x, t in self.types.items() if t in INTEGERS} | {"i", "n"}
+        self.bools = {x for x, t in self.types.items() if t == "bool"}
         self.values: dict[str, Any] = dict(self.symbols)
 
     def refuse(self, what: str) -> NotDifferentiable:
@@ -76,34 +78,39 @@ class _Reader:
                 raise self.refuse(f"the array or pointer {node.name}")
             if node.name in self.types:
                 raise self.refuse(f"{node.name}, which hides the parameter of that name")
-            if getattr(node.type.type, "names", [""])[-1] in _INTEGER_WORDS:
-                self.integers.add(node.name)
+            kind = getattr(node.type.type, "names", [""])[-1]
+            for names, words in ((self.integers, ("bool", *_INTEGER_WORDS)), (self.bools, ("bool",))):
+                names.discard(node.name)  # of another block
+                if kind in words:
+                    names.add(node.name)
+            self.values.pop(node.name, None)
             if node.init is not None:
-                value = self.value(node.init)  # a bool may hold a condition
-                if node.name in self.integers and not is_truth(value) and not value.is_integer:
-                    value = symbolic().Step(symbolic().sympy.Symbol("trunc"), value)
-                self.values[node.name] = value
+                self.store(node, self.value(node.init))
         elif kind == "Assignment":
             self.assign(node)
         elif kind == "If":
             self.branch(node)
         elif kind == "UnaryOp" and node.op in ("p++", "++", "p--", "--"):
-            self.store(node.expr, self.value(node.expr) + (1 if "+" in node.op else -1))
+            self.store(node.expr, self.number(node.expr) + (1 if "+" in node.op else -1))
         else:
             raise self.refuse(f"a '{kind.lower()}' statement")
 
     def assign(self, node: Any) -> None:
-        value = self.number(node.rvalue)
+        value = self.value(node.rvalue)
         if node.op != "=":
-            value = self.binary(node.op[:-1], self.value(node.lvalue), value, node)
+            value = self.binary(node.op[:-1], self.number(node.lvalue), self.number(node.rvalue), node)
         self.store(node.lvalue, value)
 
     def store(self, target: Any, value: Any) -> None:
-        if type(target).__name__ != "ID":
+        if type(target).__name__ not in ("ID", "Decl"):
             raise self.refuse("an assignment to an element or member")
         if target.name in self.symbols:
             raise self.refuse(f"an assignment to the input {target.name}")
-        if target.name in self.integers and not value.is_integer:
+        if target.name in self.bools:
+            value = self.truth(value)
+        elif is_truth(value):
+            value = self.counted(value)
+        elif target.name in self.integers and not value.is_integer:
             value = symbolic().Step(symbolic().sympy.Symbol("trunc"), value)
         self.values[target.name] = value
 
@@ -120,12 +127,16 @@ class _Reader:
             self.values.pop(name, None)  # assigned on one way only: reading it later is an error
 
     def either(self, condition: Any, yes: Any, no: Any) -> Any:
-        return symbolic().sympy.Piecewise((yes, condition), (no, True))
+        sp = symbolic().sympy
+        if is_truth(yes) and is_truth(no):
+            return sp.Or(sp.And(condition, yes), sp.And(sp.Not(condition), no))
+        return sp.Piecewise((yes, condition), (no, True))
 
     def condition(self, node: Any) -> Any:
-        sp = symbolic().sympy
-        value = self.value(node)
-        return value if is_truth(value) else sp.Ne(value, 0)
+        return self.truth(self.value(node))
+
+    def truth(self, value: Any) -> Any:
+        return value if is_truth(value) else symbolic().sympy.Ne(value, 0)
 
     def value(self, node: Any) -> Any:
         sp = symbolic().sympy
@@ -158,7 +169,7 @@ class _Reader:
         raise self.refuse(f"'{getattr(node, 'op', kind.lower())}'")
 
     def cast(self, node: Any) -> Any:
-        kind = getattr(getattr(node.to_type.type, "type", None), "names", ["?"])[-1]
+        kind = _type_word(node)
         if kind == "bool":
             return self.condition(node.expr)
         value = self.number(node.expr)
@@ -169,10 +180,11 @@ class _Reader:
     def number(self, node: Any) -> Any:
         """Return a value to compute with: a comparison counts as 1 or 0."""
         value = self.value(node)
-        if not is_truth(value):
-            return value
+        return self.counted(value) if is_truth(value) else value
+
+    def counted(self, truth: Any) -> Any:
         sp = symbolic().sympy
-        return sp.Piecewise((sp.Integer(1), value), (sp.Integer(0), True))
+        return sp.Piecewise((sp.Integer(1), truth), (sp.Integer(0), True))
 
     def binary(self, op: str, left: Any, right: Any, node: Any) -> Any:
         s = symbolic()
@@ -202,8 +214,14 @@ class _Reader:
         if kind == "ID":
             return node.name in self.integers
         if kind == "BinaryOp":
-            return self.integral(node.left) and self.integral(node.right)
-        return kind == "UnaryOp" and self.integral(node.expr)
+            return node.op in _TRUTHS or (self.integral(node.left) and self.integral(node.right))
+        if kind == "Cast":
+            return _type_word(node) in ("bool", *_INTEGER_WORDS)
+        if kind == "TernaryOp":
+            return self.integral(node.iftrue) and self.integral(node.iffalse)
+        if kind == "FuncCall":
+            return node.name.name in ("abs", "max", "min") and all(map(self.integral, node.args.exprs))
+        return kind == "UnaryOp" and (node.op == "!" or self.integral(node.expr))
 
     def call(self, node: Any) -> Any:
         name = node.name.name if type(node.name).__name__ == "ID" else "?"
@@ -217,6 +235,11 @@ class _Reader:
             return found(*arguments)
         except TypeError:
             raise self.refuse(f"{name}() with {len(arguments)} arguments") from None
+
+
+def _type_word(cast: Any) -> str:
+    """The last word of the type that a cast is to."""
+    return getattr(getattr(cast.to_type.type, "type", None), "names", ["?"])[-1]
 
 
 def is_truth(value: Any) -> bool:
@@ -237,9 +260,11 @@ def _reciprocal(x: Any) -> Any:
 def _number(text: str, reader: _Reader) -> Any:
     sp = symbolic().sympy
     bare = text.lower()
-    if bare.startswith("0x") or "'" in bare:
-        return sp.Integer(int(bare.rstrip("ul"), 16)) if "'" not in bare else sp.Integer(ord(bare[1]))
     try:
+        if re.fullmatch("'[^\\\\]'", text):
+            return sp.Integer(ord(text[1]))
+        if whole := re.fullmatch(r"(0x[0-9a-f]+|0[0-7]*)[ul]*", bare):
+            return sp.Integer(int(whole[1], 16 if "x" in whole[1] else 8))
         return sp.Rational(bare.rstrip("ful"))
     except (TypeError, ValueError):
         raise reader.refuse(f"the constant {text}") from None
