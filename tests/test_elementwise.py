@@ -331,6 +331,59 @@ def test_gradcheck_first_second_and_forward(device):
     assert gradgradcheck(silu, (a,))  # a given backward is differentiated in turn
 
 
+def double_values(*shape: int, device: str, seed: int = 0) -> torch.Tensor:
+    return values(*shape, dtype=torch.float64, device=device, seed=seed).requires_grad_()
+
+
+def test_forward_mode_of_some_inputs_that_broadcast(device):
+    op = rawkern.elementwise("T x, T b", "T y, T z", "y = x + b; z = b * b + i * b", "joined")
+    x, b = double_values(3, 1, device=device), double_values(4, device=device, seed=1)
+    index = torch.arange(12.0, device=device, dtype=torch.float64).view(3, 4)
+    for k in (0, 1):
+        found = torch.func.jvp(lambda t: op(*((t, b) if k == 0 else (x, t))), ((x, b)[k],), ((x, b)[k],))  # noqa: B023
+        tangents = (x.expand(3, 4), torch.zeros_like(index)) if k == 0 else (b.expand(3, 4), (2 * b + index) * b)
+        torch.testing.assert_close(found[1], tangents)
+
+
+def test_jvp_of_a_jvp(device):
+    op = rawkern.elementwise("T x, T tan_x", "T y", "y = sin(x) * exp(tan_x)", "twice")
+    x = values(4, dtype=torch.float64, device=device)
+    found = torch.func.jacfwd(torch.func.jacfwd(lambda t: op(t, t)))(x)
+    torch.testing.assert_close(found, torch.func.jacfwd(torch.func.jacfwd(lambda t: t.sin() * t.exp()))(x))
+
+
+def test_parameters_that_are_called_as_gradients(device):
+    op = rawkern.elementwise("T grad_y, T x", "T grad_x", "grad_x = grad_y * cos(x)", "sin_backward")
+    inputs = double_values(5, device=device), double_values(5, device=device, seed=1)
+    assert torch.autograd.gradcheck(op, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(op, inputs)
+    with pytest.raises(ValueError, match="grad_y is a parameter, in backward= it means a gradient"):
+        rawkern.elementwise("T grad_y", "T z", "z = grad_y", "f", backward="grad_grad_y = grad_z")
+
+
+def test_statements_that_end_in_a_comment(device):
+    op = rawkern.elementwise("T x", "T y", "y = exp(x) // e", "e", backward="grad_x = grad_y * y // itself")
+    x = double_values(5, device=device)
+    assert torch.autograd.gradcheck(op, x, check_forward_ad=True) and torch.autograd.gradgradcheck(op, x)
+
+
+@pytest.mark.parametrize("operation", ["y = x * i", "y = x * n"])
+def test_vmap_where_places_matter_is_an_error(device, operation):
+    op = rawkern.elementwise("T x", "T y", operation, "placed")
+    with pytest.raises(NotImplementedError, match="no rule for vmap"):
+        torch.func.vmap(op)(torch.ones(3, 4, device=device))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_dtypes_that_no_gradient_tells(device, graph):
+    op = rawkern.elementwise("T x, U w", "float64 y", "y = (double)x * 2 + w", "wider")
+    x, w = values(5, device=device).requires_grad_(), values(5, dtype=torch.float16, device=device).requires_grad_()
+    grads = torch.autograd.grad(op(x, w).sum(), (x, w), create_graph=graph)
+    torch.testing.assert_close(grads, (torch.full_like(x, 2), torch.ones_like(w)))
+    _, tangent = torch.func.jvp(lambda w: op(x, w), (w.detach(),), (torch.ones_like(w),))
+    torch.testing.assert_close(tangent, torch.ones(5, dtype=torch.float64, device=device))
+
+
 def test_backward_that_reads_the_output(device):
     tanh = rawkern.elementwise(
         "T x", "T y", "T e = exp(2 * x); y = (e - 1) / (e + 1)", "tanh_", backward="grad_x = grad_y * (1 - y * y)"
@@ -461,6 +514,8 @@ DECLARATIONS = [
     (("T x", "raw T y", "y = x", "f"), "the output y is raw"),
     (("T x", "T y", "z = x", "f"), "does not assign the output y"),
     (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
+    (("k x", "k y", "y = x", "f"), "takes a name that the loop has: k"),
+    (("T lambda", "T y", "y = lambda", "f"), "takes a keyword of Python as a name; write lambda_"),
     (("", "T y", "y = 1", "f"), "at least one input and one output"),
     (("raw T x", "T y", "y = x[i]", "f"), "every input is raw"),
 ]

@@ -126,6 +126,31 @@ def test_gradients_of_more_that_is_read(device):
     torch.testing.assert_close(half.grad, (0.5 / half.detach().double().sum(1).sqrt()).bfloat16()[:, None].expand(4, 6))
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_gradients_of_dtypes_that_outputs_do_not_tell(device, graph):
+    """A mean in float64 and a norm of accumulators of the input's dtype."""
+    x = values(3, 400, dtype=torch.float32, device=device).requires_grad_()
+    mean = rawkern.reduction("T x", "float64 y", "x", "a + b", "y = a / count", "0", "mean64")
+    norm = rawkern.reduction("T x", "float64 y", "x * x", "a + b", "y = sqrt(a)", "0", "norm64", reduce_type="T")
+    for op, want in ((mean, torch.full_like(x, 1 / 400)), (norm, x / x.norm(dim=1, keepdim=True))):
+        (grad,) = torch.autograd.grad(op(x, axis=1).sum(), x, create_graph=graph)
+        torch.testing.assert_close(grad, want)
+
+
+def test_accumulator_of_halves_that_is_computed_again(device):
+    """A sum beyond float16, in a gradient that is to be differentiated."""
+    norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
+    x = torch.full((64,), 100.0, dtype=torch.float16, device=device, requires_grad=True)
+    (grad,) = torch.autograd.grad(norm(x), x, create_graph=True)
+    torch.testing.assert_close(grad, torch.full_like(x, 1 / 8))
+
+
+def test_derived_backward_by_index(device):
+    op = rawkern.reduction("T x", "T y", "x * x * _J", "a + b", "y = a", "0", "moment")
+    x = values(3, 4, 2, dtype=torch.float64, device=device).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: op(x, axis=(0, 2)), x)
+
+
 def test_given_backward_by_index(device):
     x = values(3, 7, device=device).requires_grad_()
     y, _ = largest(x, axis=1)

@@ -12,7 +12,7 @@ import torch
 from rawkern._torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
-from rawkern.formulas.gradient import Gradient
+from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
@@ -92,6 +92,9 @@ def _check_parameters(
             raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
     if backward is None:
         return
+    for p in (*inputs, *outputs):
+        if p.name.startswith("grad_"):
+            raise ValueError(f"{name}: {p.name} is a parameter, in backward= it means a gradient; rename the parameter")
     allowed = {f"grad_{p.name}" for p in inputs if differentiable(p)} | {
         f"grad_{p.name}" for p in outputs if floating(p)
     }
@@ -145,7 +148,7 @@ class Elementwise:
         """
         if self._backward is not None:
             return self._backward
-        loop = self._loop
+        loop = self._differentiated
         inputs = {p.name: p.compute for p in loop.inputs if not p.raw}
         outputs = {p.name: p.compute for p in loop.outputs}
         known = {p.name for p in loop.outputs if floating(p)}
@@ -271,19 +274,35 @@ class Elementwise:
             return outs[0] if single else outs
 
         typed(forward, self.name, loop.inputs, len(loop.outputs))
-        gradient = Gradient(loop, lambda: self.backward_source, self._another)
-        save = gradient.saved if gradient.outputs and any(map(floating, loop.outputs)) else ()
-        operator = op(qualified, save=save, elementwise=not any(p.raw for p in loop.inputs))(forward)
+        gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)
+        save = []
+        if gradient.outputs and any(map(floating, loop.outputs)):
+            own = zip(loop.inputs, gradient.loop.inputs, strict=True)
+            save = [p.name for p, renamed in own if renamed.name in gradient.saved]
+        places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))
+        operator = op(qualified, save=save, elementwise=not places)(forward)
         operator.backward(gradient.backward)
         operator.jvp(gradient.jvp)
         return operator
+
+    @functools.cached_property
+    def _differentiated(self) -> Loop:
+        """The loop, in which ``grad_X`` can stand for a gradient: parameters of such names have others."""
+        loop = self._loop
+        if not any(p.name.startswith("grad_") for p in (*loop.inputs, *loop.outputs)):
+            return loop
+        every = (True,) * len(loop.outputs)
+        return Loop(loop.name, *without_grads(loop.inputs, loop.outputs, every, loop.operation), *self._rest)
+
+    @property
+    def _rest(self) -> tuple[str, tuple[str, ...]]:
+        return self._loop.preamble, self._loop.options
 
     def _another(
         self, name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str
     ) -> Elementwise:
         """An operator for a derivative of this one."""
-        rest = (self._loop.preamble, self._loop.options)
-        return make_elementwise(self._namespace, name, inputs, outputs, operation, None, *rest)
+        return make_elementwise(self._namespace, name, inputs, outputs, operation, None, *self._rest)
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""

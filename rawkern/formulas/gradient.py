@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rawkern.errors import NotDifferentiable
-from rawkern.formulas.derivative import names_in
+from rawkern.formulas.derivative import closed, names_in
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating
+from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
 from rawkern.tensors import composing, in_fake_op
 
-__all__ = ["Gradient", "without_grads"]
+__all__ = ["Gradient", "with_letters", "without_grads"]
 
 
 @dataclass(eq=False)
@@ -40,12 +41,13 @@ class Gradient:
 
     @functools.cached_property
     def saved(self) -> tuple[str, ...]:
-        """The inputs that the backward reads; none where it cannot be derived, an error once it is needed."""
+        """The inputs that the backward reads or that tell it a letter's dtype; none where it cannot be derived."""
         try:
             names = names_in(self.text)
         except NotDifferentiable:
             return ()
-        return tuple(p.name for p in self.loop.inputs if p.name in names)
+        known = {p.type for p in self.loop.outputs if floating(p)} if len(self.loop.letters) == 1 else set()
+        return (*(p.name for p in with_letters(self.loop.inputs, names, known)),)
 
     @functools.cached_property
     def text(self) -> str:
@@ -54,7 +56,7 @@ class Gradient:
         if not any(p.name in names_in(text) for p in loop.outputs):
             return text
         outputs = "".join(f"{p.compute} {p.name} = 0; " for p in loop.outputs)
-        return f"{outputs}{{ {loop.operation.rstrip().rstrip(';')}; }} {text}"
+        return f"{outputs}{{ {closed(loop.operation)} }} {text}"
 
     @functools.cached_property
     def inputs(self) -> tuple[Parameter, ...]:
@@ -135,8 +137,9 @@ class Gradient:
         for p, t in zip(loop.inputs, tangents, strict=True):
             if p.raw and t is not None:
                 raise RuntimeError(f"{loop.name}: the raw parameter {p.name} has no derivative")
+        tan = _unused("tan", (*loop.inputs, *loop.outputs))
         inputs = (
-            *(Parameter(f"tan_{p.name}", p.type) for p, _ in known),
+            *(Parameter(f"{tan}{p.name}", p.type) for p, _ in known),
             *(q for q in self.inputs if q in loop.inputs),
         )
         outputs = tuple(p for p in loop.outputs if floating(p))
@@ -144,13 +147,32 @@ class Gradient:
         for y in outputs:
             text += "{ " + "".join(f"const {q.compute} grad_{q.name} = {int(q is y)}; " for q in outputs)
             text += "".join(f"{q.compute} {q.name} = 0; " for q in self.outputs)
-            total = " + ".join(f"grad_{p.name} * tan_{p.name}" for p, _ in known)
-            text += f"{self.text.rstrip().rstrip(';')}; tan_{y.name} = {total}; }} "
-        made = tuple(Parameter(f"tan_{p.name}", p.type) for p in outputs)
+            total = " + ".join(f"grad_{p.name} * {tan}{p.name}" for p, _ in known)
+            text += f"{closed(self.text)} {tan}{y.name} = {total}; }} "
+        made = tuple(Parameter(f"{tan}{p.name}", p.type) for p in outputs)
         forward = self.make(f"{loop.name}_jvp", inputs, made, text)
-        found = forward(*(t for _, t in known), *ctx.saved_tensors)
+        first, *rest = (t for _, t in known)
+        shape = joint_shape([s for p, s in zip(loop.inputs, ctx.shapes, strict=True) if not p.raw])
+        found = forward(first if first.shape == shape else first.expand(shape), *rest, *ctx.saved_tensors)
         found = iter([found] if isinstance(found, torch.Tensor) else found)
         return tuple(next(found) if floating(p) else None for p in loop.outputs)
+
+
+def with_letters(inputs: Sequence[Parameter], names: Collection[str], known: Collection[str]) -> list[Parameter]:
+    """Return the inputs that a backward reads, and one for each letter that these and what is `known` do not tell."""
+    found = [p for p in inputs if p.name in names]
+    told = {*known, *(p.type for p in found)}
+    for p in inputs:
+        if p.generic and not p.raw and p.type not in told and (floating(p) or p.type in names):
+            told.add(p.type)
+            found.append(p)
+    return [p for p in inputs if p in found]
+
+
+def _unused(prefix: str, parameters: Sequence[Parameter]) -> str:
+    """The prefix with a number, such that no parameter has it."""
+    made = (f"{prefix}{k}_" for k in range(1, 100))
+    return next(each for each in made if not any(p.name.startswith(each) for p in parameters))
 
 
 def without_grads(
@@ -160,13 +182,12 @@ def without_grads(
 
     Outputs that are not wanted become variables.
     """
-    names = {p.name for p in (*inputs, *outputs)}
-    level = next(k for k in range(1, 100) if not any(name.startswith(f"g{k}_") for name in names))
+    g = _unused("g", (*inputs, *outputs))
 
     def renamed(p: Parameter) -> Parameter:
-        return Parameter(re.sub("^grad_", f"g{level}_", p.name), p.type, p.raw)
+        return Parameter(re.sub("^grad_", g, p.name), p.type, p.raw)
 
-    text = re.sub(r"\bgrad_(?=\w)", f"g{level}_", text)
+    text = re.sub(r"\bgrad_(?=\w)", g, text)
     outputs = tuple(map(renamed, outputs))
     unwanted = [p for p, w in zip(outputs, wanted, strict=True) if not w]
     text = "".join(f"{p.compute} {p.name} = 0; " for p in unwanted) + text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawkern.formulas.axes import MAX_DIMS
+from rawkern.formulas.derivative import closed
 
 if TYPE_CHECKING:
     from rawkern.formulas.loop import Loop
@@ -66,7 +67,7 @@ def loop_source(loop: Loop, kinds: tuple[str, ...], wanted: tuple[bool, ...]) ->
 
 // What is done with one element.
 {template}__device__ __forceinline__ void {name}_element({", ".join(seen)}, const long long i, const long long n) {{
-{loop.operation.rstrip().rstrip(";")};
+{closed(loop.operation)}
 }}
 
 // All arrays lie in memory in one order. Grid: 1-D, at least ceil(n / V) threads, V elements each.

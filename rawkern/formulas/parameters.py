@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ DTYPES = {
 }
 INTEGERS = {"bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int"}
 INTEGERS |= {"long long", "unsigned long long"}
+_TAKEN = set("abrkuvV")  # letters that mean something in the kernels
 _ALIASES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16"}
 
 
@@ -77,8 +79,10 @@ def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
         kind, name = _ALIASES.get(words[0], words[0]), words[1]
         if kind not in DTYPES and not re.fullmatch(r"[A-Za-z]", kind):
             raise ValueError(f"{what}: '{part}' has no known type; a type is a letter or one of {', '.join(DTYPES)}")
-        if name in ("i", "n"):
-            raise ValueError(f"{what}: '{part}' takes a name that the loop has: i or n")
+        if taken := {kind, name} & {"i", "n"} or {kind} & _TAKEN:
+            raise ValueError(f"{what}: '{part}' takes a name that the loop has: {taken.pop()}; take another")
+        if keyword.iskeyword(name):
+            raise ValueError(f"{what}: '{part}' takes a keyword of Python as a name; write {name}_")
         if any(p.name == name for p in found):
             raise ValueError(f"{what}: the name {name} stands twice")
         found.append(Parameter(name, kind, raw))

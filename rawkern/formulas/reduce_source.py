@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rawkern.formulas.derivative import closed
+
 if TYPE_CHECKING:
     from rawkern.formulas.reduce_loop import ReduceLoop
 
@@ -36,15 +38,15 @@ def reduce_source(loop: ReduceLoop) -> str:
 {loop.preamble}
 
 {template}__device__ __forceinline__ {acc} {name}_map({seen}, const long long _J) {{
-return {loop.map};
+return {closed(loop.map)}
 }}
 
 {template}__device__ __forceinline__ {acc} {name}_reduce(const {acc} a, const {acc} b) {{
-return {loop.reduce};
+return {closed(loop.reduce)}
 }}
 
 {template}__device__ __forceinline__ void {name}_post(const {acc} a, {made}, const long long count) {{
-{loop.post.rstrip().rstrip(";")};
+{closed(loop.post)}
 }}
 
 // Reduces {many} array(s). A thread has VK neighbouring results and takes VR neighbouring elements at a time, one of

@@ -15,7 +15,7 @@ from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
-from rawkern.formulas.gradient import without_grads
+from rawkern.formulas.gradient import with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
@@ -150,7 +150,7 @@ class Reduction:
         outputs = {p.name: p.compute for p in loop.outputs}
         known = {p.name for p in loop.outputs if floating(p)}
         post = derive(loop.post, {"a": real, "count": "long long"}, outputs, known, ["a"], self.name)
-        inputs = {p.name: p.compute for p in loop.inputs}
+        inputs = {p.name: p.compute for p in loop.inputs} | {"_J": "long long"}
         wanted = [p.name for p in loop.inputs if differentiable(p)]
         return post, derive(f"mapped_ = {loop.map}", inputs, {"mapped_": real}, {"mapped_"}, wanted, self.name)
 
@@ -232,15 +232,16 @@ class Reduction:
 
     @functools.cached_property
     def _saved(self) -> tuple[str, ...]:
-        """What is saved: what the backward reads, and the inputs if the accumulator may be computed again."""
+        """What is saved: what the backward reads or tells it a dtype, all inputs if it may compute the accumulator."""
         inputs = [p.name for p in self._loop.inputs] if "a" in self._reads else []
-        return tuple(dict.fromkeys([*inputs, *self._reads]))
+        told = {p.type for p in self._loop.outputs if floating(p)}
+        letters = (p.name for p in with_letters(self._loop.inputs, self._reads, told))
+        return tuple(dict.fromkeys([*inputs, *letters, *self._reads]))
 
-    @functools.cached_property
-    def _total(self) -> Reduction:
-        """The accumulator as an operator of its own."""
+    def _total(self, dtype: torch.dtype | None) -> Reduction:
+        """The accumulator, of this dtype, as an operator of its own."""
         loop = self._loop
-        output = Parameter("total_", loop.reduce_type or loop.outputs[0].type)
+        output = Parameter("total_", str(dtype).removeprefix("torch."))
         parts = (loop.inputs, (output,), loop.map, loop.reduce, "total_ = a", loop.identity, loop.reduce_type)
         return _reduction(self._namespace, None, f"{self.name}_total", *parts, loop.preamble)
 
@@ -267,10 +268,10 @@ class Reduction:
         if self._backward is not None or "a" not in self._reads:
             return None
         post, mapped = self._derived
-        told = {p.type for p in self._loop.inputs if p.name in names_in(mapped)}
-        if any(p.generic and p.type not in told for p in self._grad_outputs):
+        total = Parameter("grad_a", self._types["a"])
+        if self._untold(self._grads, (), post) or self._untold((), self._grad_outputs, mapped):
             return None
-        return self._step("accumulator", self._grads, (Parameter("grad_a", self._types["a"]),), (True,), post)
+        return self._step("accumulator", self._grads, (total,), (True,), post)
 
     def _last_step(self, wanted: tuple[bool, ...]) -> tuple[Elementwise, list[str]]:
         """Makes the gradients of the inputs that are wanted."""
@@ -282,6 +283,16 @@ class Reduction:
             found = self._last_steps[wanted] = self._step("backward", given, self._grad_outputs, wanted, text)
         return found
 
+    def _read_by(self, text: str) -> list[Parameter]:
+        read = names_in(text)
+        return [Parameter(x, self._types[x]) for x in self._reads if x in read]
+
+    def _untold(self, given: Sequence[Parameter], outputs: Sequence[Parameter], text: str) -> list[str]:
+        """The letters in a step's outputs or statements that none of its inputs has."""
+        needed = {p.type for p in outputs} | names_in(text)
+        told = {p.type for p in (*given, *self._read_by(text))}
+        return [x for x in self._loop.letters if x in needed and x not in told]
+
     def _step(
         self,
         name: str,
@@ -291,9 +302,9 @@ class Reduction:
         text: str,
     ) -> tuple[Elementwise, list[str]]:
         """A step of the backward as an elementwise operator, and the names of its inputs."""
-        read = names_in(text)
-        reads = (Parameter(x, self._types[x]) for x in self._reads if x in read)
-        inputs = (*given, *reads, *(p for p in _COUNTS if p.name in read))
+        untold = self._untold(given, outputs, text)
+        letters = [next(p for p in self._loop.inputs if p.type == letter) for letter in untold]
+        inputs = (*given, *self._read_by(text), *letters, *(p for p in _COUNTS if p.name in names_in(text)))
         names = [p.name for p in inputs]
         inputs, outputs, text = without_grads(inputs, outputs, wanted, text)
         preamble = self._loop.preamble
@@ -317,7 +328,9 @@ class Reduction:
         inputs = {p.name for p in loop.inputs}
         saved = dict(zip(self._saved, ctx.saved_tensors, strict=True))
         if composing() and "a" in self._reads:  # the accumulator is a function of the inputs: differentiate that
-            saved["a"] = self._total._op(*(saved[p.name] for p in loop.inputs), ctx.axis, ctx.keepdims)
+            arrays = [saved[p.name] for p in loop.inputs]
+            dtype = loop.accumulator_dtype({p.type: t.dtype for p, t in zip(loop.inputs, arrays, strict=True)})
+            saved["a"] = self._total(dtype)._op(*arrays, ctx.axis, ctx.keepdims)
         few |= {name: reduced(t) for name, t in saved.items() if name not in inputs}
         known = {name: t for name, t in saved.items() if name in inputs}
         can = [differentiable(p) for p in loop.inputs]
