@@ -96,11 +96,14 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
             program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
             if _headers_unchanged(source):
                 _store(program)
+            else:  # the key may tell of other headers than the compiler has read
+                key = ""
         with _lock:
-            _programs[key] = program
+            _running.pop(program.key, None)
+            if key:
+                _programs[key] = program
             while len(_programs) > _PROGRAMS_KEPT:
                 _programs.popitem(last=False)
-            _running.pop(key, None)
     return program
 
 

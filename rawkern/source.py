@@ -51,6 +51,10 @@ def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str
         raise TypeError(
             f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file"
         )
+    code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
+    _check_text(code, STRING_NAME)
+    if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
+        raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
     kept, directories = _settings(options, include_dirs)
     if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
         return _source(code, None, kept, directories, None)
@@ -75,7 +79,9 @@ def from_path(
     """
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
-    return _source(_decode(_read_patiently(full), full), full, kept, directories, os.path.dirname(full))
+    text = _decode(_read_patiently(full), full)
+    _check_text(text, full)
+    return _source(text, full, kept, directories, os.path.dirname(full))
 
 
 class Watch:
@@ -175,9 +181,9 @@ def _settings(
     options: Sequence[str], include_dirs: Sequence[str | os.PathLike[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return checked options without include directories, and all include directories, absolute."""
-    if isinstance(options, str) or not all(isinstance(option, str) for option in options):
+    if not isinstance(options, (tuple, list)) or not all(isinstance(option, str) for option in options):
         raise TypeError(f"options is {options!r}; pass a tuple of strings, such as options=('-DN=4',)")
-    if isinstance(include_dirs, (str, os.PathLike)):
+    if not isinstance(include_dirs, (tuple, list)):
         raise TypeError(
             f"include_dirs is {include_dirs!r}; pass a sequence of directories, such as include_dirs=['include']"
         )
@@ -312,6 +318,18 @@ def _decode(data: bytes, path: str) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from error
+
+
+def _check_text(text: str, name: str) -> None:
+    """Refuse what the compiler would stop at, or take for the end, without a word."""
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{name} has a NUL character in line {line}; remove it, and save a file as UTF-8")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
 
 
 def _sha256(data: bytes) -> str:

@@ -578,8 +578,12 @@ def test_header_edited_while_compiling_is_not_stored(fresh: list[str], tmp_path:
     header.write_text("#define N 1")
     read = from_text('#include "n.h"\n__global__ void k(int* x) { x[0] = N; }', include_dirs=[tmp_path])
     header.write_text("#define N 2")  # after the source was read, before it is compiled
-    key = compile_program(read, CPU_ARCH).key
-    assert cache.get(key) is None
+    edited = compile_program(read, CPU_ARCH)
+    key = edited.key
+    assert cache.get(key) is None and ", 2;" in edited.ptx
+    header.write_text("#define N 1")  # and set back: the program of the edit is not what this source is
+    assert ", 1;" in compile_program(read, CPU_ARCH).ptx
+    assert cache.get(key) is not None
 
 
 def test_damaged_program_is_rebuilt(fresh: list[str]) -> None:

@@ -74,6 +74,8 @@ def test_include_directories_in_options_are_taken_out(tmp_path: Path) -> None:
         (["-dlto"], ValueError, "without a link step"),
         ("-DN=4", TypeError, "pass a tuple of strings"),
         ([4], TypeError, "pass a tuple of strings"),
+        (None, TypeError, "options is None; pass a tuple of strings"),
+        ((option for option in ("-DN=4",)), TypeError, "pass a tuple of strings"),  # it can be read only once
         (["-D"], ValueError, "'-D' lacks its value"),
         (["-I/not/there"], ValueError, "include directory /not/there is not a directory"),
     ],
@@ -93,6 +95,21 @@ def test_bad_sources(tmp_path: Path) -> None:
         from_path(tmp_path / "bad.cu")
     with pytest.raises(TypeError, match="pass a sequence of directories"):
         from_text("", include_dirs="include")
+    with pytest.raises(TypeError, match="pass a sequence of directories"):
+        from_text("", include_dirs=None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"kernel.cu has a NUL character in line 2; remove it"):
+        from_text("// one\n// \0 the compiler would not see this")
+    (tmp_path / "wide.cu").write_bytes("// one".encode("utf-16-le"))
+    with pytest.raises(ValueError, match=r"wide.cu has a NUL character in line 1; .*save a file as UTF-8"):
+        from_path(tmp_path / "wide.cu")
+    with pytest.raises(ValueError, match=r"kernel.cu has half of a surrogate pair in line 2"):
+        from_text("// one\n// \ud800")
+
+
+def test_byte_order_mark(tmp_path: Path) -> None:
+    assert from_text("\ufeff// one").text == "// one"
+    (tmp_path / "k.cu").write_text("\ufeff// one", encoding="utf-8")
+    assert from_path(tmp_path / "k.cu").text == "// one"
 
 
 def test_missing_file_is_waited_for(tmp_path: Path) -> None:
