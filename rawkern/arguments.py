@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import struct
 from collections.abc import Callable, Mapping
@@ -111,7 +112,7 @@ class Call:
                     f"{where} has elements of {memory.itemsize} bytes, {does}, whose size is {target.size}; "
                     "give its dtype the kernel's members and padding (numpy.dtype(..., align=True))"
                 )
-            _check_fields(target, _numpy_fields(memory.owner.dtype), where)
+            _check_record(target, memory.owner.dtype, where)
         elif memory.dtype != "uint8":
             raise TypeError(
                 f"{where} is {memory.dtype}, {does}; pass {where.expr}.view(torch.uint8) or a structured array"
@@ -196,11 +197,11 @@ class Call:
             value = value[()]
         if isinstance(value, np.void):
             if value.dtype.fields:
-                _check_fields(ctype, _numpy_fields(value.dtype), where)
+                _check_record(ctype, value.dtype, where)
             data = value.tobytes()
         elif isinstance(value, (ctypes.Structure, ctypes.Union)):
             if isinstance(value, ctypes.Structure):
-                _check_fields(ctype, _ctypes_fields(value), where)
+                _check_ctypes(ctype, value, where)
             data = raw_bytes(value)
         else:
             data = raw_bytes(value)
@@ -288,13 +289,42 @@ def _listed(ctype: CType) -> str:
     return f" ({', '.join(m.name for m in members)})" if members else ""
 
 
-def _numpy_fields(dtype: np.dtype) -> dict[str, int]:
-    return {name: int(entry[1]) for name, entry in (dtype.fields or {}).items() if name in (dtype.names or ())}
+_FLOATS = ("float", "half", "bfloat16", "float8")
 
 
-def _ctypes_fields(value: ctypes.Structure) -> dict[str, int]:
-    names = [entry[0] for kind in reversed(type(value).__mro__) for entry in kind.__dict__.get("_fields_", ())]
-    return {name: getattr(type(value), name).offset for name in names}
+def _check_record(ctype: CType, dtype: np.dtype, where: Where) -> None:
+    """A NumPy record's members against the compiler's: names, places, sizes, and numbers that are read as others."""
+    if not dtype.isnative:
+        raise TypeError(f"{where} has the byte order of another machine; make it in this one's")
+    fields = {name: entry for name, entry in (dtype.fields or {}).items() if name in (dtype.names or ())}
+    _check_fields(ctype, {name: int(entry[1]) for name, entry in fields.items()}, where)
+    for member in ctype.layout.members if ctype.layout is not None else ():
+        want = parse(member.type)
+        while want.kind == "array" and want.element is not None:
+            want = want.element
+        if member.name not in fields or want.kind not in (*_FLOATS, "int", "bool", "pointer"):
+            continue
+        have = fields[member.name][0].base
+        # Bits of a half type may come as an integer: NumPy has no bfloat16.
+        other = (have.kind == "f" and want.kind not in _FLOATS) or (have.kind in "iub" and want.kind == "float")
+        if have.kind != "V" and (have.itemsize != want.size or other):
+            raise TypeError(
+                f"{where} has member '{member.name}' as {have.name}, {ctype.name} has it as {want.spell()}; "
+                "give its dtype the kernel's members"
+            )
+
+
+def _check_ctypes(ctype: CType, value: ctypes.Structure, where: Where) -> None:
+    kind = type(value)
+    fields = [entry for base in reversed(kind.__mro__) for entry in base.__dict__.get("_fields_", ())]
+    offsets = {entry[0]: getattr(kind, entry[0]).offset for entry in fields}
+    _check_fields(ctype, offsets, where)
+    known = {}
+    for name, of, *bits in fields:
+        with contextlib.suppress(TypeError):  # NumPy has no typed pointers
+            known |= {} if bits else {name: np.dtype(of)}
+    record = {"names": list(known), "formats": list(known.values()), "offsets": [offsets[name] for name in known]}
+    _check_record(ctype, np.dtype(record), where)  # type: ignore[call-overload]
 
 
 def _check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:

@@ -284,7 +284,7 @@ def pointer_tests(param: Param, space: dict[str, Any]) -> list[str]:
     """Tests that ``aN`` is a plain tensor of this parameter's dtype, with elements as ``strided`` allows."""
     name, target = f"a{param.index}", param.ctype.target
     assert target is not None
-    tests = [f"(type({name}) is Tensor or type({name}) in PLAIN)"]
+    tests = [f"(type({name}) is Tensor or type({name}) in PLAIN)", f"not {name}.is_nested"]
     known = (getattr(torch, each, None) for each in target.dtypes)
     dtypes = [dtype for dtype in known if isinstance(dtype, torch.dtype)]
     if len(dtypes) == 1:

@@ -126,6 +126,8 @@ def _checks(
     """Lines that hand over unless the arguments are plain, and set ``pN`` to addresses."""
     first = ["kernel._state is current", *(["not changed()"] if watched else []), "not kwargs"]
     first += [f"a{index} is None" for index in nulls]
+    # The guard asks for strides, and a nested tensor's refusal of that ends the process.
+    first += [f"not a{param.index}.is_nested" for param in pointers]
     for param in signature.params:
         if not param.is_pointer:
             first += _value_tests(signature, param, space, not inline.pack)

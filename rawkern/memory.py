@@ -144,6 +144,8 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
 
 def _check_class(t: torch.Tensor, where: Where, need: str) -> None:
     """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+    if t.is_nested:
+        raise TypeError(f"{where} is a nested tensor, the kernel takes {need}; pass {where.expr}.values()")
     if t.layout is not torch.strided:
         layout = dtype_name(t.layout)  # type: ignore[arg-type]  # torch.sparse_coo prints like a dtype
         raise TypeError(f"{where} has layout {layout}, the kernel takes {need}; pass {where.expr}.to_dense()")

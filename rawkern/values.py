@@ -21,6 +21,7 @@ __all__ = ["FLOAT_LIMITS", "Where", "by_value", "shown", "traced"]
 # Largest finite magnitudes; the next half step above each still rounds down to it (see _real).
 FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0}
 _FLOAT8 = {"__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu"}
+LONG = 256  # bits of an int that is no longer written out
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
@@ -52,6 +53,8 @@ def shown(value: object) -> str:
     """A value for an error message: its repr where that is short, else its type."""
     if isinstance(value, (torch.Tensor, np.ndarray)) or hasattr(type(value), "__dlpack__"):
         return f"a {type(value).__name__}"
+    if isinstance(value, int) and value.bit_length() > LONG:  # Python itself prints no int of over 4300 digits
+        return f"the int of {value.bit_length()} bits"
     if isinstance(value, (bool, int, float, complex)):
         return f"the {type(value).__name__} {value!r}"
     text = repr(value)
@@ -74,8 +77,9 @@ def _wrong(ctype: CType, what: str, where: Where, mend: str) -> TypeError:
 
 
 def _out_of_range(ctype: CType, value: object, where: Where, limits: str) -> OverflowError:
+    text = shown(value) if isinstance(value, int) and value.bit_length() > LONG else repr(value)
     return OverflowError(
-        f"{where} is {value!r}, out of range for {ctype.name} ({limits}); declare a wider type in the kernel"
+        f"{where} is {text}, out of range for {ctype.name} ({limits}); declare a wider type in the kernel"
     )
 
 

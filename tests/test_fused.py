@@ -106,6 +106,9 @@ def test_what_repeated_launches_hand_over(guards: bool) -> None:
     for bad in (x.double(), torch.ones(8)[::2], torch.ones(4, device="meta"), torch._efficientzerotensor(4)):
         assert not repeated.takes(4, 2.0, bad, y)
         assert not repeated.takes(4, 2.0, x, bad)
+    nested = torch.nested.nested_tensor([torch.ones(4)])  # torch's guard ends the process at its strides
+    assert not repeated.takes(4, 2.0, nested, y)
+    assert not repeated.takes(4, 2.0, x, nested)
     for bad in (torch.eye(2).to_sparse(), torch.nn.UninitializedParameter(requires_grad=False)):
         assert not repeated.takes(4, 2.0, bad, y)
     odd = torch.frombuffer(bytearray(17), dtype=torch.uint8)[1:].view(torch.uint8)

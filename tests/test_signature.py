@@ -226,6 +226,9 @@ def test_float() -> None:
     assert one("double", 1e300).values == (1e300,)
     with pytest.raises(OverflowError, match="out of range for double"):
         one("double", 10**400)
+    for kind in ("double", "int"):  # Python itself refuses to print an int of so many digits
+        with pytest.raises(OverflowError, match=f"is the int of 33220 bits, out of range for {kind} "):
+            one(kind, 10**10000)
     refuse("float", 1j, "is the complex 1j, the kernel takes float by value; pass x.real")
 
 
@@ -350,6 +353,22 @@ class CParams(ctypes.Structure):
     _fields_ = (("n", ctypes.c_int), ("a", ctypes.c_float), ("x", ctypes.c_void_p), ("y", ctypes.c_void_p))
 
 
+class OtherParams(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_float), ("a", ctypes.c_float), ("x", ctypes.c_void_p), ("y", ctypes.c_void_p))
+
+
+class ForeignParams(ctypes.BigEndianStructure):
+    _fields_ = (("n", ctypes.c_int), ("a", ctypes.c_float), ("x", ctypes.c_uint64), ("y", ctypes.c_uint64))
+
+
+class FirstParams(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_int), ("a", ctypes.c_float))
+
+
+class LastParams(FirstParams):
+    _fields_ = (("x", ctypes.POINTER(ctypes.c_float)), ("y", ctypes.c_void_p))
+
+
 def test_struct_from_dict() -> None:
     x, y = torch.ones(4), torch.zeros(4)
     before = y._version
@@ -364,7 +383,17 @@ def test_struct_from_bytes_and_the_like() -> None:
     want = struct.pack("<ifQQ", 4, 0.5, 1, 2)
     dtype = np.dtype([("n", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")], align=True)
     array = np.array((4, 0.5, 1, 2), dtype)
-    for value in (CParams(4, 0.5, 1, 2), array, array[()], want, bytearray(want), memoryview(want), np.void(want)):
+    inherited = LastParams(4, 0.5, ctypes.cast(1, ctypes.POINTER(ctypes.c_float)), 2)
+    for value in (
+        CParams(4, 0.5, 1, 2),
+        inherited,
+        array,
+        array[()],
+        want,
+        bytearray(want),
+        memoryview(want),
+        np.void(want),
+    ):
         assert one("ns::Params", value).values == (want,)
 
 
@@ -404,6 +433,20 @@ def test_struct_refused() -> None:
         packed,
         "has member 'd' at byte 1, Padded has it at byte 8; align it as C does (numpy.dtype(..., align=True))",
     )
+    # A pointer whose bytes are in reverse ends the process.
+    foreign = "has the byte order of another machine; make it in this one's"
+    refuse("ns::Params", np.zeros((), [("n", ">i4"), ("a", ">f4"), ("x", ">u8"), ("y", ">u8")]), foreign)
+    refuse("ns::Params", ForeignParams(), foreign)
+    read = "ns::Params has it as {}; give its dtype the kernel's members"
+    for a, x, message in (
+        ("i4", "u8", f"has member 'a' as int32, {read.format('float')}"),
+        ("f2", "u8", f"has member 'a' as float16, {read.format('float')}"),
+        ("f4", "f8", f"has member 'x' as float64, {read.format('const float*')}"),
+    ):
+        record = np.dtype({"names": ["n", "a", "x", "y"], "formats": ["i4", a, x, "u8"], "offsets": [0, 4, 8, 16]})
+        refuse("ns::Params", np.zeros((), record), message)
+    refuse("ns::Params", OtherParams(), f"has member 'n' as float32, {read.format('int')}")
+    one("ns::Params", np.zeros((), [("n", "u4"), ("a", "f4"), ("x", "i8"), ("y", "u8")]))  # the sign is no matter
     with pytest.raises(TypeError, match=r"has a member 'm' that ns::Params has not"):
         one("ns::Params", np.zeros((), [("m", "i4"), ("a", "f4"), ("x", "u8"), ("y", "u8")]))
     wrong = {"n": 1, "a": 1, "x": torch.ones(2).double(), "y": None}
@@ -883,6 +926,10 @@ def test_tensors_without_memory() -> None:
         torch.eye(3).to_sparse_csr(),
         "has layout sparse_csr, the kernel takes const float*; pass x.to_dense()",
     )
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(3)], layout=layout)
+        refuse("float const*", nested, "is a nested tensor, the kernel takes const float*; pass x.values()")
+        one("float const*", nested.values())
     with pytest.raises(TypeError, match="has layout _mkldnn"):
         one("float const*", torch.eye(3).to_mkldnn())
     with pytest.raises(TypeError, match="is a UninitializedParameter without readable memory"):
