@@ -17,7 +17,9 @@ from rawkern.signature import make_signature
 
 __all__ = ["Launcher", "RawKernel"]
 
-_BLOCK = object()  # tells a pair of n and block from a wrong n that is a pair
+
+def _attribute(name: str, what: str) -> property:
+    return property(lambda kernel: kernel.attributes[name], doc=what)
 
 
 class RawKernel:
@@ -161,13 +163,21 @@ class RawKernel:
             A grid, block or shared memory that no device, or not this kernel, runs with.
         """
         try:
-            return self._launchers[key]
+            found = self._launchers[key]
+            for part in key:  # 1.0 and True are found where 1 is
+                if type(part) is not int:
+                    for size in part:
+                        if type(size) is not int:
+                            raise TypeError
+            return found
         except (KeyError, TypeError):
             pass
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
         config = launch.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
-        return Launcher(self, config).keep(self._launchers, key)
+        if not all(type(size) is int for part in key for size in (part if type(part) is tuple else (part,))):
+            key = config.grid, config.block, config.shared_mem  # of lists and NumPy's ints
+        return self._launchers.get(key) or Launcher(self, config).keep(self._launchers, key)
 
     @untraced
     def forall(self, n: int, *, block: int | None = None) -> Go:
@@ -190,17 +200,19 @@ class RawKernel:
         ValueError
             ``n`` is negative, or needs more than 2**31 - 1 blocks.
         """
-        key = n if block is None else (_BLOCK, n, block)
-        try:
-            return self._covering[key]
-        except (KeyError, TypeError):
-            pass
+        if type(n) is int and (block is None or type(block) is int):  # 8.0 and True are keys equal to ints
+            try:
+                return self._covering[n if block is None else (n, block)]
+            except KeyError:
+                pass
         if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
             return Launcher(self, None)
         count = launch.count(self.name, n)
         threads = launch.DEFAULT_BLOCK if block is None else block
         config = launch.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
-        return Launcher(self, config, count, picks_block=block is None).keep(self._covering, key)
+        key = count if block is None else (count, config.threads)
+        found = self._covering.get(key)
+        return found or Launcher(self, config, count, picks_block=block is None).keep(self._covering, key)
 
     # What it is ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +237,15 @@ class RawKernel:
         The CPU engine has no registers or binary version: 0.
         """
         return dict(self._engine_kernel(default_device()).attributes)
+
+    # The same one by one, as CuPy has them.
+    num_regs = _attribute("num_regs", "Registers of a thread; 0 on the CPU.")
+    shared_size_bytes = _attribute("shared_size_bytes", "Bytes of static shared memory of a block.")
+    local_size_bytes = _attribute("local_size_bytes", "Bytes of local memory of a thread.")
+    const_size_bytes = _attribute("const_size_bytes", "Bytes of constant memory of the kernel.")
+    max_threads_per_block = _attribute("max_threads_per_block", "The largest block that the kernel runs with.")
+    ptx_version = _attribute("ptx_version", "The PTX version it was compiled for, as 10 * major + minor.")
+    binary_version = _attribute("binary_version", "The architecture of its machine code, such as 90; 0 on the CPU.")
 
     def ptx(self, arch: str | None = None) -> str:
         """Return the module's PTX; needs no GPU.

@@ -97,10 +97,7 @@ class Launcher:
 
     def keep(self, kept: dict[Any, Go], key: Any) -> Launcher:
         """Be what `kept` has under a key, and put the function for repeated launches there once it is made."""
-        try:
-            _keep(kept, key, self)
-        except TypeError:  # a list in the key: it works, only slower
-            return self
+        _keep(kept, key, self)
         self._kept = kept, key
         return self
 
@@ -168,6 +165,8 @@ class Launcher:
     @untraced
     def _on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Launch on a stream that is not torch's current one; the tensors are recorded on it."""
+        if not isinstance(stream, torch.cpu.Stream):
+            tensors.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
         state = self._kernel._find(_device_of(args, kwargs))
         if checking.active():
             self._checked(args, kwargs, stream)

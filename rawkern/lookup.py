@@ -43,6 +43,11 @@ def entry(program: Program, name: str | None) -> Entry | None:
         given = tuple(map(_packed, split_arguments(types.rpartition(")")[0])))
         found = [one for one in found if tuple(map(_packed, one.params)) == given]
     if len(found) > 1:
+        names = [one.name for one in found]
+        if len(set(names)) == len(names):
+            raise ValueError(
+                f"there is more than one kernel {name!r}: {', '.join(names)}; ask for one by its full name"
+            )
         raise ValueError(
             f"there is more than one kernel {name!r}: {', '.join(map(full_name, found))}; "
             "ask for one by its parameter types"

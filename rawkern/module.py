@@ -137,7 +137,8 @@ class RawModule:
         if (code is None) == (path is None):
             got = "neither" if code is None else "both"
             raise TypeError(f"give the CUDA source as code, or path= for a file; got {got}")
-        if isinstance(name_expressions, str):
+        expressions = () if name_expressions is None or isinstance(name_expressions, str) else tuple(name_expressions)
+        if isinstance(name_expressions, str) or not all(isinstance(each, str) for each in expressions):
             raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
         # The first reading checks the settings; it is compiled later, if it still holds then.
         first = (
@@ -146,7 +147,6 @@ class RawModule:
             else source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
         )
         folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
-        expressions = tuple(name_expressions or ())
         settings = Settings(code, first.path, first.options, folders, expressions, enable_cooperative_groups, strided)
         self._start(settings, first)
 
@@ -271,7 +271,19 @@ class RawModule:
         with self._lock:
             return variables.view(self._current(), name, where)
 
-    # Recompiling --------------------------------------------------------------------------------------------------
+    # Compiling --------------------------------------------------------------------------------------------------
+
+    @untraced
+    def compile(self) -> None:
+        """Compile now what the first use would, for the current CUDA device if there is one, else for the CPU.
+
+        Raises
+        ------
+        CompileError
+            The source does not compile, or it has templates alone and ``name_expressions`` names none.
+        """
+        with self._lock:
+            self._current().program(architecture(default_device()))
 
     @untraced
     def reload(self) -> None:

@@ -198,6 +198,33 @@ def test_a_launch_written_as_a_call_says_how_to_write_it(recorder: Recorder) -> 
     assert recorder.launches == []
 
 
+@pytest.mark.parametrize("launches", [0, 1, 3])
+def test_what_equals_an_int_is_none_after_launches_either(recorder: Recorder, launches: int) -> None:
+    kernel = rawkern.RawKernel(SAXPY, "saxpy")
+    x, y = xy()
+    for _ in range(launches):
+        kernel[1, 64, 0](37, 2.0, x, y)
+        kernel[(1,), (64,)](37, 2.0, x, y)
+        kernel.forall(1)(37, 2.0, x, y)
+        kernel.forall(37, block=64)(37, 2.0, x, y)
+    for key in ((1.0, 64), (1, 64.0), (True, 64, 0), (1, 64, False), ((1.0,), (64,)), ((1,), (np.float64(64),))):
+        with pytest.raises(TypeError, match=r"saxpy: (grid|block|shared_mem) is a.* got (float|bool)"):
+            kernel[key]
+    for n in (1.0, True, np.float32(1), 1 + 0j):
+        with pytest.raises(TypeError, match="saxpy: forall takes the number of elements as an int"):
+            kernel.forall(n)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the block of forall is an int"):
+        kernel.forall(37, block=64.0)  # type: ignore[arg-type]
+    assert len(recorder.launches) == 4 * launches
+    for settled in (kernel[np.int64(1), 64, 0], kernel[[1], (64,), 0], kernel.forall(np.int32(37), block=np.int8(64))):
+        for _ in range(3):
+            settled(37, 2.0, x, y)
+        assert recorder.launches[-1]["grid"] == (1, 1, 1) and recorder.launches[-1]["block"] == (64, 1, 1)
+    # They have a function for repeated launches, too.
+    assert kernel[np.int64(1), 64, 0] is kernel[np.int64(1), 64, 0]
+    assert kernel.forall(np.int32(37)) is kernel.forall(37)
+
+
 def test_many_sizes_do_not_pile_up(recorder: Recorder) -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
@@ -314,6 +341,13 @@ def test_names_that_are_not_there_list_those_that_are(
         rawkern.RawKernel(MANY, name).forall(1)()
 
 
+def test_kernels_of_one_name_in_two_namespaces(recorder: Recorder) -> None:
+    spaces = rawkern.RawModule("".join(f"namespace {s} {{ __global__ void k(int* x) {{}} }}\n" for s in "ab"))
+    with pytest.raises(ValueError, match="more than one kernel 'k': a::k, b::k; ask for one by its full name"):
+        spaces.get_function("k")
+    assert spaces.get_function("b::k").signature == "void b::k(int *x)"
+
+
 def test_one_kernel_needs_no_name_and_two_do(recorder: Recorder) -> None:
     assert rawkern.RawKernel(SAXPY).signature == "void saxpy(int n, float a, const float *x, float *y)"
     two = "__global__ void first(int* x) { *x = 1; }\n__global__ void second(int* x) { *x = 2; }"
@@ -366,6 +400,8 @@ def test_templates_alone_are_listed() -> None:
         ({"code": SAXPY, "include_dirs": ["/nowhere/at/all"]}, ValueError, "/nowhere/at/all is not a directory"),
         ({"path": "/nowhere/at/all.cu"}, FileNotFoundError, "/nowhere/at/all.cu"),
         ({"code": SAXPY, "name_expressions": "axpy<int>"}, TypeError, "pass a sequence of strings"),
+        ({"code": SAXPY, "name_expressions": (3,)}, TypeError, "name_expressions is (3,); pass a sequence of strings"),
+        ({"code": " saxpy.cu\n"}, ValueError, "the name of a file and no CUDA source; pass path='saxpy.cu'"),
     ],
 )
 def test_settings_that_cannot_work(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -720,6 +756,22 @@ def test_attributes(device: str) -> None:
     }
     assert attributes["max_threads_per_block"] == 1024
     assert attributes["shared_size_bytes"] == 0
+    kernel = rawkern.RawKernel(SAXPY)
+    for name in ("num_regs", "shared_size_bytes", "local_size_bytes", "const_size_bytes", "max_threads_per_block"):
+        assert getattr(kernel, name) == attributes[name]
+    assert kernel.ptx_version == attributes["ptx_version"] and kernel.binary_version == attributes["binary_version"]
+    kernel.max_dynamic_shared_size_bytes = 1 << 16  # type: ignore[attr-defined]  # what CuPy needs does no harm
+
+
+def test_a_module_compiles_when_it_is_told_to() -> None:
+    module = rawkern.RawModule(SAXPY)
+    assert module._build is None
+    module.compile()
+    assert module._build is not None and module._build._programs  # type: ignore[unreachable]
+    with pytest.raises(CompileError, match="expected a"):
+        rawkern.RawModule(SAXPY + "}").compile()
+    with pytest.raises(CompileError, match=r"name an instance of k, such as k<float>"):
+        rawkern.RawModule("template <class T> __global__ void k(T* x) {}").compile()
 
 
 VARIABLES = r"""
@@ -858,8 +910,13 @@ def test_torch_compile_breaks_the_graph_at_a_launch_and_nowhere_else(device: str
 def test_a_stream_means_nothing_on_the_cpu() -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
-    out = y.clone()
-    kernel((1,), (64,), (37, 0.75, x, out), stream=object())
+    for stream in (torch.cpu.current_stream(), types.SimpleNamespace(__cuda_stream__=lambda: (0, 7))):
+        out = y.clone()
+        kernel((1,), (64,), (37, 0.75, x, out), stream=stream)
+        torch.testing.assert_close(out, y + 0.75 * x)
+    for wrong in (3, 0, True, "default", object()):
+        with pytest.raises(TypeError, match=r"stream is (the integer|a)"):
+            kernel((1,), (64,), (37, 0.75, x, out), stream=wrong)
     torch.testing.assert_close(out, y + 0.75 * x)
 
 
@@ -935,7 +992,7 @@ def test_repeated_launches_go_through_one_function(recorder: Recorder) -> None:
         kernel[1, 64](37, 2.0, x, y)
         held(37, 2.0, x, y)
         kernel.forall(37)(37, 2.0, x, y)
-        kernel((1,), (64,), (37, 2.0, x, y), stream=object())
+        kernel((1,), (64,), (37, 2.0, x, y), stream=torch.cpu.current_stream())
         assert len(recorder.launches) == 4 * count
     repeated = kernel[1, 64]
     assert isinstance(repeated, types.FunctionType) and isinstance(kernel.forall(37), types.FunctionType)
