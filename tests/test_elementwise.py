@@ -335,6 +335,19 @@ def double_values(*shape: int, device: str, seed: int = 0) -> torch.Tensor:
     return values(*shape, dtype=torch.float64, device=device, seed=seed).requires_grad_()
 
 
+def test_export_does_not_compare_sizes_of_other_dimensions(device):
+    op = rawkern.elementwise("T x, T b", "T y", "y = x * b", "exported")
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return op(x, x[0]), rawkern.mul(x, x[0])
+
+    x = values(4, 8, device=device)
+    program = torch.export.export(Model(), (x,), dynamic_shapes={"x": {0: torch.export.Dim("rows")}})
+    x = values(8, 8, device=device)
+    torch.testing.assert_close(program.module()(x), (x * x[0], x * x[0]))
+
+
 def test_forward_mode_of_some_inputs_that_broadcast(device):
     op = rawkern.elementwise("T x, T b", "T y, T z", "y = x + b; z = b * b + i * b", "joined")
     x, b = double_values(3, 1, device=device), double_values(4, device=device, seed=1)

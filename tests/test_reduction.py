@@ -145,6 +145,13 @@ def test_accumulator_of_halves_that_is_computed_again(device):
     torch.testing.assert_close(grad, torch.full_like(x, 1 / 8))
 
 
+def test_compiles_before_its_first_call(device):
+    op = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = a", "0", "compiled_first")
+    x = values(3, 4, device=device)
+    compiled = torch.compile(lambda x: op(x, axis=1), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), (x * x).sum(1))
+
+
 def test_derived_backward_by_index(device):
     op = rawkern.reduction("T x", "T y", "x * x * _J", "a + b", "y = a", "0", "moment")
     x = values(3, 4, 2, dtype=torch.float64, device=device).requires_grad_()

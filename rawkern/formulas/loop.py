@@ -198,7 +198,8 @@ def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bo
     """Make the outputs: of the broadcast shape, in the layout that torch's own elementwise operators would choose."""
     device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
     first = tensors[0]
-    if all(t.shape == first.shape and t.device == device for t in tensors) and all(t.is_contiguous() for t in tensors):
+    same = all(t.dim() == first.dim() and t.device == device for t in tensors)
+    if same and all(t.shape == first.shape and t.is_contiguous() for t in tensors):
         return [torch.empty_like(first, dtype=d) for d in dtypes]
     shape = joint_shape([t.shape for t in tensors])
     if indexed:

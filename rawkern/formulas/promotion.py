@@ -17,7 +17,9 @@ __all__ = ["as_outs", "check_out", "device_of", "joint_shape", "prepare"]
 
 def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
     """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ."""
-    return shapes[0] if all(shape == shapes[0] for shape in shapes[1:]) else torch.broadcast_shapes(*shapes)
+    first, *rest = shapes
+    same = all(len(shape) == len(first) for shape in rest)  # else the sizes, which may be symbolic, are not compared
+    return first if same and all(shape == first for shape in rest) else torch.broadcast_shapes(*shapes)
 
 
 def prepare(

@@ -108,6 +108,7 @@ class Reduction:
 
     def __init__(self, namespace: str, backward: str | None, *loop: Any) -> None:
         self._loop = ReduceLoop(*loop)
+        _ = self._loop.letters  # torch.compile cannot run a cached_property's first time in Python 3.11
         self.name = self._loop.name
         self._namespace = namespace
         self._backward = backward

@@ -52,8 +52,10 @@ def mul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.is_neg() or b.is_neg():
         a, b = a.resolve_neg(), b.resolve_neg()
-    if a.shape != b.shape or not (
-        (a.is_contiguous() and b.is_contiguous()) or (a.stride() == b.stride() and dense(a) is a)
+    if (
+        a.dim() != b.dim()
+        or a.shape != b.shape
+        or not ((a.is_contiguous() and b.is_contiguous()) or (a.stride() == b.stride() and dense(a) is a))
     ):
         return _strided(a, b)
     times, width = vector_kernel("mul", "mul", a.dtype, a.is_cuda)
@@ -65,7 +67,7 @@ def _forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def _strided(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the product of tensors of different shapes or layouts; contiguous."""
-    if a.shape != b.shape:
+    if a.dim() != b.dim() or a.shape != b.shape:
         a, b = torch.broadcast_tensors(a, b)
     vector_kernel("mul", "mul", a.dtype, a.is_cuda)  # refuses dtypes there are no kernels for
     if in_fake_op():  # sizes may be symbols, of which there is no layout
