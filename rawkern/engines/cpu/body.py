@@ -146,6 +146,7 @@ class Body:
 
     def _statement(self, text: str) -> None:
         if text[0] == ".":
+            text = re.sub(r"^(\.\w+)\.", r"\1 .", text)  # ".reg.b32 f" is ".reg .b32 f"
             word = text.split(None, 1)[0]
             if word == ".reg":
                 self._registers(text)
@@ -250,7 +251,7 @@ class Body:
 def _split(text: str) -> list[str]:
     """Split operands at commas outside of brackets."""
     if "{" not in text and "(" not in text and "[" not in text:
-        return [t.strip() for t in text.split(",")]
+        return [t.strip() for t in text.split(",")] if text.strip() else []  # a call without arguments has "( )"
     parts, depth, start = [], 0, 0
     for i, char in enumerate(text):
         if char in "{([":

@@ -142,7 +142,7 @@ def _end(f: FunctionLowering, i: int) -> None:
         return
     assert block.pred is not None
     undefined.branch(f, block.pred.name)
-    form = f.form(block.pred.name)
+    form = f.operand_form(block.pred, 1)
     if isinstance(form, Agreed):
         _diverge(f, i, act, form)
         return

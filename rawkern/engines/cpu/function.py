@@ -263,7 +263,7 @@ class FunctionLowering:
         if isinstance(a, Imm):
             return immediate(a, bits)
         if isinstance(a, Not):
-            return self.e.invert(self.plain(self.form(a.reg.name)))
+            return self.e.invert(self.value(a.reg, 1))
         if isinstance(a, Special):
             return special(self, a.name)
         if isinstance(a, Sym):

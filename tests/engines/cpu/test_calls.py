@@ -24,6 +24,15 @@ def ints(n: int, low: int = -1000, high: int = 1000, seed: int = 0) -> torch.Ten
 # Calls --------------------------------------------------------------------------------------------------------------
 
 
+def test_calls_without_arguments_in_a_debug_build(device):
+    code = r"""
+    __device__ __noinline__ int seven() { return 7; }
+    extern "C" __global__ void k(int* out) { __threadfence_block(); out[threadIdx.x] = seven() + threadIdx.x; }"""
+    out = poison(40, device)
+    rawkern.RawKernel(code, options=("-G",))[1, 40](out)
+    assert out.tolist() == [7 + i for i in range(40)]
+
+
 def test_calls_under_divergence(device):
     code = r"""
     __device__ __noinline__ int collatz(int v) { int c = 0; while (v > 1) { v = v & 1 ? 3 * v + 1 : v / 2; c++; } return c; }

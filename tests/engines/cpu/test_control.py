@@ -653,3 +653,18 @@ def test_labels_of_inline_assembly_are_its_own(device):
         return count
 
     assert out.tolist() == [steps(i) * 1000 + steps(i + 1) for i in range(32)]
+
+
+def test_conditions_that_a_debug_build_leaves_constant(device):
+    """-G folds the test to ``mov.pred %p, -1`` and keeps the branch on it."""
+    code = r"""
+    extern "C" __global__ void k(int* out) {
+        int i = threadIdx.x, v = i;
+        if (i & 0) v = -1;
+        for (int q = 0; q < 3; q++)
+            if (!(i & 0)) v += 100;
+        out[i] = v;
+    }"""
+    out = torch.zeros(40, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code, options=("-G",))[1, 40](out)
+    assert out.tolist() == [i + 300 for i in range(40)]

@@ -754,3 +754,17 @@ def test_decimal_numbers_in_assembly(device):
     exact = x.double() * float(np.float32(0.1)) + float(np.float32(-2.5e-3))
     assert torch.equal(out.cpu(), exact.float())
     assert torch.equal(wide.cpu(), x.double() * 0.1)
+
+
+def test_functions_of_halves(device):
+    """The header's inline PTX for each of them."""
+    names = ["hsqrt", "hrsqrt", "hrcp", "hexp", "hexp2", "hlog", "hlog2", "hlog10", "hsin", "hcos"]
+    lines = "\n".join(f"o[{k} * 64 + i] = {name}(x[i]);" for k, name in enumerate(names))
+    code = f"""#include <cuda_fp16.h>
+    extern "C" __global__ void k(const __half* x, __half* o) {{ int i = threadIdx.x; {lines} }}"""
+    x = (torch.arange(64, dtype=torch.float64) / 16 + 0.125).half().to(device)
+    out = torch.full((len(names), 64), float("nan"), dtype=torch.float16, device=device)
+    rawkern.RawKernel(code)[1, 64](x, out)
+    exact = x.double()
+    want = [getattr(exact, {"hrcp": "reciprocal"}.get(name, name[1:]))() for name in names]
+    torch.testing.assert_close(out.double(), torch.stack(want), rtol=1.1e-3, atol=6e-4)

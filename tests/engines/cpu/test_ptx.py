@@ -200,6 +200,30 @@ def test_branch_targets():
     assert [i.name for i in kernel.body if isinstance(i, Label)] == ["$L_a", "$L_b"]
 
 
+def test_spaces_that_may_be_missing_or_more():
+    """Inline PTX in CUDA's headers writes ".reg.b32 f"; calls in debug builds have their brackets on lines of their own."""
+    kernel = module("""
+        .func nothing()
+        {
+            ret;
+        }
+        .entry k() {
+            {.reg.b32         f,
+                              g; .local.align 4 .b8 bytes[8];
+            mov.b32 f, g;}
+            call.uni
+            nothing,
+            (
+            );
+            call.uni nothing, ();
+        }
+    """).functions["k"]
+    assert sorted(kernel.regs.values()) == ["b32", "b32"]
+    assert [(v.space, v.size) for v in kernel.local_vars.values()] == [("local", 8)]
+    calls = [i.args[1] for i in kernel.body if isinstance(i, Instr) and i.op == "call.uni"]
+    assert calls == [[], []]
+
+
 # -- scopes -----------------------------------------------------------------------------------------------------------
 def test_names_of_inner_scopes_hide_those_outside():
     kernel = module("""
