@@ -36,6 +36,7 @@ class Lock:
 
 
 _inside: dict[int, int] = {}  # by thread, how many calls of compilers it is in
+_forks = 0  # forks that wait
 _change = threading.Condition(threading.RLock())
 
 
@@ -44,6 +45,8 @@ def compiling() -> Iterator[None]:
     """While this is entered, the process forks only from this thread, or after `WAIT_SECONDS`."""
     me = threading.get_ident()
     with _change:
+        # Threads that compile one thing after the other would keep a fork waiting.
+        _change.wait_for(lambda: not _forks or me in _inside, WAIT_SECONDS)
         _inside[me] = _inside.get(me, 0) + 1
     try:
         yield
@@ -56,12 +59,22 @@ def compiling() -> Iterator[None]:
 
 
 def _before() -> None:
+    global _forks
     _change.acquire()
+    _forks += 1
     _change.wait_for(lambda: all(thread == threading.get_ident() for thread in _inside), WAIT_SECONDS)
 
 
+def _after_in_parent() -> None:
+    global _forks
+    _forks -= 1
+    _change.notify_all()
+    _change.release()
+
+
 def _after_in_child() -> None:
-    global _change
+    global _change, _forks
+    _forks = 0
     _change = threading.Condition(threading.RLock())
     for thread in list(_inside):
         if thread != threading.get_ident():
@@ -70,4 +83,4 @@ def _after_in_child() -> None:
         lock._renew()
 
 
-os.register_at_fork(before=_before, after_in_parent=lambda: _change.release(), after_in_child=_after_in_child)
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
