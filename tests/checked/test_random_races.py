@@ -66,10 +66,12 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
     monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     jit.checker.cache_clear()
+    jit.load_checker.cache_clear()
     try:
         for case, found in zip(cases, together, strict=True):
             checking._builds.clear()
             assert findings(*case) == found, case[0]
     finally:
         jit.checker.cache_clear()
+        jit.load_checker.cache_clear()
         checking._builds.clear()

@@ -24,7 +24,7 @@ define internal i32 @rk_check(i64 %ck, i64 %blk, i64 %warp, i32 %m, i64 %site, <
 }
 
 ; Where other functions' variables may lie.
-define i64 @rk_check_stack_range(i64 %ck, i64 %blk, i64 %warp) noinline {
+define i64 @rk_stack_range(i64 %ck, i64 %blk, i64 %warp) noinline {
   %pck = inttoptr i64 %ck to ptr
   %pblk = inttoptr i64 %blk to ptr
   %w = trunc i64 %warp to i32

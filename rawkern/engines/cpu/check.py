@@ -203,11 +203,23 @@ def _sources() -> dict[Any, str]:
 
 
 def checker() -> str:
-    """LLVM IR of the checker itself, an object file of its own, which needs what `connection` defines."""
+    """LLVM IR of the checker itself, an object file of its own, loaded once for all kernels."""
     from rawkern.engines.cpu import check_runs, scalar
+    from rawkern.engines.cpu.check_layout import CHECK
 
     parts = [scalar.compiled(text, vars(module)) for module, text in _sources().items()]
-    return "\n".join([*parts, check_runs.text(), "declare i64 @rk_check_stack_range(i64, i64, i64)"])
+    return "\n".join([*parts, check_runs.text(), STACK_RANGE % CHECK.offset("stack_range")])
+
+
+#: Calls what a kernel's `connection` defines as rk_stack_range.
+STACK_RANGE = """
+define internal i64 @rk_check_stack_range(i64 %%ck, i64 %%blk, i64 %%warp) {
+  %%at = add i64 %%ck, %d
+  %%pointer = inttoptr i64 %%at to ptr
+  %%range = load ptr, ptr %%pointer
+  %%none = call i64 %%range(i64 %%ck, i64 %%blk, i64 %%warp)
+  ret i64 %%none
+}"""
 
 
 @cache

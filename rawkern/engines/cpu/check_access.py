@@ -19,7 +19,7 @@ from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.scalar import elsewhere, highest_bit, inline, load8, lowest_bit, store8
 
 SITE_SIZE = SITE.size
-rk_check_stack_range = elsewhere  # in check.ll
+rk_check_stack_range = elsewhere  # the kernel's own, by its address (check.checker)
 
 
 def rk_check_even(ck, blk, warp, mask, site, stride, run):

@@ -61,8 +61,9 @@ class Checker:
         self._set("runs", self._new(8 * len(table)))
         ctypes.memmove(self._get("runs"), struct.pack(f"={len(table)}Q", *table), 8 * len(table))
 
-    def start(self, grid: Dim3, nwarps: int) -> None:
-        """Settle the grid, and how many warps a block has."""
+    def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
+        """Settle the grid, how many warps a block has, and the address of the kernel's rk_stack_range."""
+        self._set("stack_range", stack_range)
         self._set("grid_x", grid[0])
         self._set("grid_y", grid[1])
         self._set("nwarps", nwarps)
@@ -297,14 +298,14 @@ def run(
     kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, values: tuple, pieces: Sequence[Piece]
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
-    code = kernel.loaded(shape_of(block))[0]
+    code, loaded, _ = kernel.loaded(shape_of(block))
     launcher = Launcher(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
     start = launcher.record_address + LAUNCH.size
     parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
-    checker.start(grid, launcher.nwarps)
+    checker.start(grid, launcher.nwarps, loaded.stack_range)
     launcher.watch(checker)
     error = None
     try:

@@ -26,7 +26,7 @@ CHECK = Record(
         *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("me reader floor span gone need all_shared"),
-        *_words("frame frame_bytes frame_init stack_low stack_high"),
+        *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region"),
         ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),

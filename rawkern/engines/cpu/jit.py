@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from importlib import resources
@@ -24,6 +25,10 @@ ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memse
 _CHECKER = ("rk_check_", "rk_run_")  # what names in the checker's object file begin with
 FULL_PIPELINE_LINES = 5000
 FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
+# llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
+# bytes, for which there is room on the page of this variable.
+_ROOM = "@rk_room = global i64 0"
+_resident: list[Any] = []  # engines that hold the checker
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -227,16 +232,18 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 
 
 @cache
-def checker(cpu: Cpu) -> bytes:
-    """The checker's object file, compiled once for all kernels."""
+def checker(cpu: Cpu) -> tuple[bytes, list[str]]:
+    """The checker's object file, and the functions it has for kernels."""
     parts = (*astuple(cpu), _llvm().llvm_version_info, own_version())
     key = "checker-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     stored = disk.get_record(key)
     if stored is not None:
-        return stored[1]
-    body = _object("\n".join(_once(check.checker())), cpu, 0, _CHECKER)
-    disk.put_record(key, {}, body)
-    return body
+        return stored[1], stored[0]["functions"]
+    text = "\n".join(_once(check.checker()))
+    functions = re.findall(r"^define i64 @(\w+)\(", text, re.M)
+    body = _object(text, cpu, 0, _CHECKER)
+    disk.put_record(key, {"functions": functions}, body)
+    return body, functions
 
 
 def _object(text: str, cpu: Cpu, size: int, known: tuple[str, ...]) -> bytes:
@@ -246,7 +253,7 @@ def _object(text: str, cpu: Cpu, size: int, known: tuple[str, ...]) -> bytes:
         _lock,
         compiling(),
         llvm.create_context() as context,
-        llvm.parse_assembly(text, context) as module,
+        llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
         target_machine(cpu) as machine,
     ):
         module.triple = cpu.triple
@@ -297,16 +304,38 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
 
 
 class Loaded:
-    """Machine code in executable memory."""
+    """Machine code in executable memory, in an engine of its own."""
 
     def __init__(self, code: Code):
-        llvm = _llvm()
+        checked = code.checks is not None
+        if checked:
+            load_checker()
         with _lock, compiling():
-            self._module = llvm.parse_assembly("")
-            self._engine = llvm.create_mcjit_compiler(self._module, target_machine(host()))
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code.object))
-            if code.checks is not None:
-                self._engine.add_object_file(llvm.ObjectFileRef.from_data(checker(host())))
-            self._engine.finalize_object()
+            self._engine = in_memory(code.object)
             self.enter = self._engine.get_function_address("rk_enter")
             self.launch = self._engine.get_function_address("rk_launch")
+            self.stack_range = self._engine.get_function_address("rk_stack_range") if checked else 0
+
+
+def in_memory(body: bytes) -> Any:
+    """An engine that holds one object file's code, in one stretch of memory.
+
+    llvmlite's own memory manager sees to that. LLVM's takes free pages wherever they are, and code that lies more than
+    2 GB from its constants (CUDA's libraries are that large) ends the process.
+    """
+    llvm = _llvm()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(body))
+    engine.finalize_object()
+    return engine
+
+
+@cache
+def load_checker() -> None:
+    """Load the checker for all kernels that are loaded after it."""
+    body, functions = checker(host())
+    with _lock, compiling():
+        engine = in_memory(body)
+        for name in functions:
+            _llvm().add_symbol(name, engine.get_function_address(name))
+        _resident.append(engine)
