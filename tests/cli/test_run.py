@@ -225,7 +225,8 @@ def test_writes_outside_of_a_tensor_are_found(
 
 
 def test_a_kernel_that_kills_its_process_is_told(file: Path) -> None:
-    done = rawkern("run", str(file), "-DSCALE=2", "add_scale", "None", "--grid", "1", "--block", "4", "--device", "cpu")
+    done = rawkern("run", str(file), "-DSCALE=2", "add_scale", "None", "--grid", "1", "--block", "4",
+                   CUDA_VISIBLE_DEVICES="")  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "rawkern: add_scale ended its process (SIGSEGV): it used memory that is not its own; --check shows where\n"

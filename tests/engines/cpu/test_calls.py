@@ -255,7 +255,7 @@ def test_printf_conversions(device, capfd):
         int r = printf("no newline, ");
         printf("%d argument%s\n", 1, r < 0 ? "?" : "");
     }"""
-    rawkern.RawKernel(code)[1, 1](None, 1.5, 1234.5678, -(2**40))
+    rawkern.RawKernel(code)[1, 1](torch.empty(1, dtype=torch.int8, device=device), 1.5, 1234.5678, -(2**40))
     lines = printed(capfd, device)
     d = 1234.5678
     want = [
@@ -273,11 +273,13 @@ def test_printf_conversions(device, capfd):
 
 
 def test_printf_from_lanes_and_blocks(device, capfd):
-    code = r"""extern "C" __global__ void k(int n) {
+    code = r"""extern "C" __global__ void k(int n, const float* where) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n && i % 3 == 0) printf("thread %d of block %d has %.2f and %s\n", threadIdx.x, blockIdx.x, i * 0.25, i % 2 ? "odd" : "even");
     }"""
-    rawkern.RawKernel(code)[5, 40](190)
+    rawkern.RawKernel(code)[5, 40](
+        190, torch.empty(1, device=device)
+    )  # without a tensor it would run on a GPU where there is one
     want = [
         f"thread {i % 40} of block {i // 40} has {i * 0.25:.2f} and {'odd' if i % 2 else 'even'}"
         for i in range(0, 190, 3)

@@ -31,7 +31,7 @@ extern "C" __global__ void blocksum(int n, int a, const int* x, int* out) {
     if (t == 0) out[blockIdx.x] = s[0];
 }
 extern "C" __global__ void fails(int n, int a, const int* x, int* out) { assert(threadIdx.x != a); out[threadIdx.x] = a; }
-extern "C" __global__ void prints(int a) { if (threadIdx.x % 16 == 0) printf("%d %d\n", a, threadIdx.x); }
+extern "C" __global__ void prints(int a, const float* where) { if (threadIdx.x % 16 == 0) printf("%d %d\n", a, threadIdx.x); }
 """
 
 
@@ -113,7 +113,7 @@ def test_failures_stay_in_their_thread(module):
 
 def test_printf_from_several_threads(capfd, module):
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda a: module.prints[2, 40](a), range(12)))
+        list(pool.map(lambda a: module.prints[2, 40](a, torch.empty(1)), range(12)))
     lines = sorted(capfd.readouterr().out.splitlines())
     assert lines == sorted(f"{a} {t}" for a in range(12) for _ in range(2) for t in (0, 16, 32))
 
