@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -36,6 +37,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 def cupy() -> Iterator[Any]:
     """CuPy with torch's pool."""
     module = pytest.importorskip("cupy")
+    gc.collect()  # what other tests have left, so that it is not freed while memory is counted
     with rawkern.use_torch_allocator():
         yield module
     torch.cuda.synchronize()

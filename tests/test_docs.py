@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import gc
 import importlib.util
 import inspect
 import itertools
@@ -197,6 +198,7 @@ def run_python(block: Block, device: str, names: dict[str, Any], raises: bool) -
     """Run a block; return the end of the traceback, if it is to raise, else nothing."""
     # Empty lines in front: a traceback has the page's own lines.
     code = compile("\n" * (block.line - 1) + block.code, str(block.page), "exec")
+    gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
     try:
         with torch.device(device):
             exec(code, names)
