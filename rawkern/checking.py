@@ -147,8 +147,8 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
         bound = binder.careful(signature, Bound, given, state.strided, call)
         behind = copies.behind
     else:
-        by_value = [v for param, v in zip(signature.params, bound.values, strict=True) if not param.is_pointer]
-        behind = reachable.reached([*reachable.tensors_in(given), *bound.tensors], by_value, "cpu")
+        tensors = [*reachable.tensors_in(given), *bound.tensors]
+        behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)
     config = launcher._settled(kernel)

@@ -168,6 +168,10 @@ class Signature:
         """
         return binder.build(self, Bound, False)
 
+    def numbers(self, values: tuple[Any, ...]) -> list[Any]:
+        """Return those of bound values that are no pointer's: numbers, and structs as bytes."""
+        return [value for param, value in zip(self.params, values, strict=True) if not param.is_pointer]
+
     def plain_but(self, nulls: tuple[int, ...]) -> Plain:
         """Return `plain` for arguments that are None at these positions and nowhere else; pointers alone can be."""
         if nulls not in self._plains:

@@ -59,8 +59,7 @@ def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
     device = bound.device or default_device()
     with lock:
         held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *of_variables(state, device)]
-    by_value = [v for param, v in zip(signature.params, bound.values, strict=True) if not param.is_pointer]
-    behind = reachable.reached(held, by_value, device.type)
+    behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
 
 
