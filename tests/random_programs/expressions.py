@@ -111,6 +111,7 @@ class Taste:
     features: set[str] = field(default_factory=set)
     types: tuple[str, ...] = ("s32", "u32")
     number: int = 0
+    budget: int = 20  # statements that may still be made, about
     functions: list[Signature] = field(default_factory=list)
 
     def fresh(self) -> int:

@@ -7,7 +7,7 @@ import random
 from . import together as _  # its kinds of statements  # noqa: F401
 from .expressions import Array, Scope, Signature, Taste, Var, condition, constant, expression
 from .statements import COMMON_TYPES, block
-from .tree import C_TYPES, DIVERGENT, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
+from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
           (2, 3, 5), (16, 4), (8, 8), (1, 40), (128,))  # fmt: skip
@@ -15,6 +15,14 @@ GRIDS = ((1,), (1,), (2,), (3,), (2, 2), (1, 3))
 FEATURES = ("own", "vectors", "atomics", "waits", "loops", "switch", "exits", "jumps", "gotos", "functions", "structs",
             "arrays", "constants", "lock")  # fmt: skip
 TOGETHER = ("shuffles", "votes", "shared", "masks", "uniforms")
+FRAME = (
+    "const int total = gridDim.x * gridDim.y * THREADS;",
+    "const int tid = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z), lane = tid & 31;",
+    "const int block = blockIdx.x + gridDim.x * blockIdx.y, gid = block * THREADS + tid;",
+    "unsigned m = (tid | 31) < THREADS ? ~0u : (1u << (THREADS & 31)) - 1;",
+    "unsigned s = in[gid & 255];",
+    "int fuel = 40;",
+)
 OBSERVED = {"f32": "fbits({})", "f64": "dbits({})"}
 
 
@@ -32,6 +40,7 @@ def generate(seed: int) -> Program:
     every = [*INTEGERS, "f32", "f64"]
     taste.types = tuple(rng.sample(every, rng.randint(1, 4))) + (("s32", "u32") if rng.random() < 0.7 else ("s32",))
     options = ("-fmad=false", "-G") if rng.random() < 0.08 else ("-fmad=false",)
+    most = rng.choice((4, 8, 15, 25, 40)) // len(options)  # code for debugging is many times as long
     program = Program(
         seed, options, rng.choice(GRIDS), rng.choice(BLOCKS), rng.choice((0, 1, 3, 5, 17)), rng.randrange(33)
     )
@@ -40,14 +49,16 @@ def generate(seed: int) -> Program:
     if "constants" in taste.features:
         scope = scope.but(arrays=(_constants(taste, program),))
     if "functions" in taste.features:
-        for _ in range(rng.randint(1, 3)):
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            taste.budget = most // 3
             _function(taste, program, structs, scope)
     scope = _kernel_variables(taste, program, scope, structs, level)
     scope = scope.but(functions=len(taste.functions))
     if level and taste.chance(0.3):
         program.body.append(_early_exit(taste, scope))
+    taste.budget = most
     program.body += block(taste, scope, rng.choice((1, 2, 2, 3)), rng.choice((2, 4, 5)))
-    _ending(program, scope, taste)
+    _ending(program, scope)
     return program
 
 
@@ -160,6 +171,7 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
 
 def _kernel_variables(taste: Taste, program: Program, scope: Scope, structs, level: int) -> Scope:
     rng, out = taste.rng, program.declarations
+    out += [Stmt("frame", line) for line in FRAME]
     scope = _locals(taste, out, scope, rng.randint(2, 5), "v")
     if "uniforms" in taste.features:
         out.append(Stmt("local", "int ub = $0;", [expression(taste, scope, "s32", 1, PER_BLOCK)]))
@@ -212,9 +224,9 @@ def _early_exit(taste: Taste, scope: Scope) -> Stmt:
     return Stmt("early_exit", form, [condition(taste, scope, 1), expression(taste, scope, "s64", 1)])
 
 
-def _ending(program: Program, scope: Scope, taste: Taste) -> None:
+def _ending(program: Program, scope: Scope) -> None:
     """All that the threads have is compared."""
-    end, row = program.ending, 0
+    end = program.ending
     if scope.level == 3:
         end.append(
             Stmt(
@@ -225,14 +237,10 @@ def _ending(program: Program, scope: Scope, taste: Taste) -> None:
     for v in [*scope.vars, Var("s", "u32"), Var("fuel", "s32")]:
         if v.write:
             value = OBSERVED.get(v.type, "(long long){}").format(v.name)
-            end.append(Stmt("out", f"out[{row} * total + gid] = {value};"))
-            row += 1
+            end.append(Stmt("out", f"out[ROW * total + gid] = {value};"))
     for a in scope.arrays:
         if a.write:
             value = OBSERVED.get(a.type, "(long long){}").format(f"{a.name}[k]")
-            end.append(Stmt("out", f"for (int k = 0; k < {a.size}; k++) out[({row} + k) * total + gid] = {value};"))
-            row += a.size
-    program.rows = row
-
-
-_ = DIVERGENT
+            end.append(
+                Stmt("out", f"for (int k = 0; k < {a.size}; k++) out[(ROW{a.size} + k) * total + gid] = {value};")
+            )

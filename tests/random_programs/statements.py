@@ -43,10 +43,12 @@ def kind(weight: float, feature: str = "", least: int = 0, most: int = 3, deep: 
 
 
 def block(taste: Taste, scope: Scope, depth: int, most: int = 3) -> list[Stmt]:
-    return [statement(taste, scope, depth) for _ in range(taste.rng.randint(1, most))]
+    count = taste.rng.randint(1, most) if taste.budget > 0 else 1
+    return [statement(taste, scope, depth if taste.budget > 0 else 0) for _ in range(count)]
 
 
 def statement(taste: Taste, scope: Scope, depth: int) -> Stmt:
+    taste.budget -= 1
     fitting = [k for k in KINDS if k.least <= scope.level <= k.most and (depth > 0 or not k.deep)]
     fitting = [k for k in fitting if not k.feature or k.feature in taste.features]
     # what lanes can do together is seldom possible, so it is chosen more often where it is
@@ -73,7 +75,7 @@ def assign(taste, scope, depth):
     if taste.chance(0.2) and var.type[0] in "us" and int(var.type[1:]) >= 32 and var.type[0] == "u":
         o = taste.rng.choice(("+=", "^=", "-=", "*=", "|="))
         return Stmt("assign", f"{var.name} {o} $0;", [expression(taste, scope, var.type, 2)])
-    return Stmt("assign", f"{var.name} = $0;", [expression(taste, scope, var.type, taste.rng.randint(1, 3))])
+    return Stmt("assign", f"{var.name} = $0;", [expression(taste, scope, var.type, taste.rng.choice((0, 1, 1, 2, 3)))])
 
 
 @kind(1)

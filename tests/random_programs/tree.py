@@ -89,7 +89,6 @@ class Program:
     declarations: list[Stmt] = field(default_factory=list)
     body: list[Stmt] = field(default_factory=list)
     ending: list[Stmt] = field(default_factory=list)  # stores of results
-    rows: int = 0  # of results
 
     @property
     def threads(self) -> int:
@@ -109,19 +108,23 @@ class Program:
             "unsigned* acc, unsigned long long* wide, int p, int q) {"
         )
         body = [*indented(self.declarations), *indented(self.body), *indented(self.ending)]
-        kernel = "\n".join([head, FRAME, *body, "}"])
+        kernel = "\n".join([head, *body, "}"])
         parts = [*self.parts, *(f.text() for f in self.functions), kernel]
-        text = "\n".join(parts).replace("THREADS", str(self.threads))
+        text = _numbered("\n".join(parts).replace("THREADS", str(self.threads)))[0]
         return f"namespace n{self.seed} {{\n{text}\n}}\n"
+
+    @property
+    def rows(self) -> int:
+        """Of results, each of which has one for each thread."""
+        return max(_numbered("\n".join(indented(self.ending)))[1], 1)
 
     def size(self) -> int:
         return len(self.text())
 
 
-FRAME = """\
-    const int total = gridDim.x * gridDim.y * THREADS;
-    const int tid = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z), lane = tid & 31;
-    const int block = blockIdx.x + gridDim.x * blockIdx.y, gid = block * THREADS + tid;
-    unsigned m = (tid | 31) < THREADS ? ~0u : (1u << (THREADS & 31)) - 1;
-    unsigned s = in[gid & 255];
-    int fuel = 40;"""
+def _numbered(text: str) -> tuple[str, int]:
+    """The text with rows of results in the places of ROW and of ROW4 (which takes four), and their number."""
+    parts, row = re.split(r"\bROW(\d*)", text), 0
+    for k in range(1, len(parts), 2):
+        parts[k], row = str(row), row + int(parts[k] or 1)
+    return "".join(parts), row
