@@ -51,39 +51,6 @@ class Flow:
     ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
     regs: dict[str, str] = field(default_factory=dict)  # type of each register
 
-    def parted(self, index: int) -> Iterator[tuple[set[int], set[int]]]:
-        """Where lanes that left block `index` for different targets can be before they meet again.
-
-        Gives pairs: while some lanes run one of the first blocks, others can wait at the second, where those come
-        later. Lanes wait for each other at a loop's latch, so until they meet none goes round a loop that another,
-        which left together with it, is still in.
-        """
-        stop = self.ipdom[index]
-        around = [members for _, members in self.loops if index in members]  # outermost first
-        targets = dict.fromkeys(self.lane_targets(index))
-        for depth in range(len(around) + 1):
-            closed = {min(members) for members in around[:depth]}
-            places = around[depth - 1] if depth else None
-            deeper = around[depth] if depth < len(around) else frozenset()
-            reached = [self._walk(t, stop, index, closed) for t in targets]
-            for k, (runs, _) in enumerate(reached):
-                waits = set().union(*(w for j, (_, w) in enumerate(reached) if j != k)) - deeper
-                yield runs, waits if places is None else waits & places
-
-    def _walk(self, start: int, stop: int | None, index: int, closed: set[int]) -> tuple[set[int], set[int]]:
-        """Blocks that lanes pass from the edge to `start`, and those with `stop`; never round to one in `closed`."""
-        seen: set[int] = set()
-        ends: set[int] = set()
-        work = [(index, start)]
-        while work:
-            i, b = work.pop()
-            if b == stop:
-                ends.add(b)
-            elif b not in seen and not (b in closed and b <= i):
-                seen.add(b)
-                work += [(b, t) for t in self.lane_targets(b)]
-        return seen, seen | ends
-
     def instructions(self) -> list[Instr]:
         """All instructions, and what edges copy as moves."""
         found = [instr for block in self.blocks for instr in block.instrs]
