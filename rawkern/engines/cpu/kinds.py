@@ -100,6 +100,8 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
             return V
         kind = get(mem.base)
         return kind if kind is None or kind == U else V
+    if root in ("addc", "subc", "madc"):  # the carry is an operand, too
+        return V
     if root in ("atom", "shfl", "tex", "wmma", "mma", "ldmatrix", "surf", "call", "mbarrier"):
         return V
     if root in ("match", "redux", "vote", "elect"):

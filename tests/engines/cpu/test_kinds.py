@@ -55,3 +55,18 @@ def test_halves_of_an_index_are_no_index(device, text):
 
 def _rounds(x: int, y: int) -> int:
     return y * min(5, x % 7 + 1)
+
+
+def test_a_carry_is_an_operand_that_can_vary(device):
+    run(
+        device,
+        """unsigned low, carry;
+        asm("add.cc.u32 %0, %2, %3; addc.u32 %1, 0, 0;" : "=r"(low), "=r"(carry) : "r"(t * 0x4000000u), "r"(0x80000000u));
+        for (int i = 0; i < n; i++) { if (low >> 31 == i) break; r += carry + 1; }""",
+        _carried,
+    )
+
+
+def _carried(t: int) -> int:
+    total = t * 0x4000000 % 2**32 + 0x80000000
+    return (total >> 31 & 1) * (1 + (total >> 32))
