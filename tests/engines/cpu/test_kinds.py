@@ -62,11 +62,16 @@ def test_a_carry_is_an_operand_that_can_vary(device):
         device,
         """unsigned low, carry;
         asm("add.cc.u32 %0, %2, %3; addc.u32 %1, 0, 0;" : "=r"(low), "=r"(carry) : "r"(t * 0x4000000u), "r"(0x80000000u));
-        for (int i = 0; i < n; i++) { if (low >> 31 == i) break; r += carry + 1; }""",
+        for (int i = 0; i < n; i++) {
+            int x;
+            asm volatile("mul.lo.s32 %0, %1, %2;" : "=r"(x) : "r"(carry), "r"(i));
+            if (x > 2) break;
+            r += x + (low >> 31);
+        }""",
         _carried,
     )
 
 
 def _carried(t: int) -> int:
-    total = t * 0x4000000 % 2**32 + 0x80000000
-    return (total >> 31 & 1) * (1 + (total >> 32))
+    low, carry = (t * 0x4000000 + 0x80000000) % 2**32, (t * 0x4000000 + 0x80000000) >> 32
+    return sum(carry * i + (low >> 31) for i in range(5) if carry * i <= 2)
