@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.flow import Block, Flow
+from rawkern.engines.cpu.graph import Block, Flow
 from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.operands import base, destinations, sources
 from rawkern.engines.cpu.pairing import lanes_can_meet

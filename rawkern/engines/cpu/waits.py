@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 
 
 class Waits:

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rawkern.engines.cpu.flow import Flow, build
+from rawkern.engines.cpu.flow import build
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import destinations, sources
 from rawkern.engines.cpu.order import running_order
 from rawkern.engines.cpu.parser import parse
