@@ -12,8 +12,8 @@ from rawkern.engines.cpu.operands import is_barrier, is_meeting
 from rawkern.engines.cpu.ptx import Instr
 
 if TYPE_CHECKING:
-    from rawkern.engines.cpu.flow import Flow
     from rawkern.engines.cpu.function import FunctionLowering
+    from rawkern.engines.cpu.graph import Flow
 
 
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:

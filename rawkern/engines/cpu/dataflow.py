@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import destinations, sources
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.flow import Flow
 
 
 def post_dominators(flow: Flow) -> list[int | None]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu.flow import Block, Flow
+from rawkern.engines.cpu.graph import Block, Flow
 from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.operands import base, destinations, sources
 from rawkern.engines.cpu.pairing import lanes_can_meet
 from rawkern.engines.cpu.ptx import Function, Imm, Instr
+from rawkern.engines.cpu.waits import Waits, blocks_of
 
 
 @dataclass
@@ -100,7 +100,7 @@ def analyse(
     }
     result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
     forced: set[str] = set()
-    known: dict[int, list[tuple[set[int], int]]] = {}
+    waits = Waits(flow)
     while True:
         _propagate(function, flow, result, forced, tid_segments)
         result.divergent = {
@@ -108,7 +108,7 @@ def analyse(
             for i, block in enumerate(flow.blocks)
             if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
         }
-        _find_concurrent(flow, result, waiting, known)
+        _find_concurrent(flow, result, waiting, waits)
         _find_blends(flow, result, {name for name, writes in definitions.items() if len(writes) > 1})
         new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
         if not new:
@@ -118,38 +118,20 @@ def analyse(
         forced |= new
 
 
-def _find_concurrent(
-    flow: Flow, result: Analysis, waiting: set[str], known: dict[int, list[tuple[set[int], int]]]
-) -> None:
-    """Fill `concurrent`, and find out whether lanes run freely; `known` keeps what `Flow.parted` gave, as bits."""
-    while True:
-        places = [0] * len(flow.blocks)
-        for i in result.divergent:
-            if result.free_running:
-                reached = flow.reachable(i)
-                bits = sum(1 << w for w in reached)
-                for b in reached:
-                    places[b] |= bits
-                continue
-            if i not in known:
-                known[i] = [(runs, sum(1 << w for w in waits)) for runs, waits in flow.parted(i) if runs and waits]
-            for runs, bits in known[i]:
-                for b in runs:
-                    places[b] |= bits >> b + 1 << b + 1
+def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Waits) -> None:
+    """Fill `concurrent`, and find out whether lanes run freely."""
+    if not result.free_running:
+        waits.part(result.divergent)
+        result.concurrent = [frozenset(blocks_of(bits)) for bits in waits.later]
         spinning = bool(result.divergent) and bool(result.spin_headers)
-        meets = spinning or lanes_can_meet(flow, [frozenset(_members(b)) for b in places], result.constants, waiting)
-        if meets and not result.free_running:
-            result.free_running = True
-            continue
-        result.concurrent = [frozenset(_members(bits)) for bits in places]
-        return
-
-
-def _members(bits: int) -> Iterator[int]:
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low
+        result.free_running = spinning or lanes_can_meet(flow, result.concurrent, result.constants, waiting)
+    if result.free_running:
+        places: list[set[int]] = [set() for _ in flow.blocks]
+        for i in result.divergent:
+            reached = flow.reachable(i)
+            for b in reached:
+                places[b] |= reached
+        result.concurrent = [frozenset(found) for found in places]
 
 
 def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:

@@ -9,100 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.dataflow import liveness, post_dominators
+from rawkern.engines.cpu.graph import Block, Flow
 from rawkern.engines.cpu.operands import base, is_barrier, is_meeting, needs_warp
 from rawkern.engines.cpu.order import running_order
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Label, Reg
 from rawkern.errors import UnsupportedError
 
 _BRANCHES = ("bra", "brx", "call")
-
-
-@dataclass
-class Block:
-    """Straight-line code and how it ends.
-
-    ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
-    ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
-    ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
-    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`).
-    """
-
-    instrs: list[Instr]
-    kind: str
-    targets: list[int]
-    pred: Reg | None = None
-    negated: bool = False
-    copies: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
-
-    @property
-    def exit_only(self) -> bool:
-        return self.kind == "ret" and not self.instrs
-
-
-@dataclass
-class Flow:
-    blocks: list[Block]
-    loops: list[tuple[int, frozenset[int]]] = field(default_factory=list)  # (header, members), outermost first
-    live_in: list[frozenset[str]] = field(default_factory=list)
-    predecessors: list[list[int]] = field(default_factory=list)
-    ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
-    regs: dict[str, str] = field(default_factory=dict)  # type of each register
-
-    def parted(self, index: int) -> Iterator[tuple[set[int], set[int]]]:
-        """Where lanes that left block `index` for different targets can be before they meet again.
-
-        Gives pairs: while some lanes run one of the first blocks, others can wait at the second, where those come
-        later. Lanes wait for each other at a loop's latch, so until they meet none goes round a loop that another,
-        which left together with it, is still in.
-        """
-        stop = self.ipdom[index]
-        around = [members for _, members in self.loops if index in members]  # outermost first
-        targets = dict.fromkeys(self.lane_targets(index))
-        for depth in range(len(around) + 1):
-            closed = {min(members) for members in around[:depth]}
-            places = around[depth - 1] if depth else None
-            deeper = around[depth] if depth < len(around) else frozenset()
-            reached = [self._walk(t, stop, index, closed) for t in targets]
-            for k, (runs, _) in enumerate(reached):
-                waits = set().union(*(w for j, (_, w) in enumerate(reached) if j != k)) - deeper
-                yield runs, waits if places is None else waits & places
-
-    def _walk(self, start: int, stop: int | None, index: int, closed: set[int]) -> tuple[set[int], set[int]]:
-        """Blocks that lanes pass from the edge to `start`, and those with `stop`; never round to one in `closed`."""
-        seen: set[int] = set()
-        ends: set[int] = set()
-        work = [(index, start)]
-        while work:
-            i, b = work.pop()
-            if b == stop:
-                ends.add(b)
-            elif b not in seen and not (b in closed and b <= i):
-                seen.add(b)
-                work += [(b, t) for t in self.lane_targets(b)]
-        return seen, seen | ends
-
-    def instructions(self) -> list[Instr]:
-        """All instructions, and what edges copy as moves."""
-        found = [instr for block in self.blocks for instr in block.instrs]
-        copies = (pair for block in self.blocks for pairs in block.copies.values() for pair in pairs)
-        return found + [Instr("mov", [Reg(name), Reg(source)]) for name, source in copies]
-
-    def reachable(self, index: int) -> frozenset[int]:
-        seen: set[int] = set()
-        work = list(self.blocks[index].targets)
-        while work:
-            b = work.pop()
-            if b not in seen:
-                seen.add(b)
-                work += self.blocks[b].targets
-        return frozenset(seen)
-
-    def lane_targets(self, index: int) -> list[int]:
-        """Successors at which lanes go on; those that only return are no place to wait."""
-        return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
 
 
 def build(function: Function, meetings: bool = False) -> Flow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rawkern.engines.cpu import arith, kinds
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Imm, Instr, Reg, Vec

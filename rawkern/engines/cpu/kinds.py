@@ -23,7 +23,7 @@ SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "abs"))
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
-UNIFORM_RESULT = ("vote.", "activemask", "redux.", "match.all", "elect.")
+UNIFORM_RESULT = ("vote.", "redux.", "match.all")
 
 
 class Getter:
@@ -100,6 +100,8 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
             return V
         kind = get(mem.base)
         return kind if kind is None or kind == U else V
+    if root in ("addc", "subc", "madc"):  # the carry is an operand, too
+        return V
     if root in ("atom", "shfl", "tex", "wmma", "mma", "ldmatrix", "surf", "call", "mbarrier"):
         return V
     if root in ("match", "redux", "vote", "elect"):
@@ -108,7 +110,8 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     if root in ("activemask", "bar", "barrier"):
         return U
     if root in ("mov", "cvta") and isinstance(args[1], (Reg, Sym, Special, Imm)):
-        return get(args[1])
+        kind = get(args[1])
+        return join([kind]) if isinstance(args[0], Vec) else kind  # the parts of an affine value are not affine
     kinds = [get(a) for a in args[1:]]
     if None in kinds:
         return None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import cache
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.flow import Flow
 from rawkern.engines.cpu.forms import MOVES, is_nan
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.ptx import Imm, Instr, Reg
 

@@ -7,7 +7,7 @@ to wait themselves, a program that is in order does not name them: the lanes tha
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import callee, is_barrier, is_meeting
 from rawkern.engines.cpu.ptx import Imm, Instr, Reg
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.operands import is_meeting, needs_warp
 from rawkern.engines.cpu.ptx import Function, Instr, Ptx, describe

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import base, destinations, sources
 from rawkern.engines.cpu.ptx import Special
 

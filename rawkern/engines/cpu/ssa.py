@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rawkern.engines.cpu.dataflow import liveness
-from rawkern.engines.cpu.flow import Block, Flow
+from rawkern.engines.cpu.graph import Block, Flow
 from rawkern.engines.cpu.operands import destinations, replaced, sources
 from rawkern.engines.cpu.ptx import Instr, Reg
 

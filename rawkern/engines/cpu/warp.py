@@ -231,6 +231,16 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``match.any.sync`` and ``match.all.sync``."""
     dest, mode, e = instr.args[0], instr.op.split(".")[1], f.e
     value = e.splat(f.plain(value), LANES)
+    first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
+    if mode == "all" and members.n == 1:  # one answer for all, as `kinds` has it
+        leader = e.bin("and", e.intrinsic("llvm.cttz", "i32", members, extra=", i1 false"), LANES - 1)
+        same = e.cmp("icmp eq", value, e.splat(e.let(value.ty, 1, f"extractelement {value}, {leader}"), LANES))
+        agree = e.cmp("icmp eq", e.bin("and", f.mask_of(same), members), members)
+        if isinstance(first, Reg):
+            f.put(first.name, e.select(agree, members, 0))
+        if isinstance(second, Reg):
+            f.put(second.name, agree)
+        return
 
     def step(e: Emitter) -> tuple[Val, Val]:
         mine = e.let(value.ty, 1, f"extractelement <32 x {value.ty}> %v, i32 %lane")
@@ -245,7 +255,6 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     name = f"rk_match_{mode}_{value.ty}"
     f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
     found = e.call(name, "i32", LANES, value, e.splat(members, LANES), f.act())
-    first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
         f.put(first.name, found)
     if isinstance(second, Reg):

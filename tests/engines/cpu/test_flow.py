@@ -1,4 +1,4 @@
-"""Control flow of hand-written PTX: order of blocks, loops, post-dominators, liveness and regions."""
+"""Control flow of hand-written PTX: order of blocks, loops, post-dominators and liveness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rawkern.engines.cpu.flow import Flow, build
+from rawkern.engines.cpu.flow import build
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.operands import destinations, sources
 from rawkern.engines.cpu.order import running_order
 from rawkern.engines.cpu.parser import parse
@@ -255,34 +256,6 @@ def test_paths_into_a_loop_that_is_left_by_returning_meet():
 def test_paths_meet_where_a_loop_returns_last():
     flow = flow_of(f"{mark(100)} L: {mark(101)} @%p1 bra A; {mark(102)} @%p2 ret; A: {mark(103)} @%p2 ret; bra L;")
     assert flow.ipdom[at(flow, 101)] == at(flow, 103)
-
-
-def parted(flow: Flow, mark: int) -> set[tuple[int, int]]:
-    """Pairs of blocks: lanes can run the first while others, of a branch at `mark`, wait at the second."""
-    return {(b, w) for runs, waits in flow.parted(at(flow, mark)) for b in runs for w in waits if w > b}
-
-
-def pairs(flow: Flow, *marks: tuple[int, int]) -> set[tuple[int, int]]:
-    return {(at(flow, a), at(flow, b)) for a, b in marks}
-
-
-def test_where_lanes_wait_while_others_run():
-    flow = flow_of(IF_ELSE)
-    assert parted(flow, 100) == pairs(flow, (101, 102), (101, 103), (102, 103))
-    flow = flow_of(LOOP)  # nobody waits in the loop when others go round it
-    assert parted(flow, 103) == pairs(flow, (101, 104), (102, 104), (103, 104))
-    assert parted(flow, 101) == pairs(flow, (102, 103))
-    flow = flow_of(f"""
-        HEAD: {mark(101)} @%p1 bra OUT; {mark(102)} @%p2 bra NEXT; {mark(103)}
-        NEXT: {mark(104)} @%p3 bra HEAD;
-        OUT: {mark(105)} ret;
-    """)
-    inside = [(a, 105) for a in (101, 102, 103, 104)]
-    assert parted(flow, 101) == pairs(flow, *inside)  # those that break off wait behind the loop alone
-    assert parted(flow, 102) == pairs(flow, (103, 104))
-    flow = flow_of(NESTED)
-    assert parted(flow, 101) == pairs(flow, (101, 102))
-    assert parted(flow, 102) == pairs(flow, (100, 103), (101, 103), (102, 103))
 
 
 # -- registers --------------------------------------------------------------------------------------------------------

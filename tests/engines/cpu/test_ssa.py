@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import rawkern
 from rawkern.engines.cpu.divergence import Analysis, analyse
-from rawkern.engines.cpu.flow import Flow, build
+from rawkern.engines.cpu.flow import build
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.operands import destinations
 from rawkern.engines.cpu.parser import parse
