@@ -64,7 +64,7 @@ def run(options: argparse.Namespace, seed: int) -> int:
         found[failure.manner].append(failure)
     for failures in found.values():
         for failure in failures[: options.reduce]:
-            print(reduce(failure, options.limit, settings).listing().text, flush=True)
+            print(isolated.apart(reduce, failure, options.limit, settings).listing().text, flush=True)
     took = time.monotonic() - start
     for manner, failures in sorted(found.items(), key=lambda item: -len(item[1])):
         print(f"{len(failures):6} {manner}: seeds {', '.join(str(f.seed) for f in failures[:8])}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,12 @@ from .tree import Listing
 
 CHECKED = 4  # one program in so many runs checked as well
 Results = dict[str, np.ndarray]
+
+
+def _children() -> float:
+    """CPU seconds of the processes that this one has started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Batch:
@@ -61,33 +69,33 @@ class Batch:
 
     def failures(self) -> Iterator[Failure]:
         """Run all; yields those that fail, the generator's own defects among them."""
-        together = available() and self._reference(self.programs)
         modules = Modules(self.programs)
         try:
             self._timed("nvrtc", modules.compile)
-        except Exception:  # one of them is at fault, which shows when each is compiled alone
-            modules = None
+        except Exception as error:
+            if len(self.programs) == 1:
+                yield Failure(self.programs[0].seed, type(error).__name__, str(error))
+                return
+            modules = None  # one of them is at fault, which shows when each is compiled alone
+        together = None
+        if available():
+            with contextlib.suppress(InvalidProgramError):  # one of them again
+                together = self._reference(self.programs)
         for program in self.programs:
-            alone = self._reference([program]) if available() and together is None else together
-            if available() and alone is None:
-                yield Failure(program.seed, "generator: no valid C++", "")
-                continue
             try:
-                want = self._want(alone, program) if alone else None
+                want = self._want(together or self._reference([program]), program) if available() else None
             except InvalidProgramError as error:
                 yield Failure(program.seed, "generator: not defined", str(error))
                 continue
             yield from self._compare(modules or Modules([program]), program, want)
 
-    def _reference(self, programs: Sequence[Listing]) -> Reference | None:
+    def _reference(self, programs: Sequence[Listing]) -> Reference:
         self.at(programs[0].seed, "g++")
-        start = time.perf_counter()
+        start = _children()
         try:
             return Reference(programs, self.folder, self.flags)
-        except InvalidProgramError:
-            return None
         finally:
-            self.seconds["g++"] += time.perf_counter() - start
+            self.seconds["g++"] += _children() - start
 
     def _want(self, reference: Reference, program: Listing) -> Results:
         """What both orders of the threads give."""

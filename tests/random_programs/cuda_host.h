@@ -4,6 +4,8 @@
 // meet at different places and the like end the launch with a message.
 #pragma once
 #include <math.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,7 +110,7 @@ inline bool run_block() {
         f.tid = k, f.state = Ready;
         f.thread = {k % block_size.x, k / block_size.x % block_size.y, k / block_size.x / block_size.y};
     }
-    while (live) {
+    for (int turns = 0; live; turns++) {
         bool went = false;
         for (int n = 0; n < threads; n++) {
             me = fibers + (backwards ? threads - 1 - n : n);
@@ -117,7 +119,7 @@ inline bool run_block() {
             swapcontext(&scheduler, &me->context);
             if (problem[0]) return false;
         }
-        if (!went) {
+        if (!went || turns > 1000000) {
             snprintf(problem, sizeof problem, "threads wait for ever");
             return false;
         }
@@ -166,6 +168,7 @@ template <class T> unsigned same(int site, unsigned mask, T v) {
 #define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline
 #define __restrict__
+#define __launch_bounds__(n)
 
 #define __syncthreads() ((void)rk::barrier(__COUNTER__))
 #define __syncthreads_count(x) rk::barrier(__COUNTER__, x)
@@ -228,6 +231,9 @@ struct Launch {
 static Launch launch;
 }  // namespace rk
 
+// Code for what C++ leaves undefined is a trap, if g++ is asked for it.
+static sigjmp_buf rk_trapped;
+
 // Run a kernel on a grid; returns what was wrong with the program, or an empty text.
 extern "C" const char* rk_launch(const rk::Launch* launch, const unsigned* shape, bool backwards) {
     rk::launch = *launch;
@@ -238,10 +244,16 @@ extern "C" const char* rk_launch(const rk::Launch* launch, const unsigned* shape
     rk::grid_size = {shape[0], shape[1], shape[2]}, rk::block_size = {shape[3], shape[4], shape[5]};
     rk::threads = shape[3] * shape[4] * shape[5], rk::backwards = backwards, rk::problem[0] = 0;
     unsigned blocks = shape[0] * shape[1] * shape[2];
-    for (unsigned n = 0; n < blocks; n++) {
-        unsigned k = backwards ? blocks - 1 - n : n;
-        rk::block_index = {k % shape[0], k / shape[0] % shape[1], k / shape[0] / shape[1]};
-        if (!rk::run_block()) break;
+    auto before = signal(SIGILL, [](int) { siglongjmp(rk_trapped, 1); });
+    if (sigsetjmp(rk_trapped, 1)) {
+        snprintf(rk::problem, sizeof rk::problem, "C++ leaves undefined what thread %d does", rk::me->tid);
+    } else {
+        for (unsigned n = 0; n < blocks; n++) {
+            unsigned k = backwards ? blocks - 1 - n : n;
+            rk::block_index = {k % shape[0], k / shape[0] % shape[1], k / shape[0] / shape[1]};
+            if (!rk::run_block()) break;
+        }
     }
+    signal(SIGILL, before);
     return rk::problem;
 }

@@ -23,6 +23,11 @@ template <class T> T atomicCAS(T* p, T expected, T v) {
     return old;
 }
 
+#define atomicAdd_system atomicAdd
+#define atomicDec_block atomicDec
+template <class T> T __ldg(const T* p) { return *p; }
+template <class T> T __ldcs(const T* p) { return *p; }
+
 #define RK_VECTOR2(T, name)                                     \
     struct alignas(2 * sizeof(T)) name##2 { T x, y; };          \
     inline name##2 make_##name##2(T x, T y) { return {x, y}; }

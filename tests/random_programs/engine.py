@@ -35,22 +35,27 @@ class Failure:
         return f"{self.kind}: {words[:100]}"
 
 
+def _group(program: Listing) -> tuple[tuple[str, ...], int]:
+    """What programs of one module have alike; tables of functions are compiled with each kernel of their module."""
+    return program.options, program.seed if "_type" in program.text else 0
+
+
 class Modules:
     """Programs in as few modules as their options allow."""
 
     def __init__(self, programs: Sequence[Listing]):
         self._modules = {}
-        for options in dict.fromkeys(program.options for program in programs):
-            mine = [p for p in programs if p.options == options]
+        for key in dict.fromkeys(map(_group, programs)):
+            mine, options = [p for p in programs if _group(p) == key], key[0]
             text = "\n".join([PRELUDE, *(p.text for p in mine)])
-            self._modules[options] = rawkern.RawModule(code=text, options=options), mine[0].name
+            self._modules[key] = rawkern.RawModule(code=text, options=options), mine[0].name
 
     def compile(self) -> None:
         for module, name in self._modules.values():
             getattr(module, name).ptx()
 
     def run(self, program: Listing, device: str = "cpu", checked: bool = False) -> dict[str, np.ndarray]:
-        kernel = getattr(self._modules[program.options][0], program.name)
+        kernel = getattr(self._modules[_group(program)][0], program.name)
         given = [torch.from_numpy(a).to(device) for a in inputs().values()]
         out = {name: torch.from_numpy(a).to(device) for name, a in outputs(program).items()}
         with rawkern.check() if checked else contextlib.nullcontext():

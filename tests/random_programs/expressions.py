@@ -10,9 +10,9 @@ from .tree import C_TYPES, DIVERGENT, INTEGERS, PER_BLOCK, PER_WARP, Expr
 COMPARISONS = ("<", "<=", "==", "!=", ">", ">=")
 # Values that can be read everywhere: of all ranks, and steps from lane to lane.
 SPECIALS = {
-    DIVERGENT: ("tid", "lane", "gid", "(int)threadIdx.x", "(int)threadIdx.y", "(tid & 3)", "(tid * 3 + 1)", "(lane ^ 1)"),
+    DIVERGENT: ("tid", "lane", "gid", "(int)threadIdx.x", "(int)threadIdx.y", "(int)threadIdx.z", "(tid & 3)", "(tid * 3 + 1)", "(lane ^ 1)"),
     PER_WARP: ("(tid >> 5)",),
-    PER_BLOCK: ("p", "q", "(int)blockIdx.x", "total", "block", "(int)blockDim.x", "(p + q)", "(p & 3)"),
+    PER_BLOCK: ("p", "q", "(int)blockIdx.x", "(int)blockIdx.y", "(int)gridDim.x", "total", "block", "(int)blockDim.x", "(p + q)", "(p & 3)"),
 }  # fmt: skip
 _INT1 = {
     "s32": ("abs($0 % 1000000)", "__mul24($0, 12345)"),
@@ -72,12 +72,16 @@ class Signature:
 
 @dataclass(frozen=True)
 class Array:
-    """A local or constant array; its size is a power of two."""
+    """A local or constant array, or a field of an array of structs; its size is a power of two."""
 
     name: str
     type: str
     size: int
     write: bool = True
+    field: str = ""
+
+    def at(self, index: str) -> str:
+        return f"{self.name}[{index} & {self.size - 1}]{self.field}"
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class Scope:
     returns: str = ""  # the type that `return` gives back, "kernel", or nothing
     kernel: bool = True  # own, ex and the like are there
     functions: int = 0  # those with lower numbers may be called
+    uniform_breaks: bool = False  # in a loop that all lanes run together
     calls: int = 2  # how deep loops with calls may be nested
 
     def but(self, **changes) -> Scope:
@@ -113,6 +118,8 @@ class Taste:
     number: int = 0
     budget: int = 20  # statements that may still be made, about
     functions: list[Signature] = field(default_factory=list)
+    shared: str = "s32"  # the type of what lanes exchange
+    exchanges: bool = False  # whether there is shared memory for it
 
     def fresh(self) -> int:
         self.number += 1
@@ -203,14 +210,14 @@ def memory(taste: Taste, scope: Scope, t: str, depth: int, rank: int) -> Expr | 
     index = expression(taste, scope, rng.choice(("s32", "u32")), depth - 1, rank)
     if arrays and taste.chance(0.6):
         array = rng.choice(arrays)
-        return cast(Expr(array.type, f"{array.name}[$0 & {array.size - 1}]", (index,), rank), t)
+        return cast(Expr(array.type, array.at("$0"), (index,), rank), t)
     if not scope.kernel:
         return None
     if t[0] == "f":
         return cast(Expr("f32", "fin[$0 & 255]", (index,), rank), t)
-    forms = ("in[$0 & 255]", "in[$0 & 31]", "(int)((const unsigned char*)in)[$0 & 1023]", "(int)((const short*)in)[$0 & 511]",
+    forms = ("in[$0 & 255]", "in[$0 & 31]", "__ldg(in + ($0 & 63))", "__ldcs(in + ($0 & 127))", "(int)((const unsigned char*)in)[$0 & 1023]", "(int)((const short*)in)[$0 & 511]",
              "(int)((const long long*)in)[$0 & 127]", "((const int4*)in)[$0 & 63].z", "((const int2*)in)[$0 & 127].y")  # fmt: skip
-    return cast(Expr("s32", rng.choice(forms if "vectors" in taste.features else forms[:2]), (index,), rank), t)
+    return cast(Expr("s32", rng.choice(forms if "vectors" in taste.features else forms[:4]), (index,), rank), t)
 
 
 _made: dict[str, tuple[str, ...]] = {}

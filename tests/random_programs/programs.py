@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 
 from .expressions import Array, Scope, Signature, Taste, Var, condition, constant, expression
-from .statements import COMMON_TYPES, block
+from .kinds import block
 from .together import early_exit
 from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
+from .values import COMMON_TYPES
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
           (2, 3, 5), (16, 4), (8, 8), (1, 40), (128,))  # fmt: skip
 GRIDS = ((1,), (1,), (2,), (3,), (2, 2), (1, 3))
 FEATURES = ("own", "vectors", "atomics", "waits", "loops", "switch", "exits", "jumps", "gotos", "functions", "structs",
-            "arrays", "constants", "lock")  # fmt: skip
+            "arrays", "constants", "rows", "lock")  # fmt: skip
 TOGETHER = ("shuffles", "votes", "shared", "masks", "uniforms")
 FRAME = (
     "const int total = gridDim.x * gridDim.y * THREADS;",
@@ -36,14 +37,20 @@ def generate(seed: int) -> Program:
     if level:
         taste.features |= {f for f in TOGETHER if rng.random() < 0.7}
     if level == 3:
-        taste.features.add("barriers")
+        taste.features |= {"barriers"} | ({"chain"} if rng.random() < 0.1 else set())
     every = [*INTEGERS, "f32", "f64"]
     taste.types = tuple(rng.sample(every, rng.randint(1, 4))) + (("s32", "u32") if rng.random() < 0.7 else ("s32",))
     options = ("-fmad=false", "-G") if rng.random() < 0.08 else ("-fmad=false",)
-    most = rng.choice((4, 8, 15, 25, 40)) // len(options)  # code for debugging is many times as long
+    most = rng.choice((3, 5, 8, 12, 24)) // len(options)  # code for debugging is many times as long
     program = Program(
         seed, options, rng.choice(GRIDS), rng.choice(BLOCKS), rng.choice((0, 1, 3, 5, 17)), rng.randrange(33)
     )
+    program.bounds = rng.choice(("", "", "", "__launch_bounds__(THREADS) "))
+    program.pointer = rng.choice(("const int*", "const int* __restrict__"))
+    if level:
+        taste.shared = rng.choice(("s32", taste.type()))
+        taste.exchanges = level == 3 or "shared" in taste.features
+        program.parts.append(f"typedef {C_TYPES[taste.shared]} EX;")
     scope = Scope(level=level, returns="" if level else "kernel")
     structs = _structs(taste, program) if "structs" in taste.features else []
     if "constants" in taste.features:
@@ -54,7 +61,7 @@ def generate(seed: int) -> Program:
             _function(taste, program, structs, scope)
     scope = _kernel_variables(taste, program, scope, structs, level)
     scope = scope.but(functions=len(taste.functions))
-    if level and taste.chance(0.3):
+    if level and taste.chance(0.3) and "chain" not in taste.features:
         program.body.append(early_exit(taste, scope))
     taste.budget = most
     program.body += block(taste, scope, rng.choice((1, 2, 2, 3)), rng.choice((2, 4, 5)))
@@ -206,8 +213,17 @@ def _kernel_variables(taste: Taste, program: Program, scope: Scope, structs, lev
             name = f"{struct[0].lower()}_{k}"
             out.append(Stmt("struct", f"{struct[0]} {name} = {{}};"))
             scope = _struct_variable(scope, struct, name)
-    if level and ("shared" in taste.features or level == 3):
-        out.append(Stmt("shared", "__shared__ int ex[THREADS];\nex[tid] = $0;", [expression(taste, scope, "s32", 1)]))
+        fields = [(f, t) for f, t, read in struct[1] if not read]
+        if fields and taste.chance(0.5):
+            name = f"{struct[0].lower()}_x"
+            out.append(Stmt("struct", f"{struct[0]} {name}[4] = {{}};"))
+            scope = scope.but(arrays=scope.arrays + tuple(Array(name, t, 4, field=f".{f}") for f, t in fields))
+    if taste.exchanges:
+        out.append(
+            Stmt("shared", "__shared__ EX ex[THREADS];\nex[tid] = $0;", [expression(taste, scope, taste.shared, 1)])
+        )
+    if "chain" in taste.features:
+        out.append(Stmt("shared", "__shared__ unsigned flags[THREADS];"))
     if level == 3:
         out.append(
             Stmt(
@@ -234,7 +250,7 @@ def _ending(program: Program, scope: Scope) -> None:
             end.append(Stmt("out", f"out[ROW * total + gid] = {value};"))
     for a in scope.arrays:
         if a.write:
-            value = OBSERVED.get(a.type, "(long long){}").format(f"{a.name}[k]")
+            value = OBSERVED.get(a.type, "(long long){}").format(a.at("k"))
             end.append(
                 Stmt("out", f"for (int k = 0; k < {a.size}; k++) out[(ROW{a.size} + k) * total + gid] = {value};")
             )

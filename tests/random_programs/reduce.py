@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from pathlib import Path
 
 from . import isolated
+from .batch import Batch
 from .engine import Failure
 from .programs import generate
 from .reference import STRICT
-from .tree import C_TYPES, Expr, Program, Stmt
+from .tree import C_TYPES, DIVERGENT, PER_BLOCK, Expr, Program, Stmt
 
 SHAPES = ((1,), (2,), (32,), (33,), (64,))
 
 
-def failure_of(program: Program, limit: float, settings: dict) -> Failure | None:
-    """How a program fails, run by itself in another process."""
-    batches = iter([[program.seed]])
-    found = isolated.run_all(batches, 1, limit, lambda count, took: None, programs=[program.listing()], **settings)
-    return next((f for f in found), None)
+def failure_of(program: Program, limit: float, settings: dict, crashes: bool) -> Failure | None:
+    """How a program fails, in this process or, if it may crash, in another; g++ traps what C++ leaves undefined."""
+    settings = {**settings, "programs": [program.listing()], "flags": STRICT}
+    if crashes:
+        found = isolated.run_all(iter([[program.seed]]), 1, limit, lambda count, took: None, **settings)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            return next(Batch([program.seed], Path(folder), **settings).failures(), None)
+    return next(found, None)
 
 
 def reduce(failure: Failure, limit: float, settings: dict, report: Callable[[str], None] = print) -> Program:
-    """The smallest program found that fails like `failure`; each step is small, so it takes some minutes."""
+    """The smallest program found that fails like `failure`; each step is small, so it takes a while."""
     settings = {**settings, "check_all": failure.kind.startswith("checked")}
     best, tried = generate(failure.seed), 0
 
     def fails(program: Program) -> bool:
-        """In the same way, also if g++ looks for what C++ leaves undefined."""
         nonlocal tried
         tried += 1
-        for flags in ((), STRICT):
-            found = failure_of(program, limit, {**settings, "flags": flags})
-            if found is None or found.manner != failure.manner:
-                return False
-        return True
+        found = failure_of(program, limit, settings, not re.search("Error|wrong", failure.kind))
+        alike = found is not None and found.manner == failure.manner
+        if sys.stderr.isatty():
+            print(
+                f"seed {failure.seed}: {tried} tried, {len(program.listing().text)} characters",
+                end="\r",
+                file=sys.stderr,
+            )
+        return alike
 
     if not fails(best):
         report(f"seed {failure.seed}: not again, or not defined: {failure.manner}")
@@ -67,7 +80,8 @@ def _descend(program: Program, step: Callable[[Program], Iterator[Callable[[], P
 
 
 def _shapes(program: Program) -> Iterator[Callable[[], Program]]:
-    smaller = [block for block in SHAPES if len(program.block) > 1 or block < program.block]
+    size = len(program.block), prod(program.block)
+    smaller = [block for block in SHAPES if (1, prod(block)) < size]
     tried = {"options": [program.options[:1]], "grid": [(1,)], "block": smaller, "p": [0], "q": [0]}
     for name, values in tried.items():
         for value in values:
@@ -145,13 +159,14 @@ def _expressions(program: Program) -> Iterator[Callable[[], Program]]:
                 def put(p: Program, n=n, k=k, simple=simple) -> None:
                     next(itertools.islice(owners(p), n, None)).args[k] = simple
 
-                if len(simple.text()) < len(e.text()) or (not e.args and simple.text() < e.text()):
-                    yield lambda put=put: _with(program, put)
+                yield lambda put=put: _with(program, put)
 
 
 def _simpler(e: Expr) -> Iterator[Expr]:
     """Expressions of the same type with less in them, the same over as many lanes."""
-    yield from (Expr(e.type, text, (), rank) for text, rank in _LEAVES[e.type] if rank >= e.rank and (e.args or rank))
+    leaves = _LEAVES[e.type]
+    simple = [k for k, leaf in enumerate(leaves) if leaf[0] == e.text()]  # no leaf is replaced by one that follows it
+    yield from (Expr(e.type, *leaf) for leaf in leaves[: simple[0] if simple else None] if leaf[2] >= e.rank)
     yield from (a for a in e.args if a.type == e.type and a.rank >= e.rank)
     for k, a in enumerate(e.args):
         for simple in _simpler(a):
@@ -160,10 +175,11 @@ def _simpler(e: Expr) -> Iterator[Expr]:
 
 _SUFFIXES = {"s32": "", "u32": "u", "s64": "ll", "u64": "ull", "f32": ".0f", "f64": ".0"}
 _LEAVES = {
-    t: [(f"{n}{_SUFFIXES[t]}" if t in _SUFFIXES else f"({c}){n}", 2) for n in (0, 1)] for t, c in C_TYPES.items()
-} | {"bool": [("false", 2), ("true", 2), ("(lane & 1)", 0)]}
-_LEAVES["s32"] += [("tid", 0), ("v0", 0)]
-_LEAVES["u32"] += [("s", 0)]
+    t: [(f"{n}{_SUFFIXES[t]}" if t in _SUFFIXES else f"({c}){n}", (), PER_BLOCK) for n in (0, 1)]
+    for t, c in C_TYPES.items()
+} | {"bool": [("false", (), PER_BLOCK), ("true", (), PER_BLOCK), ("(lane & 1)", (), DIVERGENT)]}
+_LEAVES["s32"] += [("tid", (), DIVERGENT), ("v0", (), DIVERGENT)]
+_LEAVES["u32"] += [("s", (), DIVERGENT)]
 
 
 def _parts(program: Program) -> Iterator[Callable[[], Program]]:

@@ -19,12 +19,11 @@ HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.cuh").read_text()
 # Contraction would round differently; two types of pointers look at one memory in these programs.
 FLAGS = ("-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-x", "c++")
-#: Flags with which a program that C++ does not define ends, or has other results.
+#: Flags with which a program that C++ does not define traps, or has other results.
 STRICT = (
     "-fsanitize=undefined",
     "-fno-sanitize=alignment,vptr",
-    "-fno-sanitize-recover",
-    "-static-libubsan",
+    "-fsanitize-undefined-trap-on-error",
     "-ftrivial-auto-var-init=pattern",
 )
 _numbers = itertools.count()

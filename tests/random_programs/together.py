@@ -8,7 +8,8 @@ branch is still right.
 from __future__ import annotations
 
 from .expressions import Var, cast, condition, expression
-from .statements import alone, block, extra, kind, target
+from .flow import alone, extra
+from .kinds import block, kind, target
 from .tree import C_TYPES, PER_BLOCK, PER_WARP, Expr, Stmt
 
 SHUFFLED = ("s32", "u32", "s64", "u64", "f32", "f64")
@@ -51,10 +52,22 @@ def vote(taste, scope, depth):
     return Stmt("vote", f"{var.name} = ({c}){form};", [expression(taste, scope, t, 2) for t in args])
 
 
-@kind(0.7, "uniforms", least=2)
+@kind(0.8, "uniforms", least=2)
 def warp_uniform(taste, scope, depth):
-    var = taste.rng.choice([v for v in scope.vars if v.rank == PER_WARP and v.write] or [None])
-    return var and Stmt("warp_uniform", f"{var.name} = __ballot_sync(m, $0);", [condition(taste, scope, 1)])
+    """A value that all lanes of the warp have, which the compiler knows of only some."""
+    found = [v for v in scope.vars if v.rank == PER_WARP and v.write]
+    if not found:
+        return None
+    form, t = taste.rng.choice((
+        ("__ballot_sync(m, $0)", "bool"), ("__shfl_sync(m, $0, __ffs(m) - 1, 32)", "u32"), ("__reduce_add_sync(m, $0)", "u32"),
+        ("__any_sync(m, $0)", "bool"),
+    ))  # fmt: skip
+    return Stmt("warp_uniform", f"{found[0].name} = {form};", [expression(taste, scope, t, 1)])
+
+
+def exchanged(taste, var):
+    """The value `t` that came out of shared memory, for `var`."""
+    return cast(Expr(taste.shared, "t"), var.type)
 
 
 @kind(0.7, "shared", least=1)
@@ -62,35 +75,65 @@ def warp_exchange(taste, scope, depth):
     """Through shared memory, with the lanes of the mask."""
     if not scope.kernel:
         return None
-    var = target(taste, scope, "s32")
+    var = target(taste, scope, taste.shared)
     form = (
-        "{\n    ex[tid] = $0;\n    __syncwarp(m);\n    const int t = ex[(tid & ~31) + pick(m, $1)];\n    __syncwarp(m);\n"
-        f"    {var.name} = ({C_TYPES[var.type]})t;\n}}"
+        "{\n    ex[tid] = $0;\n    __syncwarp(m);\n    const EX t = ex[(tid & ~31) + pick(m, $1)];\n    __syncwarp(m);\n"
+        f"    {var.name} = $2;\n}}"
     )
-    return Stmt("warp_exchange", form, [expression(taste, scope, t, 2) for t in ("s32", "u32")])
+    values = [expression(taste, scope, t, 2) for t in (taste.shared, "u32")]
+    return Stmt("warp_exchange", form, [*values, exchanged(taste, var)])
 
 
 @kind(2, "barriers", least=3)
 def exchange(taste, scope, depth):
-    var, rng = target(taste, scope, "s32"), taste.rng
-    c = C_TYPES[var.type]
-    place = rng.choice(
-        ("(tid + 1) % THREADS", "THREADS - 1 - tid", "(unsigned)$1 % THREADS", "($1 & 7) % THREADS", "0")
+    """Through shared memory, with the whole block; where all read one place, the value is the same for all."""
+    var, place = (
+        target(taste, scope, taste.shared),
+        taste.rng.choice(
+            (
+                "(tid + 1) % THREADS",
+                "THREADS - 1 - tid",
+                "(unsigned)$1 % THREADS",
+                "($1 & 7) % THREADS",
+                "0",
+                "(THREADS > 5 ? 5 : 0)",
+            )
+        ),
     )
-    form = f"{{\n    ex[tid] = $0;\n    __syncthreads();\n    const int t = ex[{place}];\n    __syncthreads();\n    {var.name} = ({c})t;\n}}"
-    return Stmt("exchange", form, [expression(taste, scope, "s32", 2) for _ in range(2)])
+    uniform = [v for v in scope.vars if v.rank == PER_BLOCK and v.write]
+    if uniform and place[:2] in ("0", "(T") and taste.chance(0.7):
+        var = uniform[0]
+    form = f"{{\n    ex[tid] = $0;\n    __syncthreads();\n    const EX t = ex[{place}];\n    __syncthreads();\n    {var.name} = $2;\n}}"
+    values = [expression(taste, scope, t, 2) for t in (taste.shared, "s32")]
+    return Stmt("exchange", form, [*values, exchanged(taste, var)])
 
 
 @kind(0.8, "barriers", least=3, deep=True)
 def tree_sum(taste, scope, depth):
-    var = target(taste, scope, "s32")
-    c = C_TYPES[var.type]
+    var, t = target(taste, scope, taste.shared), taste.shared
+    wide = C_TYPES[t] if t[0] == "f" else "unsigned long long" if t[1:] == "64" else "unsigned"
     form = (
         "{\n    ex[tid] = $0;\n    __syncthreads();\n    for (int half = 128; half; half >>= 1) {\n"
-        "        if (tid < half && tid + half < THREADS) ex[tid] = (unsigned)ex[tid] + ex[tid + half];\n        __syncthreads();\n    }\n"
-        f"    const int t = ex[0];\n    __syncthreads();\n    {var.name} = ({c})t;\n}}"
+        f"        if (tid < half && tid + half < THREADS) ex[tid] = ({wide})ex[tid] + ({wide})ex[tid + half];\n"
+        "        __syncthreads();\n    }\n    const EX t = ex[0];\n    __syncthreads();\n"
+        f"    {var.name} = $1;\n}}"
     )
-    return Stmt("tree_sum", form, [expression(taste, scope, "s32", 2)])
+    return Stmt("tree_sum", form, [expression(taste, scope, t, 2), exchanged(taste, var)])
+
+
+@kind(0.6, "chain", least=3)
+def chain(taste, scope, depth):
+    """Each thread waits for a word of the one before it (or behind it), also in its own warp."""
+    if not scope.kernel:
+        return None
+    before = taste.rng.choice(("tid - 1", "tid + 1"))
+    first = "tid == 0" if before == "tid - 1" else "tid == THREADS - 1"
+    form = (
+        "{\n    flags[tid] = 0;\n    __syncthreads();\n    unsigned t = 0;\n"
+        f"    if (!({first}))\n        while ((t = atomicAdd(flags + {before}, 0u)) == 0u) __threadfence_block();\n"
+        "    __threadfence_block();\n    atomicExch(flags + tid, (t * 5u + $0) | 1u);\n    s ^= t;\n    __syncthreads();\n}"
+    )
+    return Stmt("chain", form, [expression(taste, scope, "u32", 1)])
 
 
 @kind(1, "barriers", least=3)
@@ -125,7 +168,7 @@ def uniform_branch(taste, scope, depth):
 def uniform_loop(taste, scope, depth):
     i, rank = f"i{taste.fresh()}", PER_BLOCK if scope.level == 3 else PER_WARP
     count = expression(taste, scope, "s32", 1, rank)
-    inner = scope.but(breaks=False, continues=False, masked_breaks=False, calls=scope.calls - 1)
+    inner = scope.but(breaks=False, continues=False, masked_breaks=False, uniform_breaks=True, calls=scope.calls - 1)
     body = block(taste, inner.having(Var(i, "s32", rank, False)), depth - 1)
     head = extra(taste, scope)
     # the bound is the same for all lanes while they are in the loop
@@ -133,10 +176,33 @@ def uniform_loop(taste, scope, depth):
     return Stmt("uniform_loop", form, [count], [body])
 
 
+@kind(1, "uniforms", least=2)
+def uniform_leave(taste, scope, depth):
+    if not scope.uniform_breaks:
+        return None
+    cond = condition(taste, scope, 1, PER_BLOCK if scope.level == 3 else PER_WARP)
+    return Stmt("uniform_leave", f"if ($0) {taste.rng.choice(('break', 'continue'))};", [cond])
+
+
+@kind(1.2, "votes", least=1, deep=True)
+def vote_loop(taste, scope, depth):
+    """Rounds for as long as one of the lanes, or of the block's threads, wants another."""
+    i, most = f"i{taste.fresh()}", taste.rng.randint(1, 6)
+    inner = scope.but(
+        breaks=False, continues=False, masked_breaks=False, uniform_breaks=scope.level > 1, calls=scope.calls - 1
+    )
+    vote = taste.rng.choice(("__any_sync(m, $0)", "!__all_sync(m, $0)", "__ballot_sync(m, $0) > 5u"))
+    if scope.level == 3:
+        vote = taste.rng.choice(("__syncthreads_or($0)", "__syncthreads_count($0) > 3", "!__syncthreads_and($0)"))
+    body = block(taste, inner.having(Var(i, "s32", 0, False)), depth - 1, 2)
+    form = f"for (int {i} = 0; {i} < {most} && {vote}; {i}++) {{\n    {extra(taste, scope)}\n    @0\n}}"
+    return Stmt("vote_loop", form, [condition(taste, scope, 1)], [body])
+
+
 @kind(2.5, "masks", least=1, deep=True)
 def masked_branch(taste, scope, depth):
     """Both sides know who is there."""
-    inner = scope.but(level=1, breaks=False, continues=False, masked_breaks=False)
+    inner = scope.but(level=1, breaks=False, uniform_breaks=False, continues=False, masked_breaks=False)
     form = (
         "{\n    const bool c = $0;\n    const unsigned n = __ballot_sync(m, c), o = m & ~n;\n    if (c) {\n        const unsigned m = n;\n"
         "        @0\n    } else {\n        const unsigned m = o;\n        @1\n    }\n}"
@@ -146,7 +212,7 @@ def masked_branch(taste, scope, depth):
 
 @kind(1, "masks", least=1, deep=True)
 def masked_switch(taste, scope, depth):
-    inner = scope.but(level=1, breaks=False, continues=False, masked_breaks=False)
+    inner = scope.but(level=1, breaks=False, uniform_breaks=False, continues=False, masked_breaks=False)
     form = (
         "{\n    const int c = $0 & 3;\n    const unsigned n = __match_any_sync(m, c);\n    const unsigned m = n;\n    switch (c) {\n"
         "    case 0:\n        @0\n        break;\n    case 2:\n        @1\n        break;\n    default:\n        @2\n    }\n}"
@@ -163,7 +229,9 @@ def masked_switch(taste, scope, depth):
 @kind(2.5, "masks", least=1, deep=True)
 def masked_loop(taste, scope, depth):
     """Lanes leave one by one, and those that stay know who is left."""
-    inner = scope.but(level=1, breaks=False, continues=False, masked_breaks=True, calls=scope.calls - 1)
+    inner = scope.but(
+        level=1, breaks=False, uniform_breaks=False, continues=False, masked_breaks=True, calls=scope.calls - 1
+    )
     body = block(taste, inner, depth - 1)
     if taste.chance(0.5):
         body.insert(taste.rng.randrange(len(body) + 1), masked_leave(taste, scope))
@@ -200,5 +268,5 @@ def lock(taste, scope, depth):
 
 def early_exit(taste, scope):
     """Some threads end before the others have met."""
-    form = "{\n    const bool c = $0;\n    m = __ballot_sync(m, !c);\n    if (c) {\n        out[gid] = $1;\n        return;\n    }\n}"
-    return Stmt("early_exit", form, [condition(taste, scope, 1), expression(taste, scope, "s64", 1)])
+    form = "{\n    const bool c = $0;\n    m = __ballot_sync(m, !c);\n    if (c) {\n        own[gid * 4] = $1;\n        return;\n    }\n}"
+    return Stmt("early_exit", form, [condition(taste, scope, 1), expression(taste, scope, "s32", 1)])

@@ -125,6 +125,8 @@ class Program:
     block: tuple[int, ...]
     p: int
     q: int
+    bounds: str = ""  # what the compiler is told of the kernel
+    pointer: str = "const int*"
     parts: list[str] = field(default_factory=list)  # types and constants
     functions: list[Function] = field(default_factory=list)
     declarations: list[Stmt] = field(default_factory=list)
@@ -133,7 +135,7 @@ class Program:
 
     def listing(self) -> Listing:
         head = (
-            f'extern "C" __global__ void k{self.seed}(const int* in, const float* fin, long long* out, int* own, '
+            f'extern "C" __global__ void {self.bounds}k{self.seed}({self.pointer} in, const float* fin, long long* out, int* own, '
             "unsigned* acc, unsigned long long* wide, int p, int q) {"
         )
         lines = [*self.parts, *(f.text() for f in self.functions), head]
