@@ -73,8 +73,12 @@ def include_path(source: Source) -> tuple[str, ...]:
     return (*source.include_dirs, *toolchain().include_dirs)
 
 
+# Keywords of the host compilers behind nvcc that NVRTC lacks; it knows __volatile__ and __inline__.
+_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
+
+
 def _options(source: Source, arch: str) -> list[str]:
-    options = [f"-arch={arch}"]
+    options = [f"-arch={arch}", *_KEYWORDS]
     if not any(re.match(r"--?std\b", option) for option in source.options):
         options.append("-std=c++17")
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
