@@ -1,0 +1,45 @@
+"""What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
+
+Only what a failed compilation asked for is added, so a source that has declarations of its own, whatever they are,
+compiles with these alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rawkern import diagnostics
+from rawkern.source import Source
+
+__all__ = ["HEADER", "Dialect"]
+
+HEADER = "rawkern/nvcc.h"  # the name under which the declarations are included before the source
+
+# Types that every .cu file has from the C library's <sys/types.h>, which nvcc's own headers include.
+_TYPES = {
+    "uint": "unsigned int", "ulong": "unsigned long", "ushort": "unsigned short",
+    "u_int": "unsigned int", "u_long": "unsigned long", "u_short": "unsigned short", "u_char": "unsigned char",
+}  # fmt: skip
+_DECLARATIONS = {name: f"typedef {of} {name};" for name, of in _TYPES.items()}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a source needs beyond NVRTC's own language."""
+
+    names: tuple[str, ...] = ()  # those to declare
+
+    @property
+    def header(self) -> str:
+        """The declarations, empty where none is needed."""
+        return "".join(f"{_DECLARATIONS[name]}\n" for name in self.names)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options for NVRTC."""
+        return (f"-include={HEADER}",) if self.names else ()
+
+    def widened(self, source: Source, log: str) -> Dialect:
+        """Return a dialect in which the errors of a log may be none; this one if nothing here helps."""
+        missing = {name for problem in diagnostics.problems(log) if (name := problem.undeclared) in _DECLARATIONS}
+        return replace(self, names=(*self.names, *sorted(missing.difference(self.names))))
