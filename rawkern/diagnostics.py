@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rawkern import scan
 from rawkern.errors import CompileError
 from rawkern.hints import hint
 from rawkern.source import Source
 
-__all__ = ["Problem", "compile_error", "excerpt_of", "problems", "text_of", "unknown_instance"]
+__all__ = ["Problem", "compile_error", "excerpt_of", "is_constexpr", "problems", "text_of", "unknown_instance"]
 
 _ERROR = re.compile(
     r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
@@ -19,7 +20,8 @@ _ERROR = re.compile(
 )
 _AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
 _UNDECLARED = re.compile(r'identifier "(\w+)" is undefined|the global scope has no "(\w+)"')
-_OFFER = re.compile(r" Consider using -default-device flag .*")  # which takes host code for device code
+_MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
+_OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
 
 
@@ -40,6 +42,11 @@ class Problem:
         match = _UNDECLARED.match(self.text)
         return (match[1] or match[2]) if match else ""
 
+    @property
+    def is_host_code(self) -> bool:
+        """Whether it is about a function or variable that is taken for the host's."""
+        return "not allowed in JIT mode" in self.text
+
 
 def problems(log: str) -> list[Problem]:
     """Read the errors that have a place off NVRTC's log, in its order."""
@@ -49,6 +56,16 @@ def problems(log: str) -> list[Problem]:
     ]
 
 
+def is_constexpr(problem: Problem, source: Source) -> bool:
+    """Whether a problem is about a function or lambda that is constexpr, as far as the text at its place tells."""
+    if problem.column is None or not problem.text.startswith(_MAY_BE_CONSTEXPR):
+        return False
+    lines = scan.blank(text_of(problem.file, source)).split("\n")[: problem.line]
+    lines[-1] = lines[-1][: problem.column - 1]
+    declared = re.split(r"[;{}]", "\n".join(lines))[-1]
+    return re.search(r"\b(?:constexpr|consteval)\b", declared) is not None
+
+
 def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> CompileError:
     """Make the error for the log with which NVRTC refused a source; `searched` are the include directories."""
     log = log.strip("\0\n ")
@@ -56,7 +73,7 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     end = _AT_END.search(log)
     if not found or (end is not None and end.start() < found[0].start):
         return _without_place(source, log, end["text"] if end else "")
-    first, *others = _from_the_cause(found)
+    first, *others = _from_the_cause(found, source)
     file, line, column = first.file, first.line, first.column
     excerpt = excerpt_of(text_of(file, source), line, column) or first.shown.rstrip()
     headline = f"{file}:{line}:{column}: {first.text}" if column else f"{file}:{line}: {first.text}"
@@ -71,11 +88,15 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     )
 
 
-def _from_the_cause(found: list[Problem]) -> list[Problem]:
-    """Leave out what an unknown type in a kernel's first parameter brings up before it."""
+def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
+    """Leave out errors that bring a reader off the track.
+
+    A type that is unknown in a kernel's first parameter brings others up before it; constexpr functions would compile
+    but for the others.
+    """
     if re.match(r'attribute "\w+" does not apply here', found[0].text):
         return found[next((i for i, problem in enumerate(found) if problem.undeclared), 0) :]
-    return found
+    return [problem for problem in found if not is_constexpr(problem, source)] or found
 
 
 def unknown_instance(

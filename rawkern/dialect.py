@@ -28,6 +28,7 @@ class Dialect:
     """What a source needs beyond NVRTC's own language."""
 
     names: tuple[str, ...] = ()  # those to declare
+    default_device: bool = False  # take functions that are not annotated for __device__ ones
 
     @property
     def header(self) -> str:
@@ -37,9 +38,23 @@ class Dialect:
     @property
     def options(self) -> tuple[str, ...]:
         """Options for NVRTC."""
-        return (f"-include={HEADER}",) if self.names else ()
+        included = (f"-include={HEADER}",) if self.names else ()
+        return (*included, "-default-device") if self.default_device else included
 
     def widened(self, source: Source, log: str) -> Dialect:
         """Return a dialect in which the errors of a log may be none; this one if nothing here helps."""
-        missing = {name for problem in diagnostics.problems(log) if (name := problem.undeclared) in _DECLARATIONS}
-        return replace(self, names=(*self.names, *sorted(missing.difference(self.names))))
+        problems = diagnostics.problems(log)
+        missing = {name for problem in problems if (name := problem.undeclared) in _DECLARATIONS}
+        if missing.difference(self.names):
+            return replace(self, names=(*self.names, *sorted(missing.difference(self.names))))
+        return replace(self, default_device=self.default_device or _host_is_constexpr(source, problems, log))
+
+
+def _host_is_constexpr(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:
+    """Whether all that a log calls host code is constexpr functions, which nvcc's --expt-relaxed-constexpr takes.
+
+    PyTorch's extensions are compiled with that. NVRTC has an option for host code of any kind only.
+    """
+    host = [problem for problem in problems if problem.is_host_code]
+    whole = "Error limit reached" not in log
+    return bool(host) and whole and all(diagnostics.is_constexpr(problem, source) for problem in host)

@@ -20,10 +20,11 @@ _FOREIGN = {
 
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HINTS = (
-    (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function",
-     "only device code is compiled here: mark helpers __device__, and put main() and other host code between\n"
-     "  #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
-    (r"namespace scope variable without memory space annotations",
+    (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
+     r"|lambda closure class members was inferred to be __host__",
+     "only device code is compiled here: mark helpers, constructors and operators __device__, and put main() and\n"
+     "  other host code between #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
+    (r"namespace scope variable without memory space annotations|static data member with non-const type",
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
     (r'identifier "u?int(?:(?:_fast|_least)?(?:8|16|32|64)|ptr|max)_t" is undefined', "#include <cstdint>"),

@@ -168,3 +168,109 @@ def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
     error = _refused(f"__global__ void {kernel % name} {{ x[0] = 1; }}")
     assert f'identifier "{name}" is undefined' in str(error).partition("\n")[0]
     assert f"hint: neither nvcc nor this compiler declares {name}; {way_out}" in str(error)
+
+
+# --- constexpr functions ----------------------------------------------------------------------------------
+
+KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
+
+
+def _values(code: str, x: list[int], device: torch.device, **settings) -> list[int]:
+    y = torch.full((4,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
+    return y.tolist()
+
+
+CONSTEXPR = {
+    "function": (
+        "constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }",
+        "constexpr int n = ceil_div(7, 2); y[0] = n; y[1] = ceil_div(x[0], x[1]); __shared__ float s[ceil_div(9, 4)];",
+        [4, 4, -1, -1],
+    ),
+    "template": (
+        "template <class T>\nconstexpr T\nmost(T a,\n  T b) { return a < b ? b : a; }",
+        "y[0] = most(x[0], x[1]); y[1] = most<int>(-3, -2);",
+        [10, -2, -1, -1],
+    ),
+    "members": (
+        "struct P { int a; constexpr P(int b) : a{b} {} constexpr explicit P(float) : a(1) {}"
+        " constexpr operator int() const { return a; } constexpr P operator+(P o) const { return P(a + o.a); } };",
+        "P p(x[0]); y[0] = p + P(2); y[1] = P(1.5f);",
+        [12, 1, -1, -1],
+    ),
+    "static members": (
+        "template <int N> struct Traits { static constexpr int size() { return 2 * N; }\n"
+        "  template <int M> static constexpr int times() { return N * M; } };",
+        "y[0] = Traits<3>::size(); y[1] = Traits<3>::times<5>() + x[1];",
+        [6, 18, -1, -1],
+    ),
+    "attributes, trailing type": (
+        "[[nodiscard]] static constexpr inline auto\n f(int a) noexcept -> long long { return a + 1LL; }",
+        "y[0] = f(x[0]);",
+        [11, -1, -1, -1],
+    ),
+    "lambda, literal": (
+        'constexpr auto twice = [](int a) { return 2 * a; }; // { \n'
+        'constexpr int operator""_k(unsigned long long n) { return n * 1024; }',
+        "y[0] = twice(x[0]); y[1] = 2_k;",
+        [20, 2048, -1, -1],
+    ),
+    "defined later": (
+        "struct S { constexpr int f(int a) const; };\nconstexpr int S::f(int a) const { return a - 1; }",
+        "y[0] = S().f(x[0]);",
+        [9, -1, -1, -1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONSTEXPR)
+def test_constexpr_functions_without_device(what: str, device: torch.device) -> None:
+    declared, body, expected = CONSTEXPR[what]
+    assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
+
+
+def test_consteval(device: torch.device) -> None:
+    code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
+    assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
+
+
+def test_constexpr_function_of_a_header(tmp_path: Path, device: torch.device) -> None:
+    (tmp_path / "tile.h").write_text("#pragma once\ntemplate <int N> constexpr int tile() { return N / 2; }\n")
+    code = '#include "tile.h"\n' + KERNEL % "y[0] = tile<64>() + x[0];"
+    assert _values(code, [1], device, include_dirs=[tmp_path])[0] == 33
+
+
+def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> None:
+    _compile("constexpr uint f(uint a) { return a + 1; }\n__global__ void k(uint* x) { x[0] = f(x[1]); }")
+    assert runs == [(), ("-include=rawkern/nvcc.h",), ("-include=rawkern/nvcc.h", "-default-device")]
+
+
+@pytest.mark.parametrize(
+    ("host", "column"),
+    [
+        ("int f(int a) { return a; }", 5),
+        ("inline int f(int a) { constexpr int b = 1; return a + b; }", 12),
+        ("constexpr int n = 1; int f(int a) { return a; }", 26),
+        ("/* constexpr */ int f(int a) { return a; }", 21),
+        ("template <class T> T f(T a) { return a; }", 22),
+        ("struct P { int a; P(int b) : a(b) {} };", 19),
+        ("int counter;", 5),
+        ("struct S { static int n; }; int S::n = 3;", 12),
+        ("auto f = [](int a) { return a; };", 6),
+        ("__host__ int f(int a) { return a; }", 14),
+        ("int main() { return 0; }", 5),
+    ],
+)
+def test_host_code_is_refused_beside_constexpr_functions(host: str, column: int) -> None:
+    """The error is about the host code, and says nothing of the constexpr function, which compiles without it."""
+    code = f"constexpr int g(int a) {{ return a; }}\n{host}\n" + KERNEL % "y[0] = g(x[0]);"
+    error = _refused(code)
+    assert (error.line, error.column) == (2, column)
+    assert "hint: only device code is compiled here: mark " in str(error)
+    assert "__CUDACC_RTC__" in str(error) and ":1: A function" not in str(error) and "-default-device" not in str(error)
+    _compile(code.replace(host, ""))
+
+
+def test_more_errors_than_the_compiler_lists() -> None:
+    many = "".join(f"constexpr int f{i}() {{ return {i}; }}\n" for i in range(120))
+    assert "is considered a host function" in str(_refused(f"{many}int main() {{}}\n{KERNEL % ''}"))

@@ -38,9 +38,9 @@ def test_missing_header(tmp_path: Path) -> None:
         ("#include <iostream>", "<iostream> is for host code"),
         (
             "int main() { square<<<1, 1>>>(0, 0, 0); }",
-            "put main() and other host code between\n  #ifndef __CUDACC_RTC__",
+            "put main() and\n  other host code between #ifndef __CUDACC_RTC__",
         ),
-        ("float helper(float x) { return x; }", "mark helpers __device__"),
+        ("float helper(float x) { return x; }", "mark helpers, constructors and operators __device__"),
         ("int counter;", "mark the variable __device__"),
         ("__device__ uint32_t x;", "#include <cstdint>"),
         ("__device__ float x = FLT_MAX;", "#include <cfloat>"),
