@@ -22,7 +22,8 @@ __all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "parameter_names",
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
-_OWN_FILES = ("build", "compiler", "dwarf", "layout", "names", "nvrtc", "scan", "shims")  # what a program depends on
+# what a program depends on
+_OWN_FILES = ("build", "compiler", "diagnostics", "dialect", "dwarf", "layout", "names", "nvrtc", "scan", "shims")
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
 

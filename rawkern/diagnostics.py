@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from rawkern import scan
 from rawkern.errors import CompileError
+from rawkern.hints import hint
 from rawkern.source import Source
 
-__all__ = ["compile_error", "excerpt_of", "text_of", "unknown_instance"]
+__all__ = ["Problem", "compile_error", "excerpt_of", "is_constexpr", "problems", "text_of", "unknown_instance"]
 
 _ERROR = re.compile(
     r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
@@ -17,76 +19,67 @@ _ERROR = re.compile(
     re.M,
 )
 _AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
-_NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
+_UNDECLARED = re.compile(r'identifier "(\w+)" is undefined|the global scope has no "(\w+)"')
+_MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
+_OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
 
-# What the compiler's words mean for somebody who has just moved a file from nvcc to here: (pattern, hint).
-_HINTS = (
-    (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function",
-     "only device code is compiled here: mark helpers __device__, and put main() and other host code between\n"
-     "  #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
-    (r"namespace scope variable without memory space annotations",
-     "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
-     "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
-    (r'identifier "u?int(?:(?:_fast|_least)?(?:8|16|32|64)|ptr|max)_t" is undefined', "#include <cstdint>"),
-    (r'identifier "(?:FLT|DBL)_\w+" is undefined', "#include <cfloat>"),
-    (r'identifier "(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT)" is undefined', "#include <climits>"),
-    (r'identifier "(?:INFINITY|NAN|M_\w+|HUGE_VALF?)" is undefined', "#include <cmath>"),
-    (r'namespace "std" has no member',
-     "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
-    (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
-    (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
-    (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
-     "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
-     "  #ifndef __CUDACC_RTC__ and #endif"),
-    (r'name followed by "::" must be a class or namespace name',
-     "the header that declares that namespace is missing, or a name is misspelled"),
-)  # fmt: skip
-_HOST_HEADERS = frozenset(
-    [
-        "iostream",
-        "fstream",
-        "sstream",
-        "string",
-        "vector",
-        "map",
-        "set",
-        "list",
-        "deque",
-        "unordered_map",
-        "unordered_set",
-        "memory",
-        "thread",
-        "mutex",
-        "chrono",
-        "iomanip",
-        "random",
-        "stdexcept",
-        "exception",
-        "filesystem",
-        "torch/extension.h",
-        "torch/torch.h",
-        "torch/types.h",
-        "ATen/ATen.h",
-        "pybind11/pybind11.h",
+
+@dataclass(frozen=True)
+class Problem:
+    """One error of a log that has a place."""
+
+    file: str
+    line: int
+    column: int | None  # from 1; NVRTC reports none for some errors
+    text: str  # the compiler's words
+    shown: str  # the lines below them: the source line and a caret
+    start: int  # where in the log
+
+    @property
+    def undeclared(self) -> str:
+        """The name that is not declared, if that is what is wrong."""
+        match = _UNDECLARED.match(self.text)
+        return (match[1] or match[2]) if match else ""
+
+    @property
+    def is_host_code(self) -> bool:
+        """Whether it is about a function or variable that is taken for the host's."""
+        return "not allowed in JIT mode" in self.text
+
+
+def problems(log: str) -> list[Problem]:
+    """Read the errors that have a place off NVRTC's log, in its order."""
+    return [
+        Problem(m["file"].strip(), int(m["line"]), _column(m["rest"]), _OFFER.sub("", m["text"]), m["rest"], m.start())
+        for m in _ERROR.finditer(log)
     ]
-)
+
+
+def is_constexpr(problem: Problem, source: Source) -> bool:
+    """Whether a problem is about a function or lambda that is constexpr, as far as the text at its place tells."""
+    if problem.column is None or not problem.text.startswith(_MAY_BE_CONSTEXPR):
+        return False
+    lines = scan.blank(text_of(problem.file, source)).split("\n")[: problem.line]
+    lines[-1] = lines[-1][: problem.column - 1]
+    declared = re.split(r"[;{}]", "\n".join(lines))[-1]
+    return re.search(r"\b(?:constexpr|consteval)\b", declared) is not None
 
 
 def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> CompileError:
     """Make the error for the log with which NVRTC refused a source; `searched` are the include directories."""
     log = log.strip("\0\n ")
-    match = _ERROR.search(log)
+    found = problems(log)
     end = _AT_END.search(log)
-    if match is None or (end is not None and end.start() < match.start()):
+    if not found or (end is not None and end.start() < found[0].start):
         return _without_place(source, log, end["text"] if end else "")
-    file, line = match["file"].strip(), int(match["line"])
-    column = _column(match["rest"])
-    excerpt = excerpt_of(text_of(file, source), line, column) or match["rest"].rstrip()
-    headline = f"{file}:{line}:{column}: {match['text']}" if column else f"{file}:{line}: {match['text']}"
-    hint = _replaced(file, match["rest"], source) or _hint(match["text"], log, source, searched)
+    first, *others = _from_the_cause(found, source)
+    file, line, column = first.file, first.line, first.column
+    excerpt = excerpt_of(text_of(file, source), line, column) or first.shown.rstrip()
+    headline = f"{file}:{line}:{column}: {first.text}" if column else f"{file}:{line}: {first.text}"
+    way_out = _replaced(file, first.shown, source) or hint(first.text, log, source, searched)
     return CompileError(
-        "\n".join(filter(None, [headline, excerpt, hint, _more(log, match)])),
+        "\n".join(filter(None, [headline, excerpt, way_out, _more(others)])),
         file=file,
         line=line,
         column=column,
@@ -95,13 +88,24 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
     )
 
 
+def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
+    """Leave out errors that bring a reader off the track.
+
+    A type that is unknown in a kernel's first parameter brings others up before it; constexpr functions would compile
+    but for the others.
+    """
+    if re.match(r'attribute "\w+" does not apply here', found[0].text):
+        return found[next((i for i, problem in enumerate(found) if problem.undeclared), 0) :]
+    return [problem for problem in found if not is_constexpr(problem, source)] or found
+
+
 def unknown_instance(
     source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
 ) -> CompileError:
     """Make the error for a kernel or a template instance that the source does not have."""
     names = list(names)
     wanted = ", ".join(repr(name) for name in names)
-    words = [text["text"] for text in _ERROR.finditer(log) if "lowered name lookup" not in text["text"]]
+    words = [problem.text for problem in problems(log) if "lowered name lookup" not in problem.text]
     ambiguous = any("cannot determine which instance of overloaded function" in word for word in words)
     if ambiguous and not any(name.endswith(")") for name in names):
         message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
@@ -176,32 +180,8 @@ def _replaced(file: str, line: str, source: Source) -> str:
     return ""
 
 
-def _hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
-    if match := _NO_FILE.search(text):
-        name = match[1]
-        if name in _HOST_HEADERS:
-            guard = "put it between #ifndef __CUDACC_RTC__ and #endif"
-            return f"hint: <{name}> is for host code, which is not compiled here: {guard}"
-        looked = [os.path.dirname(source.path)] if source.path else []
-        looked += searched
-        where = (
-            "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
-        )
-        curand = name.startswith("curand")
-        way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...], or -I DIR"
-        return f'hint: "{name}" was looked for in{where}\n  {way}'
-    for scope in (text, log):
-        for pattern, hint in _HINTS:
-            if re.search(pattern, scope):
-                return f"hint: {hint}"
-    return ""
-
-
-def _more(log: str, first: re.Match[str]) -> str:
-    others = [
-        f"{match['file'].strip()}:{match['line']}: {match['text']}" for match in _ERROR.finditer(log, first.end())
-    ]
-    shown = [f"also {other}" for other in others[:_MORE_SHOWN]]
+def _more(others: list[Problem]) -> str:
+    shown = [f"also {other.file}:{other.line}: {other.text}" for other in others[:_MORE_SHOWN]]
     if len(others) > _MORE_SHOWN:
         shown.append(f"and {len(others) - _MORE_SHOWN} more; the whole log is the error's .log")
     return "\n".join(shown)

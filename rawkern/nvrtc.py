@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rawkern import shims
+from rawkern.dialect import HEADER, Dialect
 from rawkern.forking import compiling
 from rawkern.source import Source
 from rawkern.toolchain import nvrtc, toolchain
@@ -29,13 +30,29 @@ class Result:
 def run_nvrtc(
     source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
 ) -> Result:
-    """Run NVRTC once, for the expressions' symbols, too; a source that it refuses gives a result with its log.
+    """Compile a source, for the expressions' symbols, too; one that NVRTC refuses gives a result with its log.
 
-    `append` is put after the source, on lines of its own; `extra` are more options.
+    `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
+    costs a second run.
     """
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect()
+    result = _run(source, arch, expressions, append, extra, dialect)
+    while not result.ok:
+        wider = dialect.widened(source, result.log)
+        if wider == dialect:
+            break
+        again = _run(source, arch, expressions, append, extra, wider)
+        if HEADER in again.log:  # what was declared for the source is in the way of its own
+            break
+        result, dialect = again, wider
+    return result
+
+
+def _run(
+    source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
+) -> Result:
     binding = nvrtc()
-    expressions = tuple(dict.fromkeys(expressions))
-    headers = shims.needed(source.local_names)
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header}
     names = tuple(name.encode() for name in headers)
     program = binding.createProgram(
         source.text + append, source.name, tuple(content.encode() for content in headers.values()), names
@@ -45,7 +62,7 @@ def run_nvrtc(
             binding.addNameExpression(program, expression)
         try:
             with compiling():
-                binding.compileProgram(program, (*_options(source, arch), *extra))
+                binding.compileProgram(program, (*_options(source, arch), *dialect.options, *extra))
         except binding.NVRTCError as error:
             return Result(False, _text(binding.getProgramLog(program)) or str(error))
         ptx = _text(binding.getPTX(program))
@@ -73,8 +90,12 @@ def include_path(source: Source) -> tuple[str, ...]:
     return (*source.include_dirs, *toolchain().include_dirs)
 
 
+# Keywords of the host compilers behind nvcc that NVRTC lacks; it knows __volatile__ and __inline__.
+_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
+
+
 def _options(source: Source, arch: str) -> list[str]:
-    options = [f"-arch={arch}"]
+    options = [f"-arch={arch}", *_KEYWORDS]
     if not any(re.match(r"--?std\b", option) for option in source.options):
         options.append("-std=c++17")
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}

@@ -1,0 +1,101 @@
+"""What the compiler's words mean for somebody who has just moved a file from nvcc to here, and the way out."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from rawkern.source import Source
+
+__all__ = ["hint"]
+
+_NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
+
+# Types that other libraries declare, and that neither nvcc nor NVRTC knows.
+_FOREIGN = {
+    "uchar": "unsigned char", "schar": "signed char", "longlong": "long long", "ulonglong": "unsigned long long",
+    "llong": "long long", "ullong": "unsigned long long", "byte": "unsigned char",
+}  # fmt: skip
+
+# (pattern, hint), in which \1 stands for what the pattern's first group found.
+_HINTS = (
+    (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
+     r"|lambda closure class members was inferred to be __host__",
+     "only device code is compiled here: mark helpers, constructors and operators __device__, and put main() and\n"
+     "  other host code between #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
+    (r"namespace scope variable without memory space annotations|static data member with non-const type",
+     "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
+     "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
+    (r'identifier "u?int(?:(?:_fast|_least)?(?:8|16|32|64)|ptr|max)_t" is undefined', "#include <cstdint>"),
+    (r'identifier "(u?int(?:8|16|32|64))" is undefined',
+     "neither nvcc nor this compiler declares \\1; #include <cstdint> and write \\1_t"),
+    *((f'identifier "{name}" is undefined',
+       f"neither nvcc nor this compiler declares {name}; write {of}, or put typedef {of} {name}; before it")
+      for name, of in _FOREIGN.items()),
+    (r'identifier "(?:FLT|DBL)_\w+" is undefined', "#include <cfloat>"),
+    (r'identifier "(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT)" is undefined', "#include <climits>"),
+    (r'identifier "(?:INFINITY|NAN|M_\w+|HUGE_VALF?)" is undefined', "#include <cmath>"),
+    (r'namespace "std" has no member',
+     "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
+    (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
+    (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
+    (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
+     "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
+     "  #ifndef __CUDACC_RTC__ and #endif"),
+    (r'name followed by "::" must be a class or namespace name',
+     "the header that declares that namespace is missing, or a name is misspelled"),
+)  # fmt: skip
+_HOST_HEADERS = frozenset(
+    [
+        "iostream",
+        "fstream",
+        "sstream",
+        "string",
+        "vector",
+        "map",
+        "set",
+        "list",
+        "deque",
+        "unordered_map",
+        "unordered_set",
+        "memory",
+        "thread",
+        "mutex",
+        "chrono",
+        "iomanip",
+        "random",
+        "stdexcept",
+        "exception",
+        "filesystem",
+        "torch/extension.h",
+        "torch/torch.h",
+        "torch/types.h",
+        "ATen/ATen.h",
+        "pybind11/pybind11.h",
+    ]
+)
+
+
+def hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
+    """Return the hint for an error of a log, "" where there is none; `searched` are the include directories."""
+    if match := _NO_FILE.search(text):
+        return f"hint: {_missing_file(match[1], source, searched)}"
+    for scope in (text, log):
+        for pattern, words in _HINTS:
+            if match := re.search(pattern, scope):
+                return f"hint: {match.expand(words)}"
+    return ""
+
+
+def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
+    if name in _HOST_HEADERS:
+        return (
+            f"<{name}> is for host code, which is not compiled here: put it between #ifndef __CUDACC_RTC__ and #endif"
+        )
+    looked = [os.path.dirname(source.path)] if source.path else []
+    looked += searched
+    where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
+    curand = name.startswith("curand")
+    way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...], or -I DIR"
+    return f'"{name}" was looked for in{where}\n  {way}'

@@ -1,0 +1,63 @@
+"""Hints: what the compiler's words mean for code that was written for nvcc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.errors import CompileError
+from rawkern.source import from_path, from_text
+
+SQUARE = (
+    'extern "C" __global__ void square(int n, const float* x, float* y) '
+    "{ int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }"
+)
+
+
+def _refused(code: str, **settings) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_text(code, **settings), CPU_ARCH)
+    return caught.value
+
+
+def test_missing_header(tmp_path: Path) -> None:
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "k.cu").write_text('#include "nope.h"\n' + SQUARE)
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_path(tmp_path / "k.cu", include_dirs=[tmp_path / "inc"]), CPU_ARCH)
+    text = str(caught.value)
+    assert 'cannot open source file "nope.h"' in text and caught.value.line == 1
+    assert f"\n    {tmp_path}\n    {tmp_path}/inc\n" in text and "include_dirs=[...]" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("#include <iostream>", "<iostream> is for host code"),
+        (
+            "int main() { square<<<1, 1>>>(0, 0, 0); }",
+            "put main() and\n  other host code between #ifndef __CUDACC_RTC__",
+        ),
+        ("float helper(float x) { return x; }", "mark helpers, constructors and operators __device__"),
+        ("int counter;", "mark the variable __device__"),
+        ("__device__ uint32_t x;", "#include <cstdint>"),
+        ("__device__ float x = FLT_MAX;", "#include <cfloat>"),
+        ("__device__ int x = INT_MAX;", "#include <climits>"),
+        ("__device__ float x = M_PI;", "#include <cmath>"),
+        ("__device__ half x;", "#include <cuda_fp16.h>"),
+        ("__device__ void f() { cudaMalloc(0, 0); }", "calls to the CUDA runtime are host code"),
+    ],
+)
+def test_hints(code: str, hint: str) -> None:
+    assert f"hint: {hint}" in str(_refused(code + "\n" + SQUARE)) or hint in str(_refused(code + "\n" + SQUARE))
+
+
+def test_guarded_host_code_compiles() -> None:
+    compile_program(
+        from_text(
+            f"#include <stdio.h>\n{SQUARE}\n#ifndef __CUDACC_RTC__\n#include <vector>\nint main() {{}}\n#endif\n"
+        ),
+        CPU_ARCH,
+    )
