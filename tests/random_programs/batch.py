@@ -1,0 +1,115 @@
+"""A batch of programs from their seeds: compiled together, run one by one, compared."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .engine import Failure, Modules, outcome
+from .launches import difference
+from .programs import generate
+from .reference import InvalidProgramError, Reference, available
+from .tree import Program
+
+CHECKED = 4  # one program in so many runs checked as well
+Results = dict[str, np.ndarray]
+
+
+class Batch:
+    """Programs with their reference; `seconds` says what took how long.
+
+    Parameters
+    ----------
+    seeds, folder
+        The programs, and where the reference is built.
+    check_all
+        Run each program checked too, not only one in `CHECKED`.
+    device
+        "cuda": run each on a GPU too, and compare that; the reference is then optional.
+    at
+        Called with a seed and what is done with it, before each step that may end the process.
+    programs
+        Run these in place of those of the seeds.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        folder: Path,
+        check_all: bool = False,
+        device: str = "cpu",
+        at: Callable[[int, str], None] = lambda seed, step: None,
+        programs: Sequence[Program] | None = None,
+    ):
+        self.folder, self.check_all, self.device, self.at = folder, check_all, device, at
+        self.seconds: Counter[str] = Counter()
+        self.programs = programs or self._timed("generate", lambda: [generate(seed) for seed in seeds])
+
+    def _timed(self, what: str, work):
+        start = time.process_time()
+        try:
+            return work()
+        finally:
+            self.seconds[what] += time.process_time() - start
+
+    def failures(self) -> Iterator[Failure]:
+        """Run all; yields those that fail, the generator's own defects among them."""
+        together = available() and self._reference(self.programs)
+        modules = Modules(self.programs)
+        try:
+            self._timed("nvrtc", modules.compile)
+        except Exception:  # one of them is at fault, which shows when each is compiled alone
+            modules = None
+        for program in self.programs:
+            alone = self._reference([program]) if available() and together is None else together
+            if available() and alone is None:
+                yield Failure(program.seed, "generator: no valid C++", "")
+                continue
+            try:
+                want = self._want(alone, program) if alone else None
+            except InvalidProgramError as error:
+                yield Failure(program.seed, "generator: not defined", str(error))
+                continue
+            yield from self._compare(modules or Modules([program]), program, want)
+
+    def _reference(self, programs: Sequence[Program]) -> Reference | None:
+        self.at(programs[0].seed, "g++")
+        start = time.perf_counter()
+        try:
+            return Reference(programs, self.folder)
+        except InvalidProgramError:
+            return None
+        finally:
+            self.seconds["g++"] += time.perf_counter() - start
+
+    def _want(self, reference: Reference, program: Program) -> Results:
+        """What both orders of the threads give."""
+        self.at(program.seed, "reference")
+        want, other = self._timed("reference", lambda: [reference.run(program, back) for back in (False, True)])
+        wrong = difference(other, want, program)
+        if wrong:
+            raise InvalidProgramError(f"the order of the threads matters: {wrong}")
+        return want
+
+    def _compare(self, modules: Modules, program: Program, want: Results | None) -> Iterator[Failure]:
+        if self.device != "cpu":
+            self.at(program.seed, self.device)
+            found = self._timed(self.device, lambda: outcome(modules, program, want, self.device))
+            if isinstance(found, Failure):
+                yield found
+                if want is None:
+                    return
+            want = want or found
+        self.at(program.seed, "engine")
+        found = self._timed("engine", lambda: outcome(modules, program, want))
+        if isinstance(found, Failure):
+            yield found
+        elif self.check_all or program.seed % CHECKED == 0:
+            self.at(program.seed, "checked")
+            found = self._timed("checked", lambda: outcome(modules, program, want, checked=True))
+            if isinstance(found, Failure):
+                yield found

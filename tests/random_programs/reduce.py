@@ -1,0 +1,183 @@
+"""Make a failing program small: parts of its tree are taken out or replaced for as long as it fails in the same way."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import isolated
+from .engine import Failure
+from .programs import generate
+from .reference import STRICT, InvalidProgramError, Reference
+from .tree import C_TYPES, Expr, Program, Stmt
+
+SHAPES = ((1,), (2,), (32,), (33,), (64,))
+
+
+def failure_of(program: Program, limit: float, settings: dict) -> Failure | None:
+    """How a program fails, run by itself in another process."""
+    batches = iter([[program.seed]])
+    found = isolated.run_all(batches, 1, limit, lambda count, took: None, programs=[program], **settings)
+    return next((f for f in found), None)
+
+
+def reduce(
+    failure: Failure, limit: float = 60, settings: dict | None = None, report: Callable[[str], None] = print
+) -> Program:
+    """The smallest program found that fails like `failure`; each step is small, so it takes some minutes."""
+    settings = {**(settings or {}), "check_all": failure.kind.startswith("checked")}
+    best, tried = generate(failure.seed), 0
+
+    def fails(program: Program) -> bool:
+        nonlocal tried
+        tried += 1
+        found = failure_of(program, limit, settings)
+        return found is not None and found.manner == failure.manner and defined(program)
+
+    if not fails(best):
+        report(f"seed {failure.seed}: does not fail again: {failure.manner}")
+        return best
+    while True:
+        size = best.size(), best.threads * len(best.grid), len(best.options)
+        for step in (_shapes, _statements, _unwrapped, _expressions, _parts):
+            best = _descend(best, step, fails)
+        if (best.size(), best.threads * len(best.grid), len(best.options)) == size:
+            report(f"seed {failure.seed}: {failure.manner}: {size[0]} characters after {tried} programs")
+            return best
+
+
+def defined(program: Program) -> bool:
+    """Whether g++'s sanitizer and both orders of threads agree that the program means something."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            Reference([program], Path(folder), STRICT)
+        except InvalidProgramError:
+            return False
+    return True
+
+
+def _descend(program: Program, step: Callable[[Program], Iterator[Callable[[], Program]]], fails) -> Program:
+    """Take each change of a kind that leaves the failure; those that follow are made of the changed program."""
+    position = 0
+    while True:
+        changes = itertools.islice(step(program), position, None)
+        for change in changes:
+            smaller = change()
+            if smaller.text() != program.text() or smaller.options != program.options or smaller.grid != program.grid:
+                if fails(smaller):
+                    program = smaller
+                    break  # the change at this position is another one now
+            position += 1
+        else:
+            return program
+
+
+# Each of these yields functions that make one changed program each. -----------------------------------------------------
+
+
+def _shapes(program: Program) -> Iterator[Callable[[], Program]]:
+    for name, values in (
+        ("options", [program.options[:1]]),
+        ("grid", [(1,)]),
+        ("block", SHAPES),
+        ("p", [0]),
+        ("q", [0]),
+    ):
+        for value in values:
+            if getattr(program, name) != value and (
+                name != "block" or _threads(value) < program.threads or len(program.block) > 1
+            ):
+                yield lambda name=name, value=value: _with(program, lambda p: setattr(p, name, value))
+
+
+def _threads(block: tuple[int, ...]) -> int:
+    return block[0]
+
+
+def _with(program: Program, change: Callable[[Program], None]) -> Program:
+    new = copy.deepcopy(program)
+    change(new)
+    return new
+
+
+def lists(program: Program) -> Iterator[list[Stmt]]:
+    """All lists of statements, outer ones first."""
+    waiting = [program.body, *(f.body for f in program.functions), program.declarations, program.ending]
+    waiting += [f.declarations for f in program.functions]
+    while waiting:
+        here = waiting.pop(0)
+        yield here
+        waiting += [body for statement in here for body in statement.bodies]
+
+
+def _statements(program: Program) -> Iterator[Callable[[], Program]]:
+    """Leave statements out, many at once first."""
+    for n, here in enumerate(lists(program)):
+        size = len(here)
+        while size:
+            for start in range(0, len(here), size):
+
+                def cut(p: Program, n=n, start=start, size=size) -> None:
+                    del next(itertools.islice(lists(p), n, None))[start : start + size]
+
+                yield lambda cut=cut: _with(program, cut)
+            size //= 2
+
+
+def _unwrapped(program: Program) -> Iterator[Callable[[], Program]]:
+    """Put a block in the place of the statement that holds it."""
+    for n, here in enumerate(lists(program)):
+        for k, statement in enumerate(here):
+            for b in range(len(statement.bodies)):
+
+                def unwrap(p: Program, n=n, k=k, b=b) -> None:
+                    found = next(itertools.islice(lists(p), n, None))
+                    found[k : k + 1] = found[k].bodies[b]
+
+                yield lambda unwrap=unwrap: _with(program, unwrap)
+
+
+def owners(program: Program) -> Iterator[Stmt]:
+    for here in lists(program):
+        yield from here
+    yield from (f.result for f in program.functions)
+
+
+def _expressions(program: Program) -> Iterator[Callable[[], Program]]:
+    """Put constants, variables and operands in the place of expressions."""
+    for n, owner in enumerate(owners(program)):
+        for k, e in enumerate(owner.args):
+            for simple in _simpler(e):
+
+                def put(p: Program, n=n, k=k, simple=simple) -> None:
+                    next(itertools.islice(owners(p), n, None)).args[k] = simple
+
+                if len(simple.text()) < len(e.text()) or (not e.args and simple.text() < e.text()):
+                    yield lambda put=put: _with(program, put)
+
+
+def _simpler(e: Expr) -> Iterator[Expr]:
+    """Expressions of the same type with less in them, the same over as many lanes."""
+    yield from (Expr(e.type, text, (), rank) for text, rank in _LEAVES[e.type] if rank >= e.rank and (e.args or rank))
+    yield from (a for a in e.args if a.type == e.type and a.rank >= e.rank)
+    for k, a in enumerate(e.args):
+        for simple in _simpler(a):
+            yield Expr(e.type, e.form, (*e.args[:k], simple, *e.args[k + 1 :]), e.rank)
+
+
+_SUFFIXES = {"s32": "", "u32": "u", "s64": "ll", "u64": "ull", "f32": ".0f", "f64": ".0"}
+_LEAVES = {
+    t: [(f"{n}{_SUFFIXES[t]}" if t in _SUFFIXES else f"({c}){n}", 2) for n in (0, 1)] for t, c in C_TYPES.items()
+} | {"bool": [("false", 2), ("true", 2), ("(lane & 1)", 0)]}
+_LEAVES["s32"] += [("tid", 0), ("v0", 0)]
+_LEAVES["u32"] += [("s", 0)]
+
+
+def _parts(program: Program) -> Iterator[Callable[[], Program]]:
+    """Leave out functions, types and constants."""
+    for name in ("functions", "parts"):
+        for k in range(len(getattr(program, name))):
+            yield lambda name=name, k=k: _with(program, lambda p: getattr(p, name).pop(k))
