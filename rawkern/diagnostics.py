@@ -19,7 +19,10 @@ _ERROR = re.compile(
     re.M,
 )
 _AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
-_UNDECLARED = re.compile(r'identifier "(\w+)" is undefined|the global scope has no "(\w+)"')
+_UNDECLARED = re.compile(
+    r'(?:identifier "(?P<name>\w+)" is undefined|the global scope has no "(?P<global>\w+)"'
+    r'|namespace "(?P<space>std|cub)" has no member "(?P<member>\w+)")'
+)
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
@@ -38,9 +41,11 @@ class Problem:
 
     @property
     def undeclared(self) -> str:
-        """The name that is not declared, if that is what is wrong."""
+        """The name that is not declared, such as "uint" or "std::min", if that is what is wrong."""
         match = _UNDECLARED.match(self.text)
-        return (match[1] or match[2]) if match else ""
+        if match is None:
+            return ""
+        return match["name"] or match["global"] or f"{match['space']}::{match['member']}"
 
     @property
     def is_host_code(self) -> bool:

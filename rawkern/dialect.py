@@ -1,26 +1,28 @@
 """What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
 
-Only what a failed compilation asked for is added, so a source that has declarations of its own, whatever they are,
-compiles with these alone.
+Types and standard headers that nvcc includes by itself, or has from headers for the host, and constexpr functions
+without ``__device__``. Only what a failed compilation asked for is added, so a source that has declarations of its
+own, whatever they are, compiles with these alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rawkern import diagnostics
+from rawkern import diagnostics, shims
 from rawkern.source import Source
 
 __all__ = ["HEADER", "Dialect"]
 
 HEADER = "rawkern/nvcc.h"  # the name under which the declarations are included before the source
 
-# Types that every .cu file has from the C library's <sys/types.h>, which nvcc's own headers include.
-_TYPES = {
-    "uint": "unsigned int", "ulong": "unsigned long", "ushort": "unsigned short",
-    "u_int": "unsigned int", "u_long": "unsigned long", "u_short": "unsigned short", "u_char": "unsigned char",
-}  # fmt: skip
-_DECLARATIONS = {name: f"typedef {of} {name};" for name, of in _TYPES.items()}
+
+def _declaration(name: str) -> str:
+    """Return what declares a name that a source lacks, "" where nothing here does."""
+    if name in shims.C_TYPES:
+        return f"typedef {shims.C_TYPES[name]} {name};\n"
+    header = shims.header_of(name)
+    return f"#include <{header}>\n" if header else ""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Dialect:
     @property
     def header(self) -> str:
         """The declarations, empty where none is needed."""
-        return "".join(f"{_DECLARATIONS[name]}\n" for name in self.names)
+        return "".join(map(_declaration, self.names))
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -44,9 +46,11 @@ class Dialect:
     def widened(self, source: Source, log: str) -> Dialect:
         """Return a dialect in which the errors of a log may be none; this one if nothing here helps."""
         problems = diagnostics.problems(log)
-        missing = {name for problem in problems if (name := problem.undeclared) in _DECLARATIONS}
-        if missing.difference(self.names):
-            return replace(self, names=(*self.names, *sorted(missing.difference(self.names))))
+        missing = {problem.undeclared for problem in problems if _declaration(problem.undeclared)}.difference(
+            self.names
+        )
+        if missing:
+            return replace(self, names=(*self.names, *sorted(missing)))
         return replace(self, default_device=self.default_device or _host_is_constexpr(source, problems, log))
 
 

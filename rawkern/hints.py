@@ -27,17 +27,17 @@ _HINTS = (
     (r"namespace scope variable without memory space annotations|static data member with non-const type",
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
-    (r'identifier "u?int(?:(?:_fast|_least)?(?:8|16|32|64)|ptr|max)_t" is undefined', "#include <cstdint>"),
     (r'identifier "(u?int(?:8|16|32|64))" is undefined',
      "neither nvcc nor this compiler declares \\1; #include <cstdint> and write \\1_t"),
     *((f'identifier "{name}" is undefined',
        f"neither nvcc nor this compiler declares {name}; write {of}, or put typedef {of} {name}; before it")
       for name, of in _FOREIGN.items()),
-    (r'identifier "(?:FLT|DBL)_\w+" is undefined', "#include <cfloat>"),
-    (r'identifier "(?:U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT)" is undefined', "#include <climits>"),
-    (r'identifier "(?:INFINITY|NAN|M_\w+|HUGE_VALF?)" is undefined', "#include <cmath>"),
-    (r'namespace "std" has no member',
-     "include the standard header that declares it, such as <cmath>, <limits> or <algorithm>"),
+    (r'namespace "std" has no member "(vector|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|w?string|\w*stream|cout'
+     r'|cerr|endl|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|\w+_error|exception)"'
+     r'|incomplete type "cuda::std::(?:\w+::)*(vector|basic_string)\b',
+     "std::\\1\\2 is for host code, which is not compiled here: put that between #ifndef __CUDACC_RTC__ and #endif"),
+    (r'namespace "std" has no member "(\w+)"',
+     "of the C++ library, device code has what cuda::std has; std::\\1 needs its header, or is not there"),
     (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
     (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
     (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
@@ -46,35 +46,15 @@ _HINTS = (
     (r'name followed by "::" must be a class or namespace name',
      "the header that declares that namespace is missing, or a name is misspelled"),
 )  # fmt: skip
-_HOST_HEADERS = frozenset(
-    [
-        "iostream",
-        "fstream",
-        "sstream",
-        "string",
-        "vector",
-        "map",
-        "set",
-        "list",
-        "deque",
-        "unordered_map",
-        "unordered_set",
-        "memory",
-        "thread",
-        "mutex",
-        "chrono",
-        "iomanip",
-        "random",
-        "stdexcept",
-        "exception",
-        "filesystem",
-        "torch/extension.h",
-        "torch/torch.h",
-        "torch/types.h",
-        "ATen/ATen.h",
-        "pybind11/pybind11.h",
-    ]
-)
+_HOST_HEADERS = """
+    any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
+    fstream future iomanip ios iosfwd iostream istream list locale map memory_resource mutex ostream queue random
+    regex set shared_mutex signal.h sstream stack stdexcept streambuf string string_view system_error thread typeindex
+    typeinfo unordered_map unordered_set vector sys/stat.h sys/time.h unistd.h
+    cublasLt.h cublas_v2.h cudnn.h cufft.h curand.h cusolverDn.h cusparse.h immintrin.h mpi.h nccl.h nvToolsExt.h omp.h
+    Python.h
+"""
+_HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 
 def hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
@@ -89,7 +69,7 @@ def hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
 
 
 def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
-    if name in _HOST_HEADERS:
+    if name in _HOST_HEADERS.split() or name.startswith(_HOST_FOLDERS):
         return (
             f"<{name}> is for host code, which is not compiled here: put it between #ifndef __CUDACC_RTC__ and #endif"
         )

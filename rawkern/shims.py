@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-__all__ = ["needed"]
+__all__ = ["C_TYPES", "header_of", "needed"]
 
 _STDDEF = """
 typedef decltype(sizeof(0)) size_t;
@@ -22,6 +22,19 @@ typedef decltype((char*)0 - (char*)0) ptrdiff_t;
 #endif
 namespace std { using ::size_t; using ::ptrdiff_t; typedef decltype(nullptr) nullptr_t; }
 """
+
+_CSTDDEF = """
+#include <stddef.h>
+#include <cuda/std/cstddef>
+namespace std { using ::cuda::std::byte; using ::cuda::std::to_integer; using ::cuda::std::max_align_t; }
+"""
+
+# Types of <sys/types.h>, which nvcc's own headers include for every .cu file.
+C_TYPES = {
+    "uint": "unsigned int", "ulong": "unsigned long", "ushort": "unsigned short",
+    "u_int": "unsigned int", "u_long": "unsigned long", "u_short": "unsigned short", "u_char": "unsigned char",
+    "ssize_t": "long",
+}  # fmt: skip
 
 _LIMITS = {
     "CHAR_BIT": "8", "SCHAR_MIN": "(-128)", "SCHAR_MAX": "127", "UCHAR_MAX": "255", "CHAR_MIN": "SCHAR_MIN",
@@ -55,6 +68,8 @@ _MATH = {
     "M_2_PI": "0.636619772367581343076", "M_2_SQRTPI": "1.12837916709551257390", "M_SQRT2": "1.41421356237309504880",
     "M_SQRT1_2": "0.707106781186547524401",
 }  # fmt: skip
+_MATH |= {f"{name}f": f"{value}F" for name, value in _MATH.items() if name.startswith("M_")}  # as the GNU library has
+_MATH["MAXFLOAT"] = _FLOAT["FLT_MAX"]
 
 # Those that there are for float, too, with an f behind their names; and the others.
 _MATH_PAIRS = [
@@ -136,7 +151,7 @@ def _headers() -> dict[str, str]:
     math = _defines(_MATH) + _using([*_MATH_PAIRS, *(f"{name}f" for name in _MATH_PAIRS), *_MATH_ALONE])
     stdlib = "#include <stddef.h>\n" + _using(["malloc", "free", "abs", "labs", "llabs"])
     headers = {
-        "stddef.h": _STDDEF, "cstddef": "#include <stddef.h>",
+        "stddef.h": _STDDEF, "cstddef": _CSTDDEF,
         "stdint.h": _or_libcudacxx("cstdint", _stdint()) + _using(_INTEGERS), "cstdint": "#include <stdint.h>",
         "inttypes.h": "#include <stdint.h>", "cinttypes": "#include <stdint.h>",
         "limits.h": limits, "climits": "#include <limits.h>",
@@ -146,7 +161,9 @@ def _headers() -> dict[str, str]:
         "stdlib.h": stdlib, "cstdlib": "#include <stdlib.h>",
         "string.h": "#include <stddef.h>\nnamespace std { using ::memcpy; using ::memset; }",
         "cstring": "#include <string.h>",
-        "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "",
+        "assert.h": "", "cassert": "", "stdbool.h": "", "cstdbool": "", "stdarg.h": "", "cstdarg": "",
+        "stdalign.h": "", "iso646.h": "", "ciso646": "", "version": "",
+        "sys/types.h": "#include <stdint.h>\n" + "".join(f"typedef {of} {name};\n" for name, of in C_TYPES.items()),
         "memory.h": "#include <string.h>",
         "time.h": "namespace std { using ::clock; using ::clock_t; }", "ctime": "#include <time.h>",
         "cuda.h": _DRIVER, "cub/cub.cuh": _CUB,
@@ -173,8 +190,10 @@ def _headers() -> dict[str, str]:
         "numbers",
         "numeric",
         "optional",
+        "ranges",
         "ratio",
         "semaphore",
+        "source_location",
         "span",
         "tuple",
         "type_traits",
@@ -230,6 +249,58 @@ _CUB = """
 """
 
 _HEADERS = _headers()
+
+# Names of std by the header that declares them; the types and macros of C's headers stand above.
+_STD = {
+    "cstddef": "size_t ptrdiff_t nullptr_t byte max_align_t",
+    "cstdio": "printf",
+    "cstdlib": "malloc free labs llabs",
+    "cstring": "memcpy memset",
+    "cmath": " ".join([*_MATH_PAIRS, *(f"{name}f" for name in _MATH_PAIRS), *_MATH_ALONE]),
+    "cstdint": " ".join(_INTEGERS),
+    "limits": "numeric_limits",
+    "algorithm": "min max minmax clamp fill fill_n copy copy_n find find_if count equal reverse rotate transform "
+    "for_each any_of all_of none_of lower_bound upper_bound binary_search min_element max_element is_sorted unique "
+    "partition",
+    "array": "array to_array",
+    "bit": "bit_cast bit_ceil bit_floor bit_width has_single_bit popcount countl_zero countr_zero rotl rotr endian",
+    "complex": "complex conj norm polar arg real imag",
+    "functional": "plus minus multiplies divides modulus negate equal_to not_equal_to greater less greater_equal "
+    "less_equal logical_and logical_or logical_not bit_and bit_or bit_xor bit_not invoke ref cref identity",
+    "iterator": "begin end size data distance next prev advance iterator_traits",
+    "memory": "addressof to_address pointer_traits",
+    "numeric": "accumulate iota inner_product reduce gcd lcm midpoint partial_sum",
+    "optional": "optional nullopt",
+    "tuple": "tuple make_tuple tie ignore apply forward_as_tuple tuple_cat tuple_size tuple_size_v tuple_element "
+    "tuple_element_t",
+    "type_traits": "enable_if enable_if_t conditional conditional_t decay decay_t common_type common_type_t void_t "
+    "underlying_type underlying_type_t make_signed make_signed_t make_unsigned make_unsigned_t integral_constant "
+    "bool_constant true_type false_type conjunction conjunction_v disjunction disjunction_v negation negation_v "
+    "alignment_of alignment_of_v extent extent_v rank rank_v aligned_storage aligned_storage_t invoke_result "
+    "invoke_result_t type_identity type_identity_t",
+    "utility": "pair make_pair swap exchange declval as_const in_place integer_sequence make_integer_sequence "
+    "index_sequence make_index_sequence index_sequence_for",
+}
+_SIZES = ("8", "16", "32", "64", "PTR", "MAX")
+_C_NAMES = {
+    "cfloat": _FLOAT,
+    "climits": _LIMITS,
+    "cmath": _MATH,
+    "cstdint": [*_INTEGERS, "SIZE_MAX", *(f"{u}INT{size}_MAX" for u in ("", "U") for size in _SIZES),
+                *(f"INT{size}_MIN" for size in _SIZES), *(f"{u}INT{size}_C" for u in ("", "U") for size in _SIZES[:4])],
+}  # fmt: skip
+_DECLARED_IN = {f"std::{name}": header for header, names in _STD.items() for name in names.split()}
+_DECLARED_IN |= {name: header for header, names in _C_NAMES.items() for name in names}
+
+
+def header_of(name: str) -> str:
+    """Return the standard header that declares a name, such as "INT_MAX" or "std::is_same"; "" if none here does.
+
+    Code for nvcc finds many of them without an include of its own: CUDA's headers bring them along there, or headers
+    for the host.
+    """
+    trait = name.startswith(("std::is_", "std::add_", "std::remove_"))
+    return _DECLARED_IN.get(name, "type_traits" if trait else "")
 
 
 def needed(local_names: Set[str]) -> dict[str, str]:

@@ -28,6 +28,15 @@ def _refused(code: str, **settings) -> CompileError:
     return caught.value
 
 
+KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
+
+
+def _values(code: str, x: list[int], device: torch.device, **settings) -> list[int]:
+    y = torch.full((4,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
+    return y.tolist()
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """The options of the dialect in each run of NVRTC."""
@@ -170,16 +179,41 @@ def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
     assert f"hint: neither nvcc nor this compiler declares {name}; {way_out}" in str(error)
 
 
+# --- Names of the standard library ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y[0] = std::max(x[0], x[1]) - std::min<int>(x[0], 1); y[1] = std::min({3, 2});", [9, 2, -1, -1]),
+        ("y[0] = std::is_same<int, decltype(x[0] + 1)>::value; y[1] = sizeof(std::conditional_t<true, char, int>);", [1, 1, -1, -1]),
+        ("int64_t a = INT_MAX; y[0] = (a + x[1]) >> 4; uint8_t b = 255; b += x[1]; y[1] = b;", [2**27, 2, -1, -1]),
+        ("y[0] = std::numeric_limits<int>::max(); y[1] = FLT_MAX == std::numeric_limits<float>::max();", [2**31 - 1, 1, -1, -1]),
+        ("y[0] = x[0] * M_PI; y[1] = -INFINITY < -FLT_MAX; y[2] = M_PI_2f * 100; y[3] = UINT32_MAX == 4294967295u;", [31, 1, 157, 1]),
+        ("y[0] = std::sqrt(16.0f) + std::abs(-2.5f); y[1] = std::isnan(0.0f); y[2] = std::floor(-0.5);", [6, 0, -1, -1]),
+        ("auto [a, b] = std::make_pair(x[1], x[0]); y[0] = a; std::array<int, 2> c{b, 7}; y[1] = c[1]; y[2] = c.size();", [3, 7, 2, -1]),
+        ("std::tuple<int, float> t(x[0], 0.5f); y[0] = std::get<0>(t) * std::get<1>(t); std::size_t n = 8; y[1] = n;", [5, 8, -1, -1]),
+        ("y[0] = std::plus<>()(x[0], x[1]); ssize_t s = -4; y[1] = s; y[2] = CHAR_BIT; y[3] = std::uint16_t(-1);", [13, -4, 8, 65535]),
+    ],
+)  # fmt: skip
+def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: torch.device) -> None:
+    assert _values(KERNEL % body, [10, 3], device) == expected
+
+
+def test_own_names_that_headers_have_too(runs: list[tuple[str, ...]]) -> None:
+    code = "namespace std { template <class T> __device__ T min(T a, T b) { return a + b; } }\n#define FLT_MAX 2\n#define M_PI 3\n"
+    _compile(code + KERNEL % "y[0] = std::min(x[0], x[1]) + FLT_MAX + M_PI; static_assert(M_PI == 3 && FLT_MAX == 2);")
+    assert runs == [()]
+
+
+def test_names_that_no_header_has() -> None:
+    error = _refused(KERNEL % "y[0] = std::lerp(1.0f, 2.0f, std::min(0.5f, 1.0f)) + M_PY + std::is_odd<int>::value;")
+    assert 'namespace "std" has no member "lerp"' in str(error).partition("\n")[0]
+    assert 'identifier "M_PY" is undefined' in str(error) and 'has no member "is_odd"' in str(error)
+    assert '"min"' not in error.log
+
+
 # --- constexpr functions ----------------------------------------------------------------------------------
-
-KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
-
-
-def _values(code: str, x: list[int], device: torch.device, **settings) -> list[int]:
-    y = torch.full((4,), -1, dtype=torch.int32, device=device)
-    rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
-    return y.tolist()
-
 
 CONSTEXPR = {
     "function": (

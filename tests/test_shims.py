@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rawkern import shims
 from rawkern.compiler import CPU_ARCH, Program, compile_program
 from rawkern.source import from_text
 
@@ -48,15 +49,17 @@ HEADERS = {
         "static_assert(sizeof(std::uint64_t) == 8 && INT64_MIN < 0); constexpr float inf = INFINITY; x[1] = inf + NAN;",
     ),
     "standard": (
-        "algorithm limits type_traits utility tuple array",
+        "algorithm limits type_traits utility tuple array initializer_list ranges source_location version",
         "x[0] = std::max(x[1], std::numeric_limits<float>::epsilon()); std::swap(x[1], x[2]);"
         "static_assert(std::is_same<int, int>::value);"
-        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> a{}; x[5] = a[1];",
+        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> a{}; x[5] = a[1];"
+        "for (float v : std::initializer_list<float>{1, 2}) x[6] += v;",
     ),
     "C": (
-        "stdio.h stdlib.h string.h assert.h stddef.h cstdio cstdlib cstring cassert cstddef time.h stdbool.h",
+        "stdio.h stdlib.h string.h assert.h stddef.h cstdio cstdlib cstring cassert cstddef time.h stdbool.h sys/types.h "
+        "stdalign.h iso646.h ciso646 cstdarg",
         'printf("%f", d[0]); assert(x != NULL); memcpy(x, d, 8); std::size_t n = offsetof(float4, y); x[0] = n;'
-        "void* p = malloc(n); free(p);",
+        "void* p = malloc(n); free(p); uint u = 3; ushort s = u; ssize_t l = s; x[1] = l + (std::byte{3} == std::byte{4});",
     ),
     "runtime": (
         "cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h cuComplex.h math_constants.h",
@@ -76,3 +79,26 @@ def test_users_header_wins_over_a_stand_in(tmp_path: Path) -> None:
     (tmp_path / "stdint.h").write_text("typedef float int32_t;")
     program = _compile('#include <stdint.h>\nextern "C" __global__ void k(int32_t x) {}', include_dirs=[tmp_path])
     assert _types(program) == {"k": ("float",)}
+
+
+@pytest.mark.parametrize("header", sorted({*shims._DECLARED_IN.values()}))
+def test_names_are_declared_in_their_headers(header: str) -> None:
+    names = [name for name, where in shims._DECLARED_IN.items() if where == header]
+    macros = [name for name in names if name.isupper() or name.startswith("M_")]
+    code = [f"#include <{header}>", *(f"#ifndef {name}\n#error {name}\n#endif" for name in macros)]
+    code += [
+        f"namespace names {{ using {name if name.startswith('std::') else '::' + name}; }}"
+        for name in names
+        if name not in macros
+    ]
+    _compile("\n".join([*code, KERNEL % ""]))
+
+
+def test_header_of() -> None:
+    assert shims.header_of("std::is_trivially_copyable_v") == shims.header_of("std::enable_if_t") == "type_traits"
+    assert (shims.header_of("std::is_sorted"), shims.header_of("std::sqrtf"), shims.header_of("INT_MAX")) == (
+        "algorithm",
+        "cmath",
+        "climits",
+    )
+    assert shims.header_of("std::vector") == shims.header_of("vector") == shims.header_of("is_same") == ""

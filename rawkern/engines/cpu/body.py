@@ -69,13 +69,15 @@ class Body:
 
     def _loc(self, stream: list[str], pos: int) -> int:
         """``.loc file line column [, function_name label [+ offset], inlined_at file line column]``."""
-        end, key = pos + 4, tuple(stream[pos + 1 : pos + 4])
+        end = pos + 4
+        numbers = stream[pos + 1 : end]
         if stream[end : end + 2] == [",", "function_name"]:
             at = end + 3 + 2 * (stream[end + 3] == "+")
             end = at + 5
-            key += tuple(stream[at + 2 : end])
+            numbers += stream[at + 2 : end]
+        key = tuple(stream[pos + 1 : end])
         if key not in self.loc_ids:
-            file, line, column, *outer = (int(x) for x in key)
+            file, line, column, *outer = (int(x) for x in numbers)
             self.ptx.locs.append(
                 Loc(self.files.get(file, "?"), line, column, self._inlined_at(*outer) if outer else None)
             )
