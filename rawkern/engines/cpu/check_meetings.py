@@ -38,10 +38,20 @@ def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
         ]
         for i in f.analysis.divergent if f.plan.checked and f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
-            if stop is not None:
+            if stop is not None and not _is_shared_end(f, stop):
                 known = f.meeting_points.setdefault(stop, [])
                 known += [k for k in places if k in between and k not in known]
     return f.meeting_points
+
+
+def _is_shared_end(f: FunctionLowering, block: int) -> bool:
+    """Whether a block is the end of several ways of the source, which the compiler has made one: lanes there return.
+
+    What it makes of instructions of different lines has line 0. Threads that have returned are not waited for.
+    """
+    first = next(iter(f.flow.blocks[block].instrs), None)
+    merged = first is not None and getattr(f.plan.ptx.locs[first.loc], "line", 1) == 0
+    return merged and not _waits_later(f.flow, block)
 
 
 def _between(flow: Flow, index: int) -> set[int]:
