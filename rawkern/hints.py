@@ -43,6 +43,8 @@ _HINTS = (
     (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
      "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
      "  #ifndef __CUDACC_RTC__ and #endif"),
+    (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list',
+     "write the arguments of \\1 in one type, such as 2.0f beside a float, or cast them"),
     (r'name followed by "::" must be a class or namespace name',
      "the header that declares that namespace is missing, or a name is misspelled"),
 )  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 import rawkern
-from rawkern import nvrtc
+from rawkern import dialect, nvrtc
 from rawkern.compiler import CPU_ARCH, Program, compile_program
 from rawkern.errors import CompileError
 from rawkern.source import from_text
@@ -211,6 +212,64 @@ def test_names_that_no_header_has() -> None:
     assert 'namespace "std" has no member "lerp"' in str(error).partition("\n")[0]
     assert 'identifier "M_PY" is undefined' in str(error) and 'has no member "is_odd"' in str(error)
     assert '"min"' not in error.log
+
+
+# --- Functions of numbers of other types ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("std", ["", "std::", "#include <cmath>"])
+def test_functions_of_integers_and_of_two_types(std: str, device: torch.device) -> None:
+    include, std = (f"{std}\n", "std::") if std.startswith("#") else ("", std)
+    code = f"""{include}extern "C" __global__ void k(const int* n, const float* x, double* y) {{
+        y[0] = {std}sqrt(n[0]); y[1] = {std}pow(x[0], 2.0); y[2] = {std}pow(2, n[1]); y[3] = {std}fmax(x[0], 0.1);
+        y[4] = {std}log2(n[0] * 1ull); y[5] = {std}fma(x[0], 0.1, n[1]); y[6] = {std}floor((unsigned char)7);
+        y[7] = {std}atan2(x[0], -1.0); y[8] = {std}exp(n[1]) + {std}fmod(x[0], 0.25) + {std}hypot(x[0], 2.0);
+    }}"""
+    n, x = [1000003, -3], 0.7
+    y = torch.full((9,), torch.nan, dtype=torch.float64, device=device)
+    rawkern.RawKernel(code)[1, 1](
+        torch.tensor(n, dtype=torch.int32, device=device), torch.tensor([x], device=device), y
+    )
+    x = torch.tensor(x).item()  # rounded to float; the rest is computed in double
+    expected = [
+        math.sqrt(n[0]), x**2, 2 ** n[1], max(x, 0.1), math.log2(n[0]), x * 0.1 + n[1], 7, math.atan2(x, -1),
+        math.exp(n[1]) + math.fmod(x, 0.25) + math.hypot(x, 2.0),
+    ]  # fmt: skip
+    torch.testing.assert_close(y.cpu(), torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("params", dialect._PROMOTED)
+def test_every_such_function(params: str) -> None:
+    arguments = (
+        ("n, x, 2.0", "5u, 'c', true", "n, 0.5, n") if params.count(",") == 2 else ("x, 2.0", "n, 2u", "true, n")
+    )
+    if "," not in params:
+        arguments = ("n", "5ull", "true")
+    calls = [f"x += {name}({given});" for name in dialect._PROMOTED[params].split() for given in arguments]
+    calls += [f"static_assert(sizeof({name}({arguments[0]})) == 8);" for name in dialect._PROMOTED[params].split()]
+    _compile('extern "C" __global__ void k(int n, float x, float* y) { ' + "\n".join([*calls, "y[0] = x; }"]))
+
+
+def test_calls_that_fit_stay_as_they_are() -> None:
+    code = "static_assert(sizeof(sqrt(x)) == 4 && sizeof(pow(x, 2)) == 4 && sizeof(pow(x, x)) == 4 && sizeof(fmax(x, x)) == 4);"
+    kernel = 'extern "C" __global__ void k(float x, int n, float* y) { %s y[0] = %s; }'
+    _compile(kernel % (code, "sqrt(x) + pow(x, 2)"))
+    ptx = _compile(kernel % (code, "sqrt(n) + pow(x, 2.0) + fmax(2.0, x)")).ptx
+    assert "sqrt.rn.f64" in ptx
+
+
+def test_own_overloads_of_functions() -> None:
+    own = "struct Dual { float v; }; __device__ Dual sqrt(Dual a) { return {sqrt(a.v)}; }\n"
+    _compile(own + KERNEL % "y[0] = sqrt(Dual{2}).v + sqrt(x[0]);")
+    assert _refused(own + KERNEL % "y[0] = sqrt(Dual{2}, 3).v;").line == 2
+
+
+@pytest.mark.parametrize("call", ["max(1.5f, x[0])", "min(x[0], 3LL)", "rsqrt(x[0])"])
+def test_calls_that_nvcc_finds_ambiguous_too(call: str) -> None:
+    error = _refused(KERNEL % f"y[0] = {call};")
+    assert f"hint: write the arguments of {call.partition('(')[0]} in one type, such as 2.0f beside a float" in str(
+        error
+    )
 
 
 # --- constexpr functions ----------------------------------------------------------------------------------
