@@ -1,8 +1,9 @@
 """What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
 
 Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
-integers or numbers of two types; constexpr functions without ``__device__``. Only what a failed compilation asked for
-is added, so a source that has declarations of its own, whatever they are, compiles with these alone.
+integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__``. Only what
+a failed compilation asked for is added, so a source that has declarations of its own, whatever they are, compiles with
+these alone.
 """
 
 from __future__ import annotations
@@ -48,12 +49,23 @@ def _promoting(function: str) -> str:
     return ""
 
 
+# Function objects that CUB had until CUDA 13, as its last releases before defined them.
+_CUB = {
+    "Sum": "::cuda::std::plus<>", "Difference": "::cuda::std::minus<>", "Division": "::cuda::std::divides<>",
+    "Max": "::cuda::maximum<>", "Min": "::cuda::minimum<>",
+    "Equality": "::cuda::std::equal_to<>", "Inequality": "::cuda::std::not_equal_to<>",
+}  # fmt: skip
+
+
 def _declaration(name: str) -> str:
     """Return what declares a name that a source lacks, "" where nothing does; "sqrt()" stands for calls of sqrt."""
     if name.endswith("()"):
         return _promoting(name[:-2])
     if name in shims.C_TYPES:
         return f"typedef {shims.C_TYPES[name]} {name};\n"
+    space, _, member = name.rpartition("::")
+    if space == "cub" and member in _CUB:
+        return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"
     header = shims.header_of(name)
     return f"#include <{header}>\n" if header else ""
 

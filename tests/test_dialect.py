@@ -272,6 +272,55 @@ def test_calls_that_nvcc_finds_ambiguous_too(call: str) -> None:
     )
 
 
+# --- Function objects of older CUBs -----------------------------------------------------------------------
+
+REDUCE = """
+#include <cub/{header}>
+extern "C" __global__ void k(const int* x, int* y) {{
+    using R = cub::BlockReduce<int, 64>;
+    __shared__ typename R::TempStorage s;
+    int most = R(s).Reduce(x[threadIdx.x], {functor});
+    __syncthreads();
+    int least = R(s).Reduce(x[threadIdx.x], cub::Min{{}});
+    if (threadIdx.x == 0) y[0] = most, y[1] = least;
+}}"""
+
+
+@pytest.mark.parametrize("header", ["cub.cuh", "block/block_reduce.cuh"])
+def test_functors_that_cub_has_dropped(header: str, device: torch.device) -> None:
+    x = torch.randint(-1000, 1000, (64,), dtype=torch.int32, device=device)
+    y = torch.full((2,), 10**6, dtype=torch.int32, device=device)
+    rawkern.RawKernel(REDUCE.format(header=header, functor="cub::Max()"))[1, 64](x, y)
+    assert y.tolist() == [x.max().item(), x.min().item()]
+
+
+def test_all_functors_and_halves(device: torch.device) -> None:
+    code = """
+        #include <cuda_fp16.h>
+        #include <cub/thread/thread_operators.cuh>
+        template <class F> __device__ float with(F f, __half a, __half b) { return f(a, b); }
+        extern "C" __global__ void k(float a, float b, float* y) {
+            y[0] = cub::Max()(a, b); y[1] = cub::Min()(a, b); y[2] = cub::Sum()(a, b); y[3] = cub::Difference()(a, b);
+            y[4] = cub::Division()(a, b); y[5] = cub::Equality()(a, b); y[6] = cub::Inequality()(a, b);
+            y[7] = with(cub::Max(), a, b); y[8] = with(cub::Min(), a, b);
+        }"""
+    y = torch.full((9,), torch.nan, device=device)
+    rawkern.RawKernel(code)[1, 1](-1.5, 0.5, y)
+    assert y.tolist() == [0.5, -1.5, -1.0, -2.0, -3.0, 0.0, 1.0, 0.5, -1.5]
+
+
+def test_own_functors_in_cub(runs: list[tuple[str, ...]]) -> None:
+    own = "namespace cub { struct Max { template <class T> __device__ T operator()(T a, T b) const { return a; } }; }"
+    code = REDUCE.format(header="block/block_reduce.cuh", functor="cub::Max()")
+    _compile(code.replace("extern", f"{own}\nextern").replace("cub::Min{}", "cub::Max{}"))
+    assert runs == [()]
+
+
+def test_what_cub_has_dropped_for_good() -> None:
+    error = _refused(REDUCE.format(header="block/block_reduce.cuh", functor="cub::Maxi()"))
+    assert 'namespace "cub" has no member "Maxi"' in str(error) and "hint" not in str(error)
+
+
 # --- constexpr functions ----------------------------------------------------------------------------------
 
 CONSTEXPR = {
