@@ -107,7 +107,7 @@ def test_numpy_arrays() -> None:
     )
 
 
-def test_halves_through_loads_of_16_bytes(device: torch.device) -> None:
+def test_halves_through_loads_of_16_bytes(device: str) -> None:
     kernel = rawkern.RawKernel("""
         #include <cuda_fp16.h>
         extern "C" __global__ void twice(const float4* x, float4* y, int n) {

@@ -32,7 +32,7 @@ def _refused(code: str, **settings) -> CompileError:
 KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
 
 
-def _values(code: str, x: list[int], device: torch.device, **settings) -> list[int]:
+def _values(code: str, x: list[int], device: str, **settings) -> list[int]:
     y = torch.full((4,), -1, dtype=torch.int32, device=device)
     rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
     return y.tolist()
@@ -85,7 +85,7 @@ def test_wherever_a_type_may_stand(body: str) -> None:
     _compile(f'extern "C" __global__ void k(int* x) {{ {body} }}')
 
 
-def test_results_and_instances(device: torch.device) -> None:
+def test_results_and_instances(device: str) -> None:
     module = rawkern.RawModule("""
         template <uint N> struct Mask { static constexpr uint value = (1u << N) - 1; };
         __device__ __forceinline__ uint rotate(uint v, uint by) { return v << by | v >> (32 - by); }
@@ -197,7 +197,7 @@ def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
         ("y[0] = std::plus<>()(x[0], x[1]); ssize_t s = -4; y[1] = s; y[2] = CHAR_BIT; y[3] = std::uint16_t(-1);", [13, -4, 8, 65535]),
     ],
 )  # fmt: skip
-def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: torch.device) -> None:
+def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: str) -> None:
     assert _values(KERNEL % body, [10, 3], device) == expected
 
 
@@ -218,7 +218,7 @@ def test_names_that_no_header_has() -> None:
 
 
 @pytest.mark.parametrize("std", ["", "std::", "#include <cmath>"])
-def test_functions_of_integers_and_of_two_types(std: str, device: torch.device) -> None:
+def test_functions_of_integers_and_of_two_types(std: str, device: str) -> None:
     include, std = (f"{std}\n", "std::") if std.startswith("#") else ("", std)
     code = f"""{include}extern "C" __global__ void k(const int* n, const float* x, double* y) {{
         y[0] = {std}sqrt(n[0]); y[1] = {std}pow(x[0], 2.0); y[2] = {std}pow(2, n[1]); y[3] = {std}fmax(x[0], 0.1);
@@ -287,14 +287,14 @@ extern "C" __global__ void k(const int* x, int* y) {{
 
 
 @pytest.mark.parametrize("header", ["cub.cuh", "block/block_reduce.cuh"])
-def test_functors_that_cub_has_dropped(header: str, device: torch.device) -> None:
+def test_functors_that_cub_has_dropped(header: str, device: str) -> None:
     x = torch.randint(-1000, 1000, (64,), dtype=torch.int32, device=device)
     y = torch.full((2,), 10**6, dtype=torch.int32, device=device)
     rawkern.RawKernel(REDUCE.format(header=header, functor="cub::Max()"))[1, 64](x, y)
     assert y.tolist() == [x.max().item(), x.min().item()]
 
 
-def test_all_functors_and_halves(device: torch.device) -> None:
+def test_all_functors_and_halves(device: str) -> None:
     code = """
         #include <cuda_fp16.h>
         #include <cub/thread/thread_operators.cuh>
@@ -366,17 +366,17 @@ CONSTEXPR = {
 
 
 @pytest.mark.parametrize("what", CONSTEXPR)
-def test_constexpr_functions_without_device(what: str, device: torch.device) -> None:
+def test_constexpr_functions_without_device(what: str, device: str) -> None:
     declared, body, expected = CONSTEXPR[what]
     assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
 
 
-def test_consteval(device: torch.device) -> None:
+def test_consteval(device: str) -> None:
     code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
     assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
 
 
-def test_constexpr_function_of_a_header(tmp_path: Path, device: torch.device) -> None:
+def test_constexpr_function_of_a_header(tmp_path: Path, device: str) -> None:
     (tmp_path / "tile.h").write_text("#pragma once\ntemplate <int N> constexpr int tile() { return N / 2; }\n")
     code = '#include "tile.h"\n' + KERNEL % "y[0] = tile<64>() + x[0];"
     assert _values(code, [1], device, include_dirs=[tmp_path])[0] == 33
