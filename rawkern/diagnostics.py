@@ -23,6 +23,7 @@ _UNDECLARED = re.compile(
     r'(?:identifier "(?P<name>\w+)" is undefined|the global scope has no "(?P<global>\w+)"'
     r'|namespace "(?P<space>std|cub)" has no member "(?P<member>\w+)")'
 )
+_AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std::)?(\w+)" matches the argument list')
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
@@ -46,6 +47,12 @@ class Problem:
         if match is None:
             return ""
         return match["name"] or match["global"] or f"{match['space']}::{match['member']}"
+
+    @property
+    def ambiguous(self) -> str:
+        """The function, without std::, of which several overloads fit a call equally well, if that is what is wrong."""
+        match = _AMBIGUOUS.match(self.text)
+        return match[1] if match else ""
 
     @property
     def is_host_code(self) -> bool:

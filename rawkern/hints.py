@@ -18,6 +18,16 @@ _FOREIGN = {
     "llong": "long long", "ullong": "unsigned long long", "byte": "unsigned char",
 }  # fmt: skip
 
+# What CUB had until CUDA 13, and what replaces it.
+_OLD_CUB = {
+    "CTA_SYNC": "__syncthreads()", "WARP_SYNC": "__syncwarp(mask)", "WARP_ANY": "__any_sync(mask, predicate)",
+    "WARP_ALL": "__all_sync(mask, predicate)", "WARP_BALLOT": "__ballot_sync(mask, predicate)",
+    "LaneId": "cuda::ptx::get_sreg_laneid() of <cuda/ptx>", "WarpId": "cuda::ptx::get_sreg_warpid() of <cuda/ptx>",
+    "Int2Type": "cuda::std::integral_constant<int, N>", "If": "cuda::std::conditional_t<condition, A, B>",
+    "Equals": "cuda::std::is_same<A, B>", "max": "cuda::std::max", "min": "cuda::std::min", "Swap": "cuda::std::swap",
+    "DivideAndRoundUp": "cuda::ceil_div of <cuda/cmath>",
+}  # fmt: skip
+
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HINTS = (
     (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
@@ -38,11 +48,15 @@ _HINTS = (
      "std::\\1\\2 is for host code, which is not compiled here: put that between #ifndef __CUDACC_RTC__ and #endif"),
     (r'namespace "std" has no member "(\w+)"',
      "of the C++ library, device code has what cuda::std has; std::\\1 needs its header, or is not there"),
+    *((f'namespace "cub" has no member "{name}"', f"since CUDA 13, CUB has no cub::{name}; write {now}")
+      for name, now in _OLD_CUB.items()),
     (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
     (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
     (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
      "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
      "  #ifndef __CUDACC_RTC__ and #endif"),
+    (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list',
+     "write the arguments of \\1 in one type, such as 2.0f beside a float, or cast them"),
     (r'name followed by "::" must be a class or namespace name',
      "the header that declares that namespace is missing, or a name is misspelled"),
 )  # fmt: skip

@@ -258,7 +258,9 @@ class RawModule:
         Returns
         -------
         torch.Tensor
-            One-dimensional, in the variable's element type; uint8, its bytes, where torch has no such type.
+            In the variable's element type and shape: ``float a[3][31]`` is float32 of shape (3, 31), a single number
+            of shape (1,). A vector such as ``float4`` adds a dimension of its numbers, a type that torch has not, such
+            as a struct, one of its bytes (uint8). Pointers are addresses (int64).
 
         Raises
         ------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from rawkern.build import PROBE, probe_of, probe_type
 from rawkern.compiler import CPU_ARCH
 from rawkern.devices import architecture
 from rawkern.errors import LaunchError
-from rawkern.names import demangle
+from rawkern.names import demangle, strip_anonymous
 from rawkern.nvrtc import run_nvrtc
 
 if TYPE_CHECKING:
@@ -25,20 +26,22 @@ __all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
 # A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
 _DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
 _HIDDEN = re.compile(r"\$|__rawkern|_Z15__rawkern|__cudart|__assert")
-_ELEMENT = re.compile(r"\s*(?:\[\d*\]\s*)+\Z")
+_POINTER = re.compile(r"\([*&]\s*(?P<bounds>(?:\[\d+\])*)\)")  # "float (*) [3]", "int (* [4])(int)"
+_BOUNDS = re.compile(r"\s*(?P<bounds>(?:\[\d+\]\s*)+)\Z")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable's symbol in the code and its element type."""
+    """A variable's symbol in the code, its element type and its shape."""
 
     symbol: str
     type: str  # "float", "ns::P", as the compiler has it
+    shape: tuple[int, ...]  # the bounds of an array, outermost first; () for anything else
     dtype: torch.dtype  # uint8, its bytes, where torch has no such type
 
 
 def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
-    """Return a variable's memory on one device as a one-dimensional tensor. Call it under the module's lock.
+    """Return a variable's memory on one device as a tensor of its shape. Call it under the module's lock.
 
     Raises
     ------
@@ -51,7 +54,10 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
     module = build.engine_module(device)
     address, nbytes = module.global_view(variable.symbol)
     memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
-    return memory.view(variable.dtype)
+    elements = memory.view(variable.dtype)
+    # What has no dtype of its own, a vector or a struct, is the last dimension: its numbers or its bytes.
+    split = elements.numel() != math.prod(variable.shape)
+    return elements.view(*variable.shape, -1) if split and variable.shape else elements.view(variable.shape or (-1,))
 
 
 def describe(build: Build, name: str) -> Variable:
@@ -63,13 +69,16 @@ def describe(build: Build, name: str) -> Variable:
     ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
     result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
     lowered = dict(result.lowered)
-    spelled = probe_type(lowered[probe]) if result.ok else ""
-    if not result.ok or "(" in spelled:
+    spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
+    pointer = _POINTER.search(spelled)
+    if not result.ok or ("(" in spelled and pointer is None):
         there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {there}")
-    element = re.sub(r"\b(?:const|volatile)\b", "", _ELEMENT.sub("", spelled)).strip()
-    variable = build.variables[name] = Variable(lowered[address], element, _dtype(element))
+    bounds = pointer or _BOUNDS.search(spelled)
+    shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
+    element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
+    variable = build.variables[name] = Variable(lowered[address], element, shape, _dtype(element))
     return variable
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 import rawkern
-from rawkern import nvrtc
+from rawkern import dialect, nvrtc
 from rawkern.compiler import CPU_ARCH, Program, compile_program
 from rawkern.errors import CompileError
 from rawkern.source import from_text
@@ -31,7 +32,7 @@ def _refused(code: str, **settings) -> CompileError:
 KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
 
 
-def _values(code: str, x: list[int], device: torch.device, **settings) -> list[int]:
+def _values(code: str, x: list[int], device: str, **settings) -> list[int]:
     y = torch.full((4,), -1, dtype=torch.int32, device=device)
     rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
     return y.tolist()
@@ -84,7 +85,7 @@ def test_wherever_a_type_may_stand(body: str) -> None:
     _compile(f'extern "C" __global__ void k(int* x) {{ {body} }}')
 
 
-def test_results_and_instances(device: torch.device) -> None:
+def test_results_and_instances(device: str) -> None:
     module = rawkern.RawModule("""
         template <uint N> struct Mask { static constexpr uint value = (1u << N) - 1; };
         __device__ __forceinline__ uint rotate(uint v, uint by) { return v << by | v >> (32 - by); }
@@ -196,7 +197,7 @@ def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
         ("y[0] = std::plus<>()(x[0], x[1]); ssize_t s = -4; y[1] = s; y[2] = CHAR_BIT; y[3] = std::uint16_t(-1);", [13, -4, 8, 65535]),
     ],
 )  # fmt: skip
-def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: torch.device) -> None:
+def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: str) -> None:
     assert _values(KERNEL % body, [10, 3], device) == expected
 
 
@@ -211,6 +212,113 @@ def test_names_that_no_header_has() -> None:
     assert 'namespace "std" has no member "lerp"' in str(error).partition("\n")[0]
     assert 'identifier "M_PY" is undefined' in str(error) and 'has no member "is_odd"' in str(error)
     assert '"min"' not in error.log
+
+
+# --- Functions of numbers of other types ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("std", ["", "std::", "#include <cmath>"])
+def test_functions_of_integers_and_of_two_types(std: str, device: str) -> None:
+    include, std = (f"{std}\n", "std::") if std.startswith("#") else ("", std)
+    code = f"""{include}extern "C" __global__ void k(const int* n, const float* x, double* y) {{
+        y[0] = {std}sqrt(n[0]); y[1] = {std}pow(x[0], 2.0); y[2] = {std}pow(2, n[1]); y[3] = {std}fmax(x[0], 0.1);
+        y[4] = {std}log2(n[0] * 1ull); y[5] = {std}fma(x[0], 0.1, n[1]); y[6] = {std}floor((unsigned char)7);
+        y[7] = {std}atan2(x[0], -1.0); y[8] = {std}exp(n[1]) + {std}fmod(x[0], 0.25) + {std}hypot(x[0], 2.0);
+    }}"""
+    n, x = [1000003, -3], 0.7
+    y = torch.full((9,), torch.nan, dtype=torch.float64, device=device)
+    rawkern.RawKernel(code)[1, 1](
+        torch.tensor(n, dtype=torch.int32, device=device), torch.tensor([x], device=device), y
+    )
+    x = torch.tensor(x).item()  # rounded to float; the rest is computed in double
+    expected = [
+        math.sqrt(n[0]), x**2, 2 ** n[1], max(x, 0.1), math.log2(n[0]), x * 0.1 + n[1], 7, math.atan2(x, -1),
+        math.exp(n[1]) + math.fmod(x, 0.25) + math.hypot(x, 2.0),
+    ]  # fmt: skip
+    torch.testing.assert_close(y.cpu(), torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("params", dialect._PROMOTED)
+def test_every_such_function(params: str) -> None:
+    arguments = (
+        ("n, x, 2.0", "5u, 'c', true", "n, 0.5, n") if params.count(",") == 2 else ("x, 2.0", "n, 2u", "true, n")
+    )
+    if "," not in params:
+        arguments = ("n", "5ull", "true")
+    calls = [f"x += {name}({given});" for name in dialect._PROMOTED[params].split() for given in arguments]
+    calls += [f"static_assert(sizeof({name}({arguments[0]})) == 8);" for name in dialect._PROMOTED[params].split()]
+    _compile('extern "C" __global__ void k(int n, float x, float* y) { ' + "\n".join([*calls, "y[0] = x; }"]))
+
+
+def test_calls_that_fit_stay_as_they_are() -> None:
+    code = "static_assert(sizeof(sqrt(x)) == 4 && sizeof(pow(x, 2)) == 4 && sizeof(pow(x, x)) == 4 && sizeof(fmax(x, x)) == 4);"
+    kernel = 'extern "C" __global__ void k(float x, int n, float* y) { %s y[0] = %s; }'
+    _compile(kernel % (code, "sqrt(x) + pow(x, 2)"))
+    ptx = _compile(kernel % (code, "sqrt(n) + pow(x, 2.0) + fmax(2.0, x)")).ptx
+    assert "sqrt.rn.f64" in ptx
+
+
+def test_own_overloads_of_functions() -> None:
+    own = "struct Dual { float v; }; __device__ Dual sqrt(Dual a) { return {sqrt(a.v)}; }\n"
+    _compile(own + KERNEL % "y[0] = sqrt(Dual{2}).v + sqrt(x[0]);")
+    assert _refused(own + KERNEL % "y[0] = sqrt(Dual{2}, 3).v;").line == 2
+
+
+@pytest.mark.parametrize("call", ["max(1.5f, x[0])", "min(x[0], 3LL)", "rsqrt(x[0])"])
+def test_calls_that_nvcc_finds_ambiguous_too(call: str) -> None:
+    error = _refused(KERNEL % f"y[0] = {call};")
+    assert f"hint: write the arguments of {call.partition('(')[0]} in one type, such as 2.0f beside a float" in str(
+        error
+    )
+
+
+# --- Function objects of older CUBs -----------------------------------------------------------------------
+
+REDUCE = """
+#include <cub/{header}>
+extern "C" __global__ void k(const int* x, int* y) {{
+    using R = cub::BlockReduce<int, 64>;
+    __shared__ typename R::TempStorage s;
+    int most = R(s).Reduce(x[threadIdx.x], {functor});
+    __syncthreads();
+    int least = R(s).Reduce(x[threadIdx.x], cub::Min{{}});
+    if (threadIdx.x == 0) y[0] = most, y[1] = least;
+}}"""
+
+
+@pytest.mark.parametrize("header", ["cub.cuh", "block/block_reduce.cuh"])
+def test_functors_that_cub_has_dropped(header: str, device: str) -> None:
+    x = torch.randint(-1000, 1000, (64,), dtype=torch.int32, device=device)
+    y = torch.full((2,), 10**6, dtype=torch.int32, device=device)
+    rawkern.RawKernel(REDUCE.format(header=header, functor="cub::Max()"))[1, 64](x, y)
+    assert y.tolist() == [x.max().item(), x.min().item()]
+
+
+def test_all_functors_and_halves(device: str) -> None:
+    code = """
+        #include <cuda_fp16.h>
+        #include <cub/thread/thread_operators.cuh>
+        template <class F> __device__ float with(F f, __half a, __half b) { return f(a, b); }
+        extern "C" __global__ void k(float a, float b, float* y) {
+            y[0] = cub::Max()(a, b); y[1] = cub::Min()(a, b); y[2] = cub::Sum()(a, b); y[3] = cub::Difference()(a, b);
+            y[4] = cub::Division()(a, b); y[5] = cub::Equality()(a, b); y[6] = cub::Inequality()(a, b);
+            y[7] = with(cub::Max(), a, b); y[8] = with(cub::Min(), a, b);
+        }"""
+    y = torch.full((9,), torch.nan, device=device)
+    rawkern.RawKernel(code)[1, 1](-1.5, 0.5, y)
+    assert y.tolist() == [0.5, -1.5, -1.0, -2.0, -3.0, 0.0, 1.0, 0.5, -1.5]
+
+
+def test_own_functors_in_cub(runs: list[tuple[str, ...]]) -> None:
+    own = "namespace cub { struct Max { template <class T> __device__ T operator()(T a, T b) const { return a; } }; }"
+    code = REDUCE.format(header="block/block_reduce.cuh", functor="cub::Max()")
+    _compile(code.replace("extern", f"{own}\nextern").replace("cub::Min{}", "cub::Max{}"))
+    assert runs == [()]
+
+
+def test_what_cub_has_dropped_for_good() -> None:
+    error = _refused(REDUCE.format(header="block/block_reduce.cuh", functor="cub::Maxi()"))
+    assert 'namespace "cub" has no member "Maxi"' in str(error) and "hint" not in str(error)
 
 
 # --- constexpr functions ----------------------------------------------------------------------------------
@@ -258,17 +366,17 @@ CONSTEXPR = {
 
 
 @pytest.mark.parametrize("what", CONSTEXPR)
-def test_constexpr_functions_without_device(what: str, device: torch.device) -> None:
+def test_constexpr_functions_without_device(what: str, device: str) -> None:
     declared, body, expected = CONSTEXPR[what]
     assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
 
 
-def test_consteval(device: torch.device) -> None:
+def test_consteval(device: str) -> None:
     code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
     assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
 
 
-def test_constexpr_function_of_a_header(tmp_path: Path, device: torch.device) -> None:
+def test_constexpr_function_of_a_header(tmp_path: Path, device: str) -> None:
     (tmp_path / "tile.h").write_text("#pragma once\ntemplate <int N> constexpr int tile() { return N / 2; }\n")
     code = '#include "tile.h"\n' + KERNEL % "y[0] = tile<64>() + x[0];"
     assert _values(code, [1], device, include_dirs=[tmp_path])[0] == 33

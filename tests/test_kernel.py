@@ -774,61 +774,6 @@ def test_a_module_compiles_when_it_is_told_to() -> None:
         rawkern.RawModule("template <class T> __global__ void k(T* x) {}").compile()
 
 
-VARIABLES = r"""
-struct Pair { int a; double b; };
-namespace inner { __device__ double weights[2][3]; }
-__constant__ float coefficients[4] = {1.0f, 2.5f, -3.0f, 0.5f};
-__device__ unsigned char mask;
-__device__ Pair pairs[2];
-__device__ float4 corner;
-extern "C" __global__ void use(float* y, int n) {
-    int i = threadIdx.x;
-    if (i < n) y[i] = coefficients[i % 4] + (float)inner::weights[1][2] + mask + pairs[1].a + corner.y;
-}
-extern "C" __global__ void bump() { inner::weights[1][2] += 1.0; }
-"""
-
-
-def test_variables_are_seen_and_set(device: str) -> None:
-    holder = rawkern.RawModule(VARIABLES)
-    coefficients = holder.get_global("coefficients", device)
-    assert coefficients.dtype is torch.float32 and coefficients.shape == (4,) and coefficients.device.type == device
-    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
-    weights = holder.get_global("inner::weights", device)
-    assert weights.dtype is torch.float64 and weights.tolist() == [0.0] * 6
-    assert holder.get_global("mask", device).dtype is torch.uint8
-    assert holder.get_global("pairs", device).shape == (32,)
-    assert holder.get_global("corner", device).shape == (4,)
-
-    y = torch.full((8,), float("nan"), device=device)
-    weights[5] = 100.0
-    coefficients.copy_(torch.tensor([0.0, 10.0, 20.0, 30.0]))
-    holder.use[1, 32](y, 8)
-    assert y.tolist() == [100.0, 110.0, 120.0, 130.0] * 2
-    holder.bump[1, 1]()
-    if device == "cuda":
-        torch.cuda.synchronize()
-        assert weights.tolist()[5] == 101.0
-    else:
-        assert holder.get_global("inner::weights", "cpu").data_ptr() == weights.data_ptr()
-
-
-def test_a_variable_outlives_its_module(device: str) -> None:
-    coefficients = rawkern.RawModule(VARIABLES).get_global("coefficients", device)
-    gc.collect()
-    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
-
-
-def test_variables_that_are_not_there(device: str) -> None:
-    holder = rawkern.RawModule(VARIABLES)
-    with pytest.raises(
-        ValueError, match=r"there is no variable 'nope'; the source has these variables: .*inner::weights"
-    ):
-        holder.get_global("nope", device)
-    with pytest.raises(ValueError, match=r"'use' is a function; the source has these variables: .*coefficients"):
-        holder.get_global("use", device)
-
-
 def test_edit_and_rerun(device: str, tmp_path: Path) -> None:
     path = one_file(tmp_path)
     times = rawkern.load(path).times

@@ -20,7 +20,7 @@ extern "C" __global__ void k(unsigned* x) {
 
 @pytest.mark.parametrize("asm", ["asm", "__asm", "__asm__"])
 @pytest.mark.parametrize("volatile", ["", "volatile", "__volatile", "__volatile__"])
-def test_spellings_of_asm(asm: str, volatile: str, device: torch.device) -> None:
+def test_spellings_of_asm(asm: str, volatile: str, device: str) -> None:
     lanes = torch.full((40,), -1, dtype=torch.int32, device=device)
     rawkern.RawKernel(LANE % f"{asm} {volatile}")[1, 40](lanes)
     assert lanes.tolist() == [*range(32), *range(8)]

@@ -29,7 +29,7 @@ class Site:
     an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
-    memory the array that the address comes from starts and ends.
+    memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
     """
 
     what: str
@@ -42,6 +42,7 @@ class Site:
     lines: tuple[tuple[str, int], ...]
     defers: bool = False
     array: tuple[int, int] | None = None
+    kept: bool = False
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
@@ -195,10 +196,10 @@ def table(plan: Plan) -> dict:
 @cache
 def _sources() -> dict[Any, str]:
     """The modules of the checker itself, with their texts."""
-    from rawkern.engines.cpu import check_access, check_order, check_runtime, check_sync
+    from rawkern.engines.cpu import check_access, check_conflicts, check_order, check_runtime, check_sync
 
     package = resources.files("rawkern.engines.cpu")
-    modules = (check_runtime, check_sync, check_order, check_access)
+    modules = (check_runtime, check_sync, check_conflicts, check_order, check_access)
     return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
 
 

@@ -240,7 +240,7 @@ class Checker:
                 0,
                 site["defers"],
             )
-            rows.append(struct.pack("=14Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0))))
+            rows.append(struct.pack("=15Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0)), site["kept"]))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)

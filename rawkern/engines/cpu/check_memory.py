@@ -32,9 +32,9 @@ def access(
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
-    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
-    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access; `regs`: registers
-    that are loaded or stored.
+    `order`: how strong the access is, empty for a plain one; `values`: what is written; `looks`: whether anybody reads
+    an atomic's result; `mask`: the lanes that access, if not all active ones; `align`: bytes, if not those of the whole
+    access; `regs`: registers that are loaded or stored.
     """
     if not f.plan.checked:
         return form
@@ -77,18 +77,19 @@ def around(
 
 
 def lines(
-    f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int]
-) -> tuple[Val, Val]:
+    f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int],
+    values: list[Val] | None = None,
+) -> tuple[Val, Val]:  # fmt: skip
     """Address and pitch of a matrix in memory that the warp accesses as one: of a matrix of zeros where that fails.
 
-    `shape`: how many lines, bytes of a line, bytes of an element.
+    `shape`: how many lines, bytes of a line, bytes of an element; `values`: what is written, the k-th of each line.
     """
     if not f.plan.checked:
         return at, pitch
     e, (count, size, element) = f.e, shape
     starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
     mask = const("i32", (1 << count) - 1)
-    got = access(f, starts, mem, space, what, element, size // element, "", mask=mask, align=element)
+    got = access(f, starts, mem, space, what, element, size // element, "", values, mask=mask, align=element)
     bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
     ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
     return e.select(ok, at, field(f, "null", SINK if what == WRITE else 0)), e.select(ok, pitch, 0)
@@ -115,7 +116,8 @@ def _allowed(
         space = "local"
     defers = what == READ and regs is not None and undefined.tracks(f, regs)
     array = array_of(f.function, f.roots or {}, root)
-    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers, array)
+    kept = values is not None
+    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers, array, kept)
     number = add_site(f, site)
     _tell_frame(f, space)
     if values is not None:
@@ -214,7 +216,7 @@ def _hands_out(f: FunctionLowering) -> bool:
 
 
 def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
-    """Let the checker see what is written: a write that changes nothing is no conflict."""
+    """Let the checker see what is written: a write that changes nothing is no conflict (`check_order`)."""
     for k, value in enumerate(values):
         wide = f.e.resize(f.e.splat(value, LANES), "i64")
         put_field(f, "values", wide, 256 * k)

@@ -35,17 +35,31 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
 def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
-    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored)
+    items = source.items if isinstance(source, Vec) else (source,)
+    values = None
+    if f.plan.checked:
+        wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
+        wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
+        values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
+    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored, values)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
 
 
-def _matrices(f: FunctionLowering, instr: Instr, mem, regs, way: str, make) -> tuple[str, list[tuple]]:
+def _columns(e: Emitter, whole: Val, lines: int) -> list[Val]:
+    """The first elements of a matrix's lines, a line for each lane, then the second ones, and so on."""
+    per = whole.n // lines
+    return [shuffle(e, whole, [(k % lines) * per + c for k in range(LANES)]) for c in range(per)]
+
+
+def _matrices(
+    f: FunctionLowering, instr: Instr, mem, regs, way: str, make, values: list[Val] | None = None
+) -> tuple[str, list[tuple]]:
     """The out-of-line function for a matrix, which `make` writes, and each matrix's register and rows' addresses."""
     require_warp(f, instr)
     space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", mask=lanes)
+    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", values, mask=lanes)
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
@@ -90,7 +104,9 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, _extent(kind, "c", cross))
+        values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8) if f.plan.checked else None
+        extent = _extent(kind, "c", cross)
+        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, extent, values)
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
 
 
