@@ -7,9 +7,9 @@ from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ptx import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import REASONS
-from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 from rawkern.engines.cpu.variables import function_address
 
 #: Functions that every PTX module may call without defining them.

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.parameters import store_parameter
 from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
-from rawkern.engines.cpu.roots import Root, find_roots
-from rawkern.engines.cpu.symbols import store_parameter
+from rawkern.engines.cpu.roots import Root
 from rawkern.engines.cpu.variables import RESERVED, RESERVED_BYTES
 
 if TYPE_CHECKING:
@@ -165,8 +165,6 @@ def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> N
 
 
 def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
-    if f.roots is None:
-        f.roots = find_roots(f.plan, f.function)
     if isinstance(mem.base, Reg):
         return f.roots.get(mem.base.name)
     return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None

@@ -114,7 +114,7 @@ def _allowed(
     if root is not None and root[0] == "local":
         space = "local"
     defers = what == READ and regs is not None and undefined.tracks(f, regs)
-    array = array_of(f.function, f.roots or {}, root)
+    array = array_of(f.function, f.roots, root)
     site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers, array)
     number = add_site(f, site)
     _tell_frame(f, space)

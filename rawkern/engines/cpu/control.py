@@ -13,9 +13,9 @@ from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, 
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.parameters import make_buffers
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
-from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
 from rawkern.engines.cpu.waiting import barrier, resume_set_aside
 

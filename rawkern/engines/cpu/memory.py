@@ -15,9 +15,9 @@ from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.lanewise import lane_loop, pointer
+from rawkern.engines.cpu.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Reg, Sym, Vec
 from rawkern.engines.cpu.scattered import gather, masked_load, masked_store, scatter
-from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 
 
 def load(f: FunctionLowering, instr: Instr) -> None:
