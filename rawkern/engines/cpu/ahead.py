@@ -24,7 +24,9 @@ SECOND_LEVEL = 2  # of the cache, as LLVM counts
 def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False) -> None:
     """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches later."""
     stride = stride_of(form)
-    if f.plan.checked or not stride or not isinstance(form, (Affine, Wide)) or len(begin := set(starts(f, form))) > 1:
+    if not f.watch.prefetches or not stride or not isinstance(form, (Affine, Wide)):
+        return
+    if len(begin := set(starts(f, form))) > 1:
         return
     e, distance = f.e, DISTANCE
     if any(f.block in members for _, members in f.flow.loops):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from rawkern.engines.cpu import arith, undefined
+from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.context import Context
 from rawkern.engines.cpu.forms import (
     LANES,
@@ -23,6 +23,7 @@ from rawkern.engines.cpu.forms import (
     register_bits,
     spread,
 )
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.ir import Module, Val
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.nans import number_registers
@@ -37,7 +38,7 @@ from rawkern.engines.cpu.symbols import symbol
 class FunctionLowering(Context):
     """Holds what the handlers of instructions work on."""
 
-    def __init__(self, plan: Plan, module: Module, function: Function):
+    def __init__(self, plan: Plan, module: Module, function: Function, instrument: Instrument):
         super().__init__(plan, module, function)
         self.flow, self.analysis = plan.flows[function.name], plan.analyses[function.name]
         self.buffers: dict[str, str] = {}  # memory of device functions' parameters and of calls' arguments
@@ -52,10 +53,6 @@ class FunctionLowering(Context):
         self.numbers = number_registers(self.flow, self.analysis.constants)
         self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
         self.rows = row_loops(self.flow)
-        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
-        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)
-        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
-        self.shadows: dict[str, str] = {}  # and the slots that say so
         # blocks at which the code looks for waiting lanes, with the blocks at which lanes can wait then
         self.looked: dict[int, set[int]] = {}
         if self.analysis.free_running and self.analysis.checks:
@@ -63,6 +60,7 @@ class FunctionLowering(Context):
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
+        self.watch = instrument.watch(self)
 
     @cached_property
     def roots(self) -> dict[str, Root]:
@@ -161,7 +159,7 @@ class FunctionLowering(Context):
         values = [self.operand_form(Reg(source), 0) for _, source in copies]
         for (name, _), value in zip(copies, values, strict=True):
             self._store_slot(name, value, mask)
-        undefined.edge(self, copies, mask)
+        self.watch.edge(t, copies, mask)
         self.cache = known  # what is made on one edge is not there on another
 
     def _store_slot(self, reg: str, form: Form, lanes: Val) -> None:

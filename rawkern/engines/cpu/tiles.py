@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
 from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
@@ -16,7 +16,7 @@ from rawkern.engines.cpu.ptx import Instr, Vec
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
-    name, matrices = _matrices(f, instr, mem, dest, check_memory.READ, _rows_loaded)
+    name, matrices = _matrices(f, instr, mem, dest, READ, _rows_loaded)
     for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
@@ -35,7 +35,7 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
 def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
-    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored)
+    name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
 
@@ -45,7 +45,7 @@ def _matrices(f: FunctionLowering, instr: Instr, mem, regs, way: str, make) -> t
     require_warp(f, instr)
     space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", mask=lanes)
+    form = f.watch.access(Access(way, mem, space, 2, 8, mask=lanes), address(f, mem, space))
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
@@ -72,7 +72,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     loaded: list[Val] = []
     for at in places:
         cross = _crosswise(instr.op, operand)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.READ, at, pitch, _extent(kind, operand, cross))
+        near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross))
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
@@ -90,8 +90,17 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, _extent(kind, "c", cross))
+        near = _accessed(f, instr, mem, WRITE, at, pitch, _extent(kind, "c", cross))
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
+
+
+def _accessed(
+    f: FunctionLowering, instr: Instr, mem, what: str, at: Val, pitch: Val, shape: tuple[int, int, int]
+) -> tuple[Val, Val]:
+    """Address and pitch of a tile that is about to be accessed; `shape` as `_extent` gives it."""
+    count, size, element = shape
+    access = Access(what, mem, _space(instr.op), element, size // element, align=element)
+    return f.watch.lines(access, at, pitch, count)
 
 
 def _space(op: str) -> str:
