@@ -126,7 +126,12 @@ def _begin(f: FunctionLowering, i: int) -> None:
 def _end(f: FunctionLowering, i: int) -> None:
     """Leave a block as its last instruction says."""
     block, e = f.flow.blocks[i], f.e
+    ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
     act = f.act()
+    if ending is not None:
+        f.instr = ending
+        if not block.guards:
+            f.watch.instruction(ending)
     if block.kind == "ret":
         f.flush()
         retire(f, act)
@@ -137,9 +142,9 @@ def _end(f: FunctionLowering, i: int) -> None:
         jump(f, block.targets[0], act)
         return
     if block.kind in ("barrier", "meeting"):
-        f.instr = block.instrs[-1]
+        assert ending is not None
         wait = barrier if block.kind == "barrier" else meeting
-        wait(f, f.instr, block.targets[0])
+        wait(f, ending, block.targets[0])
         return
     assert block.pred is not None
     f.watch.branch(block)
@@ -209,6 +214,7 @@ def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     yes, no = f.flow.blocks[i].targets
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
+            f.copy(target, ending)
             retire(f, ending)
             jump(f, other, going)
             return
@@ -264,10 +270,10 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             if other == t:
                 mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
         mask = e.bin("and", act, mask)
+        f.copy(t, mask)
         if f.flow.blocks[t].exit_only:
             retire(f, mask)
         else:
-            f.copy(t, mask)
             wait_at(f, t, mask)
             going[t] = mask
     for t in sorted(going):

@@ -27,7 +27,8 @@ class Block:
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
     ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
     ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
-    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`).
+    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
+    return that PTX has there, its registers by their first names; or the instruction that some lanes skip (`guards`).
     """
 
     instrs: list[Instr]
@@ -36,10 +37,16 @@ class Block:
     pred: Reg | None = None
     negated: bool = False
     copies: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    ending: Instr | None = None
 
     @property
     def exit_only(self) -> bool:
         return self.kind == "ret" and not self.instrs
+
+    @property
+    def guards(self) -> bool:
+        """Whether lanes part over one instruction only, which is in the block that follows."""
+        return self.kind == "cond" and self.ending is not None and base(self.ending.op) not in ("bra", "ret", "exit")
 
 
 @dataclass
@@ -98,12 +105,14 @@ def _split(function: Function, meetings: bool) -> list[Block]:
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def ending(op: str) -> str | None:
+    def meets(op: str) -> str | None:
         return "barrier" if is_barrier(op) else "meeting" if meetings and is_meeting(op) else None
 
-    def close(kind: str, targets: list[str | int], pred: Reg | None = None, negated=False) -> None:
+    def close(
+        kind: str, targets: list[str | int], pred: Reg | None = None, negated=False, ending: Instr | None = None
+    ) -> None:
         nonlocal current
-        block = Block(current, kind, [], pred, negated)
+        block = Block(current, kind, [], pred, negated, ending=ending)
         blocks.append(block)
         pending.append((block, targets))
         current = []
@@ -119,30 +128,30 @@ def _split(function: Function, meetings: bool) -> list[Block]:
         if root == "bra":
             target = item.args[0].name
             if item.guard is None:
-                close("jump", [target])
+                close("jump", [target], ending=item)
             else:
-                close("cond", [target, here + 1], item.guard, item.negated)
+                close("cond", [target, here + 1], item.guard, item.negated, item)
         elif root == "brx":
             table = function.tables.get(item.args[1].name)
             if table is None:
                 raise function.unsupported(item, "its targets are not declared in the function")
             if item.guard is not None:
-                close("cond", [here + 1, here + 2], item.guard, item.negated)
-            close("switch", list(table), item.args[0])
+                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
+            close("switch", list(table), item.args[0], ending=item)
         elif root in ("ret", "exit"):
             if root == "exit" and not function.entry:  # others became part of their callers
                 raise function.unsupported(item, "in a device function that calls itself")
             if item.guard is None:
-                close("ret", [])
+                close("ret", [], ending=item)
             else:
-                close("cond", [here + 1, here + 2], item.guard, item.negated)
+                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
                 close("ret", [])
         elif item.guard is not None:
-            close("cond", [here + 1, here + 2], item.guard, item.negated)
+            close("cond", [here + 1, here + 2], item.guard, item.negated, item)
             current = [Instr(op, item.args, None, False, item.loc)]
-            close(ending(op) or "jump", [here + 2])
+            close(meets(op) or "jump", [here + 2])
         else:
-            kind = ending(op)
+            kind = meets(op)
             if kind == "meeting" and current:
                 close("jump", [here + 1])
             current.append(item)
