@@ -55,7 +55,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     form = f.watch.access(Access(COPY, to, "shared", width), address(f, to, "shared"))
     dst = e.splat(f.plain(form), LANES)
     form = e.splat(f.plain(address(f, source, "global")), LANES)
-    src = f.plain(f.watch.access(Access(READ, source, "global", width, mask=read), form))
+    src = f.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
     f.watch.note("copied")
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):

@@ -34,10 +34,10 @@ class Access:
     """What the active lanes do to memory: each to `count` values of `size` bytes, one after the other.
 
     `mem` is the operand that names the address, in `space`; the values lie `at` bytes behind the address that is given
-    beside this. `order`: how strong the access is, as LLVM or (for atomics that say nothing) "relaxed"; empty for a
-    plain one. `mask`: the lanes, if not all active ones. `align`: bytes, if not those of all values. `values`: what is
-    written, where that is known before. `regs`: the registers that are loaded or stored. `looks`: whether anybody reads
-    what an atomic finds.
+    beside this. `order`: how strong the access is, in LLVM's words or "relaxed"; empty for a plain one. `mask`: the
+    active lanes that access, if not all. `align`: bytes, if not those of all values. `lengths`: where lanes may access
+    less than all bytes, how many they do; `mask` are those that access all. `values`: what is written, where it is
+    known. `regs`: the registers that are loaded or stored. `looks`: whether anybody reads what an atomic finds.
     """
 
     what: str
@@ -49,6 +49,7 @@ class Access:
     at: int = 0
     mask: Val | None = None
     align: int = 0
+    lengths: Val | None = None
     values: Sequence[Val] | None = None
     regs: Sequence[str | None] | None = None
     looks: bool = True
@@ -83,8 +84,7 @@ class Watch:
 
     # -- memory -------------------------------------------------------------------------------------------------
     def access(self, access: Access, form: Form) -> Form:
-        """Lanes are about to access `form` (the lowest lane's access counts where it is a scalar); returns it, or other
-        addresses to access instead."""
+        """Lanes are about to access `form`; returns it, or other addresses to access instead."""
         return form
 
     def around(self, access: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
