@@ -179,9 +179,10 @@ def _kernel(state: State) -> Any:
     known = _builds.setdefault(state.build, {})
     if state.asked not in known:
         from rawkern.engines.cpu import Module
+        from rawkern.engines.cpu.checker import Checker
 
         program = _program(state)
-        known[state.asked] = program, Module(program.ptx, checked=True), {}
+        known[state.asked] = program, Module(program.ptx, Checker), {}
     program, module, kernels = known[state.asked]
     if state.entry.symbol not in kernels:
         kernels[state.entry.symbol] = module.kernel(

@@ -13,8 +13,8 @@ import rawkern  # noqa: F401  (loaded before the workers fork)
 from . import isolated
 from .engine import Failure
 from .programs import generate
-from .reference import PRELUDE, available
 from .reduce import reduce
+from .reference import PRELUDE, available
 from .script import script
 
 

@@ -274,7 +274,7 @@ def exit_chain(taste, scope, depth):
     count = rng.randint(1, 3)
     conditions = [condition(taste, scope, 1) for _ in range(count)]
     bodies = [block(taste, inner, depth - 1, 2) for _ in range(count + 1)]
-    lines = [f"if ($0 && --fuel >= 0) {{\n        @0\n    }}"]
+    lines = ["if ($0 && --fuel >= 0) {\n        @0\n    }"]
     lines += [f"else if (${k} && --fuel >= 0) {{\n        @{k}\n    }}" for k in range(1, count)]
     if taste.chance(0.6):
         bodies.pop()

@@ -14,6 +14,7 @@ import threading
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.errors import UnsupportedError
 from rawkern.forking import Lock
 
@@ -45,14 +46,14 @@ def load_module(program: Program, *, device: Any = None) -> Module:
 
 
 class Module:
-    """One PTX module with its variables' memory; `checked`: its kernels are built for checked launches."""
+    """One PTX module with its variables' memory; its kernels are built with an instrument."""
 
-    def __init__(self, text: str, checked: bool = False):
+    def __init__(self, text: str, instrument: type[Instrument] = Instrument):
         from rawkern.engines.cpu.jit import Translation
 
         self.translation = Translation(text)
         self.layout = self.translation.globals()
-        self.checked = checked
+        self.instrument = instrument
         self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
@@ -91,8 +92,9 @@ class EngineKernel:
             with self.module.lock:
                 found = self._shapes.get(shape)
                 if found is None:
-                    code = self.module.translation.code(self.symbol, self.module.layout, shape, self.module.checked)
-                    loaded = Loaded(code)
+                    instrument = self.module.instrument
+                    code = self.module.translation.code(self.symbol, self.module.layout, shape, instrument)
+                    loaded = Loaded(code, instrument)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ptx import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import REASONS
-from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 from rawkern.engines.cpu.variables import function_address
 
 #: Functions that every PTX module may call without defining them.
@@ -105,8 +104,10 @@ def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, pa
     elif name == "__assertfail":
         message, file = (load_parameter(f, p.name, 0, 8) for p in params[:2])
         service(f, "ASSERT", instr, message, file)
-    elif name in ("malloc", "free") and f.plan.checked:
-        check.heap_call(f, name, results, load_parameter(f, params[0].name, 0, 8))
+    elif name == "malloc" and f.watch.has_heap:
+        store_parameter(f, results[0].name, 0, f.watch.malloc(load_parameter(f, params[0].name, 0, 8)))
+    elif f.watch.has_heap:
+        f.watch.free(load_parameter(f, params[0].name, 0, 8))
     elif name == "malloc":
         f.module.declare("malloc", "declare ptr @malloc(i64)")
 

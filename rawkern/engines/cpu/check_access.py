@@ -30,7 +30,7 @@ def rk_check_even(ck, blk, warp, mask, site, stride, run):
     CHECK.unset[ck] = 0
     CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     e = SITE.root[s]
     if stride >> 63 == 0 and SITE.space[s] != LOCAL:
         if e == 0 and SITE.space[s] == SHARED:
@@ -86,7 +86,7 @@ def rk_check_access(ck, blk, warp, mask, site, low, high, bits):
     """
     CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     size = SITE.size[s]
     e = SITE.root[s]
     if bits & (SITE.align[s] - 1) == 0 and e != 0 and SITE.space[s] != LOCAL:

@@ -14,6 +14,7 @@ from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
@@ -29,8 +30,10 @@ _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.ME
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 
-class Checker:
+class CheckedLaunch(Session):
     """Records and shadow memory of one checked launch."""
+
+    parallel = False
 
     def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
         self.sites: list[dict] = checks["sites"]
@@ -83,18 +86,19 @@ class Checker:
         self._set("times", TIMES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
 
-    def is_late(self) -> bool:
-        """Whether a kernel that has gone wrong takes long to end: with a zero for a value it may loop for ever."""
+    def complaint(self) -> str | None:
+        """A kernel that has gone wrong may take long to end: with a zero for a value it may loop for ever."""
         if self._get("nreports"):
             self.found_at = self.found_at or perf_counter()
-            return perf_counter() - self.found_at > PATIENCE
-        return False
+            if perf_counter() - self.found_at > PATIENCE:
+                return "stopped, as it does not end after what was found"
+        return None
 
     def end(self) -> None:
         """Keep what is left on the device heap."""
         heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
 
-    def block_state(self, shared_total: int) -> int:
+    def block(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""
         region, shadow = self._region(shared_total // 4 + 2)
         state = self._new(STATE.size)
@@ -304,17 +308,17 @@ def run(
     start = launcher.record_address + LAUNCH.size
     parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
-    checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
-    checker.start(grid, launcher.nwarps, loaded.stack_range)
-    launcher.watch(checker)
+    checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
+    checked.start(grid, launcher.nwarps, loaded.address("rk_stack_range"))
+    launcher.watch(checked)
     error = None
     try:
         launcher.settled(grid)(values)
     except LaunchError as failed:
         error = failed
     finally:
-        checker.end()
-    found = checker.findings(grid, block)
+        checked.end()
+    found = checked.findings(grid, block)
     if not found and error is not None and "deadlock" in str(error):
-        found = checker.stuck(grid, block)
+        found = checked.stuck(grid, block)
     return found, error

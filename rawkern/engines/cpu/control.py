@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rawkern.engines.cpu import check, check_meetings, undefined
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.parameters import make_buffers
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
-from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
 from rawkern.engines.cpu.waiting import barrier, resume_set_aside
 
@@ -24,11 +24,11 @@ Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
 SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 
 
-def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers) -> str:
+def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
     """The text of one function of a kernel."""
-    f = FunctionLowering(plan, module, function)
+    f = FunctionLowering(plan, module, function, instrument)
     make_buffers(f)
-    check.enter(f)
+    f.watch.enter()
     if function.name in plan.recursive:
         f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
     frame = local_frame(function)
@@ -60,8 +60,8 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
 
 def _worth_twice(f: FunctionLowering) -> bool:
     """Whether to emit a kernel's blocks for whole warps as well: where masks are a good part of what it does."""
-    plain = f.function.entry and not (f.plan.waiting or f.plan.checked or f.analysis.free_running)
-    return plain and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
+    plain = f.function.entry and not (f.plan.waiting or f.analysis.free_running)
+    return plain and f.watch.whole_warps and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
 
 
 def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
@@ -78,6 +78,7 @@ def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
         f.cache["act"] = const("i32", -1)
         for reg in f.analysis.fresh[i]:
             f.forget(reg)
+        f.watch.block(i)
         _instructions(f, i, handlers)
         _end(f, i)
     f.whole = False
@@ -91,7 +92,7 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
         why = refusal(instr.op)
         if why is not None:
             raise f.unsupported(why)
-        undefined.follow(f, instr)
+        f.watch.instruction(instr)
         handlers[base(instr.op)](f, instr)
 
 
@@ -119,13 +120,18 @@ def _begin(f: FunctionLowering, i: int) -> None:
         f.cache["act"] = act
     for reg in f.analysis.fresh[i]:
         f.forget(reg)
-    check_meetings.passing(f, i)
+    f.watch.block(i)
 
 
 def _end(f: FunctionLowering, i: int) -> None:
     """Leave a block as its last instruction says."""
     block, e = f.flow.blocks[i], f.e
+    ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
     act = f.act()
+    if ending is not None:
+        f.instr = ending
+        if not block.guards:
+            f.watch.instruction(ending)
     if block.kind == "ret":
         f.flush()
         retire(f, act)
@@ -136,12 +142,12 @@ def _end(f: FunctionLowering, i: int) -> None:
         jump(f, block.targets[0], act)
         return
     if block.kind in ("barrier", "meeting"):
-        f.instr = block.instrs[-1]
+        assert ending is not None
         wait = barrier if block.kind == "barrier" else meeting
-        wait(f, f.instr, block.targets[0])
+        wait(f, ending, block.targets[0])
         return
     assert block.pred is not None
-    undefined.branch(f, block.pred.name)
+    f.watch.branch(block)
     form = f.operand_form(block.pred, 1)
     if isinstance(form, Agreed):
         _diverge(f, i, act, form)
@@ -208,6 +214,7 @@ def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     yes, no = f.flow.blocks[i].targets
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
+            f.copy(target, ending)
             retire(f, ending)
             jump(f, other, going)
             return
@@ -263,10 +270,10 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             if other == t:
                 mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
         mask = e.bin("and", act, mask)
+        f.copy(t, mask)
         if f.flow.blocks[t].exit_only:
             retire(f, mask)
         else:
-            f.copy(t, mask)
             wait_at(f, t, mask)
             going[t] = mask
     for t in sorted(going):

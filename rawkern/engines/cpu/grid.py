@@ -10,20 +10,17 @@ import struct
 from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rawkern.engines.cpu import requests
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.records import LAUNCH, REASONS
 from rawkern.engines.cpu.threads import enter_all, may_share, openmp, run_threads
 from rawkern.engines.cpu.workers import Workers
 from rawkern.errors import LaunchError
 from rawkern.tensors import thread_count
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.check_launch import Checker
 
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 SMALL_NS = 4_000  # work below this is not worth waking other threads for
@@ -89,14 +86,14 @@ class Launcher:
         self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.check: Checker | None = None
+        self.session = Session()
         self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
         self._room(1)
         self.busy = False
 
-    def watch(self, check: Checker) -> None:
-        """Have the launches that follow watched; the kernel must be a checked build."""
-        self.check = self.workers.check = check
+    def watch(self, session: Session) -> None:
+        """Have the launches that follow watched; the kernel must be built with the session's instrument."""
+        self.session = self.workers.session = session
         self.workers.clear()
         self._room(1)
 
@@ -109,7 +106,7 @@ class Launcher:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            self.check.address if self.check is not None else 0, openmp(),
+            self.session.address, openmp(),
         )  # fmt: skip
 
     def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
@@ -147,7 +144,7 @@ class Launcher:
             try:
                 expected = work * self.ns_per_warp
                 count = 1
-                if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
+                if expected > SMALL_NS and nblocks > 1 and self.session.parallel and may_share():
                     count = min(thread_count(), nblocks)
                     if count > 1:
                         self._room(count)
@@ -200,8 +197,9 @@ class Launcher:
         elif reason == "PRINTF":
             requests.print_lines(self.workers, k)
         elif reason == "SLICE":
-            if self.check is not None and self.check.is_late():
-                raise LaunchError(f"{self.name}: stopped, as it does not end after what was found")
+            why = self.session.complaint()
+            if why is not None:
+                raise LaunchError(f"{self.name}: {why}")
         else:
             why = requests.failure(self.workers, k, reason, self.block, self.code.sites)
             raise LaunchError(f"{self.name}: {why}")

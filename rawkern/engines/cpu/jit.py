@@ -11,8 +11,9 @@ from importlib import resources
 from typing import Any
 
 from rawkern import cache as disk
-from rawkern.engines.cpu import check, parser
+from rawkern.engines.cpu import parser
 from rawkern.engines.cpu import ptx as ptx_
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.plan import make_plan
 from rawkern.engines.cpu.program import Lowered, lower
 from rawkern.engines.cpu.records import runtime
@@ -22,13 +23,12 @@ from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
-_CHECKER = ("rk_check_", "rk_run_")  # what names in the checker's object file begin with
 FULL_PIPELINE_LINES = 5000
 FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 # llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
 # bytes, for which there is room on the page of this variable.
 _ROOM = "@rk_room = global i64 0"
-_resident: list[Any] = []  # engines that hold the checker
+_resident: list[Any] = []  # engines that hold instruments' own code
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -42,7 +42,7 @@ class Code:
     local_bytes: int
     recursive: bool
     sites: tuple[str, ...]
-    checks: dict | None = None  # what the checker names (check.table), of a checked build
+    table: dict | None = None  # of the instrument
 
 
 @cache
@@ -158,7 +158,7 @@ class Translation:
         disk.put_record(key, found)
         return found
 
-    def code(self, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Code:
+    def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
         cpu = host()
         parts = (
@@ -170,7 +170,7 @@ class Translation:
             cpu.features,
             _llvm().llvm_version_info,
             own_version(),
-            checked,
+            instrument.name,
         )
         key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         stored = disk.get_record(key)
@@ -178,15 +178,15 @@ class Translation:
             fields, body = stored
             fields["sites"] = tuple(fields["sites"])
             return Code(body, **fields)
-        code = self.compile(kernel, layout, tid_shape, checked)
+        code = self.compile(kernel, layout, tid_shape, instrument)
         fields = asdict(code)
         body = fields.pop("object")
         disk.put_record(key, fields, body)
         return code
 
-    def compile(self, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Code:
+    def compile(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         cpu = host()
-        lowered = self.lower(kernel, layout, tid_shape, cpu, checked)
+        lowered = self.lower(kernel, layout, tid_shape, cpu, instrument)
         return Code(
             emit(lowered, cpu),
             lowered.waiting,
@@ -194,20 +194,22 @@ class Translation:
             lowered.local_bytes,
             lowered.recursive,
             tuple(lowered.sites),
-            lowered.checks,
+            lowered.table,
         )
 
-    def lower(self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu, checked: bool = False) -> Lowered:
-        return lower(make_plan(self.parsed(), kernel, layout, tid_shape, checked), cpu.arithmetic())
+    def lower(
+        self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu, instrument: type[Instrument] = Instrument
+    ) -> Lowered:
+        return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic(), instrument)
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
-    checked = lowered.checks is not None
+    instrument = lowered.instrument
     own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
-    scheduler = runtime(lowered.waiting, cpu.machine, checked, own, wide)
-    if checked:
-        scheduler = f"{scheduler}\n{check.connection()}"
+    scheduler = runtime(lowered.waiting, cpu.machine, instrument.barrier_opens, own, wide)
+    if linked := instrument.linked():
+        scheduler = f"{scheduler}\n{linked}"
     # LLVM takes a declaration only once
     known = {line for line in scheduler.splitlines() if line.startswith("declare")}
     return "\n".join([*_once(scheduler), *(line for line in lowered.text.splitlines() if line not in known)])
@@ -228,20 +230,20 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     stacks. It shows what generating it takes and how large it is, and cannot be run.
     """
     size = lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1)
-    return _object(module_text(lowered, cpu), cpu, size, _CHECKER if lowered.checks is not None else ())
+    return _object(module_text(lowered, cpu), cpu, size, lowered.instrument.own)
 
 
 @cache
-def checker(cpu: Cpu) -> tuple[bytes, list[str]]:
-    """The checker's object file, and the functions it has for kernels."""
-    parts = (*astuple(cpu), _llvm().llvm_version_info, own_version())
-    key = "checker-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def instrument_object(instrument: type[Instrument], cpu: Cpu) -> tuple[bytes, list[str]]:
+    """An instrument's own object file, and the functions it has for kernels."""
+    parts = (instrument.name, *astuple(cpu), _llvm().llvm_version_info, own_version())
+    key = "instrument-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     stored = disk.get_record(key)
     if stored is not None:
         return stored[1], stored[0]["functions"]
-    text = "\n".join(_once(check.checker()))
+    text = "\n".join(_once(instrument.runtime()))
     functions = re.findall(r"^define i64 @(\w+)\(", text, re.M)
-    body = _object(text, cpu, 0, _CHECKER)
+    body = _object(text, cpu, 0, instrument.own)
     disk.put_record(key, {"functions": functions}, body)
     return body, functions
 
@@ -306,15 +308,17 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
 class Loaded:
     """Machine code in executable memory, in an engine of its own."""
 
-    def __init__(self, code: Code):
-        checked = code.checks is not None
-        if checked:
-            load_checker()
+    def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
+        if instrument.own:
+            load_instrument(instrument)
         with _lock, compiling():
             self._engine = in_memory(code.object)
             self.enter = self._engine.get_function_address("rk_enter")
             self.launch = self._engine.get_function_address("rk_launch")
-            self.stack_range = self._engine.get_function_address("rk_stack_range") if checked else 0
+
+    def address(self, name: str) -> int:
+        """Address of a function that the code exports."""
+        return self._engine.get_function_address(name)
 
 
 def in_memory(body: bytes) -> Any:
@@ -331,9 +335,9 @@ def in_memory(body: bytes) -> Any:
 
 
 @cache
-def load_checker() -> None:
-    """Load the checker for all kernels that are loaded after it."""
-    body, functions = checker(host())
+def load_instrument(instrument: type[Instrument]) -> None:
+    """Load an instrument's own code for all kernels that are loaded after it."""
+    body, functions = instrument_object(instrument, host())
     with _lock, compiling():
         engine = in_memory(body)
         for name in functions:

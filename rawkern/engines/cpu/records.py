@@ -81,7 +81,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("check", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
+        ("session", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
     ),
 )  # fmt: skip
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
@@ -102,7 +102,7 @@ BLOCK = Record(
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
-        ("bars", "[16 x %Bar]"), ("check", "i64"),
+        ("bars", "[16 x %Bar]"), ("session", "i64"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -250,16 +250,16 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
 
 
 @cache
-def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool = True, wide: bool = False) -> str:
+def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: bool = True, wide: bool = False) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    `checked`: barriers tell the checker when they open. Without an `assembler` the routine that switches stacks is
+    `barrier_opens`: what else happens where a barrier does. Without an `assembler` the routine that switches stacks is
     left out. `wide`: the CPU has AVX-512.
     """
     names = "runtime.ll", *(("runtime_warps.ll", "runtime_waiting.ll") if waiting else ("runtime_plain.ll",))
     package = resources.files("rawkern.engines.cpu")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
-    values = {**_FRAME[machine], **REASONS, "barrier_opens": "call void @rk_check_opens(ptr %blk, i32 %id)" * checked}
+    values = {**_FRAME[machine], **REASONS, "barrier_opens": barrier_opens}
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))

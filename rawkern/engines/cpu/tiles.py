@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
 from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
@@ -16,7 +16,7 @@ from rawkern.engines.cpu.ptx import Instr, Vec
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
-    name, matrices = _matrices(f, instr, mem, dest, check_memory.READ, _rows_loaded)
+    name, matrices = _matrices(f, instr, mem, dest, READ, _rows_loaded)
     for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
@@ -37,11 +37,11 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     mem, source = instr.args
     items = source.items if isinstance(source, Vec) else (source,)
     values = None
-    if f.plan.checked:
+    if f.watch.sees_values:
         wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
         wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
         values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
-    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored, values)
+    name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
 
@@ -59,7 +59,7 @@ def _matrices(
     require_warp(f, instr)
     space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", values, mask=lanes)
+    form = f.watch.access(Access(way, mem, space, 2, 8, mask=lanes, values=values), address(f, mem, space))
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
@@ -86,7 +86,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     loaded: list[Val] = []
     for at in places:
         cross = _crosswise(instr.op, operand)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.READ, at, pitch, _extent(kind, operand, cross))
+        near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross))
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
@@ -104,10 +104,24 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8) if f.plan.checked else None
-        extent = _extent(kind, "c", cross)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, extent, values)
+        values = None
+        if f.watch.sees_values:
+            values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8)
+        near = _accessed(f, instr, mem, WRITE, at, pitch, _extent(kind, "c", cross), values)
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
+
+
+def _accessed(
+    f: FunctionLowering, instr: Instr, mem, what: str, at: Val, pitch: Val, shape: tuple[int, int, int],
+    values: list[Val] | None = None,
+) -> tuple[Val, Val]:  # fmt: skip
+    """Address and pitch of a tile that is about to be accessed; `shape` as `_extent` gives it.
+
+    `values`: what is written, the k-th of each line.
+    """
+    count, size, element = shape
+    access = Access(what, mem, _space(instr.op), element, size // element, align=element, values=values)
+    return f.watch.lines(access, at, pitch, count)
 
 
 def _space(op: str) -> str:

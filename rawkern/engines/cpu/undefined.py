@@ -9,16 +9,14 @@ to use it as an address is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base, destinations, registers, sources
 from rawkern.engines.cpu.ptx import Instr, Mem, Reg, Vec
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
 
 UNSET = 0xFFFF
 _MOVES = frozenset(("mov", "selp", "cvt"))
@@ -31,10 +29,10 @@ _COMPUTES = frozenset(
 
 def doubtful(f: FunctionLowering) -> frozenset[str]:
     """Registers whose values may be unset, or computed from such."""
-    if f.doubtful is None:
-        found = set(f.flow.live_in[0]) if f.plan.checked else set()
-        if f.plan.checked:
-            found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
+    kept = check.checked(f)
+    if kept.doubtful is None:
+        found = set(f.flow.live_in[0])
+        found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
         instrs = [i for i in f.flow.instructions() if base(i.op) in _MOVES | _COMPUTES] if found else []
         grown = bool(found)
         while grown:
@@ -43,8 +41,8 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
                 if any(name in found for name in sources(i)):
                     found.update(destinations(i))
             grown = len(found) > before
-        f.doubtful = frozenset(found)
-    return f.doubtful
+        kept.doubtful = frozenset(found)
+    return kept.doubtful
 
 
 def _gets(instr: Instr) -> bool:
@@ -54,12 +52,12 @@ def _gets(instr: Instr) -> bool:
     return base(instr.op) == "ld" and not any(space in instr.op for space in (".param", ".global", ".const"))
 
 
-def tracks(f: FunctionLowering, names: list[str | None]) -> bool:
+def tracks(f: FunctionLowering, names: Sequence[str | None]) -> bool:
     """Whether the registers that are loaded have shadows."""
     return all(name is None or name in doubtful(f) for name in names)
 
 
-def unset_lanes(f: FunctionLowering, names: list[str | None]) -> Val:
+def unset_lanes(f: FunctionLowering, names: Sequence[str | None]) -> Val:
     """The active lanes in which one of the registers is not set, or computed from what is not."""
     e, lanes = f.e, const("i32", 0)
     for name in names:
@@ -74,7 +72,7 @@ def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
     f.e.line(f"store {f.e.select(f.actv(), value, _shadow(f, name))}, ptr {_slot(f, name)}")
 
 
-def loaded(f: FunctionLowering, names: list[str | None], unset: Val, site: Val) -> None:
+def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Val, site: Val) -> None:
     """Registers have been loaded, in the lanes `unset` from memory that is not set."""
     e = f.e
     bad = f.lanes(e.bin("and", e.resize(unset, "i32"), f.act()))
@@ -119,8 +117,6 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
 
 
 def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
-    from rawkern.engines.cpu import check
-
     space = next((s for s in ("shared", "local", "global") if f".{s}" in instr.op), None)
     root = check.root_of(f, mem)
     return space or (root[0] if root is not None else "global")
@@ -148,9 +144,10 @@ def _of(f: FunctionLowering, a) -> Val:
 
 
 def _slot(f: FunctionLowering, name: str) -> str:
-    slot = f.shadows.get(name)
+    shadows = check.checked(f).shadows
+    slot = shadows.get(name)
     if slot is None:
-        slot = f.shadows[name] = f"%unset{len(f.shadows)}"
+        slot = shadows[name] = f"%unset{len(shadows)}"
         start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
         f.entry += [f"{slot} = alloca <32 x i16>", f"store {start}, ptr {slot}"]
     return slot
@@ -161,16 +158,12 @@ def _shadow(f: FunctionLowering, name: str) -> Val:
 
 
 def _site(f: FunctionLowering, instr: Instr | None) -> int:
-    from rawkern.engines.cpu import check
-
     site = check.meeting_site(f, instr)
     return int(check.add_site(f, check.register_use(site)).ref)
 
 
 def _report(f: FunctionLowering, shadow: Val, moved: bool) -> None:
     """Report the active lanes whose shadow says that the value is bad; `moved`: even if it has only been moved."""
-    from rawkern.engines.cpu import check
-
     e = f.e
     bad = e.cmp("icmp ne", shadow, 0)
     if not moved:

@@ -168,6 +168,17 @@ def local_offset(function: Function, name: str) -> int:
     return at
 
 
+def parameter_offset(function: Function, name: str) -> int | None:
+    """Where a kernel's parameter lies among them all; None if there is none of that name."""
+    at = 0
+    for var in function.params:
+        at = align_up(at, var.align)
+        if var.name == name:
+            return at
+        at += var.size
+    return None
+
+
 def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:
     """Bytes of static shared memory of a block and of local memory of a thread."""
     functions = reached(ptx, kernel)

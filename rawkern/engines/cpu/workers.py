@@ -6,14 +6,11 @@ import ctypes
 import os
 import struct
 from functools import cache
-from typing import TYPE_CHECKING
 
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.jit import Code
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
 from rawkern.errors import LaunchError
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.check_launch import Checker
 
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
@@ -63,7 +60,7 @@ class Workers:
 
     def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
         self.launch, self.shared_total = launch, shared_total
-        self.check: Checker | None = None
+        self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = 48 * code.local_bytes
         self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
@@ -115,9 +112,8 @@ class Workers:
             "shared": shared,
             "warps": at + BLOCK.size,
             "next": self.get(k, "free_blocks"),
+            "session": self.session.block(self.shared_total),
         }
-        if self.check is not None:
-            fields["check"] = self.check.block_state(self.shared_total)
         for field, value in fields.items():
             ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
         for w in range(warps):

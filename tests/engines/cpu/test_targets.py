@@ -15,6 +15,7 @@ import torch
 import rawkern
 from rawkern.compiler import CPU_ARCH, compile_program
 from rawkern.engines.cpu import jit
+from rawkern.engines.cpu.checker import Checker
 from rawkern.source import from_text
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "compiled"
@@ -110,6 +111,6 @@ def test_code_without_avx512_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", jit.OTHERS)
 def test_the_checker(name):
-    with llvm.ObjectFileRef.from_data(jit.checker(jit.OTHERS[name])[0]) as file:
+    with llvm.ObjectFileRef.from_data(jit.instrument_object(Checker, jit.OTHERS[name])[0]) as file:
         code = b"".join(s.data() for s in file.sections() if s.is_text())
     assert 10_000 < len(code) < 60_000
