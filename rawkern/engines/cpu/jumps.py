@@ -128,7 +128,8 @@ def waiting_after(f: FunctionLowering, i: int) -> set[int]:
     """Later blocks at which lanes can wait while others leave block `i`."""
     found = {w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable}
     if f.analysis.free_running:  # and wherever lanes that were set aside have come to
-        found |= {w for w in f.analysis.checks if w > min(found, default=i)}
+        first = min(found, default=i)
+        found |= {w for w in f.analysis.checks if w > first}
     return found
 
 
