@@ -15,7 +15,7 @@ from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.values import Where, shown, traced
 
-__all__ = ["Memory", "capturing", "describe", "dtype_name"]
+__all__ = ["Memory", "capturing", "describe", "dtype_name", "without_memory"]
 
 
 @dataclass(slots=True)
@@ -96,6 +96,11 @@ _NO_MEMORY = {
     "functorch": "is a tensor under a torch.func transform",
     "fake": "is a FakeTensor",
 }
+
+
+def without_memory(t: torch.Tensor) -> Memory:
+    """What is known of a tensor that has no memory, inside an operator's fake implementation."""
+    return Memory(0, dtype_name(t.dtype), -1, 0, t.element_size(), True, True, False, t, t, "tensor")
 
 
 def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from rawkern import _torch_private as private
+from rawkern.base.table import attend
 from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.memory import dtype_name
@@ -23,7 +24,6 @@ __all__ = [
     "inside_op",
     "record",
     "stream_handle",
-    "thread_count",
     "to_torch",
 ]
 
@@ -58,11 +58,15 @@ class inside_op:
     def __enter__(self) -> None:
         self._before = state.level
         state.level = self._level
+        if self._level == FAKE:  # which native launches do not look at
+            attend(1)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state.level = self._before
+        if self._level == FAKE:
+            attend(-1)
 
 
 def in_fake_op() -> bool:
@@ -292,8 +296,3 @@ def _cupy() -> Any:
 def not_inside_op(what: str) -> LaunchError:
     """The error for a write that autograd would not see."""
     return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")
-
-
-def thread_count() -> int:
-    """How many threads torch's own operators use on the CPU."""
-    return torch.get_num_threads()
