@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ __all__ = [
     "sleep_on_gpu",
     "stream_capturing",
     "tensor_layout",
+    "tracing_state",
     "transforms",
     "without_key",
     "wrapper_kind",
@@ -154,6 +156,15 @@ def exchange_functions() -> tuple[int, ...]:
     pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
     # The version as two words of 32 bits, an older version of the same, then the functions.
     return tuple((ctypes.c_uint64 * 7).from_address(pointer(capsule, b"dlpack_exchange_api")))[2:]
+
+
+def tracing_state() -> int:
+    """The address of a C++ function whose result's first word says whether torch.jit.trace is recording; 0 for none."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(library["_ZN5torch3jit6tracer15getTracingStateEv"], ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
 
 
 def keys_of(t: torch.Tensor) -> int:

@@ -14,7 +14,7 @@ from rawkern import _torch_private as private
 from rawkern.base.table import attend
 from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
-from rawkern.memory import dtype_name
+from rawkern.memory import check_bits, check_class, dtype_name
 
 __all__ = [
     "composing",
@@ -232,23 +232,28 @@ def to_torch(a: Any) -> torch.Tensor:
     return t.view(getattr(torch, dtype.name)) if carrier is not None else t
 
 
+class _Given:
+    """What the errors of `from_torch` are about."""
+
+    expr = "t"
+
+    def __str__(self) -> str:
+        return "from_torch: the tensor"
+
+
+_GIVEN = _Given()
+
+
 def _check_plain(t: torch.Tensor) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"from_torch: got {type(t).__name__}; pass a torch tensor")
     kind = private.wrapper_kind(t)
     if kind not in (None, "zero") or t.is_meta:
         raise TypeError(f"from_torch: a {kind or 'meta'} tensor has no memory; wrap this in rawkern.op")
-    if kind == "zero" or (t.layout is torch.strided and not private.has_dispatch(t) and t.numel() and not t.data_ptr()):
-        raise TypeError("from_torch: the tensor has no memory of its own; pass t.clone()")
-    if t.layout is not torch.strided:
-        layout = dtype_name(t.layout)  # type: ignore[arg-type]
-        raise TypeError(f"from_torch: the tensor has layout {layout}; pass t.to_dense()")
-    if type(t) not in private.PLAIN and private.has_dispatch(t):
-        raise TypeError(f"from_torch: {type(t).__name__} keeps its memory elsewhere; pass the plain tensor inside it")
-    if t.is_conj():
-        raise ValueError("from_torch: the tensor has torch's lazy conj bit; pass t.resolve_conj()")
-    if t.is_neg():
-        raise ValueError("from_torch: the tensor has torch's lazy neg bit; pass t.resolve_neg()")
+    check_class(t, _GIVEN)
+    if kind == "zero" or (t.numel() and not t.data_ptr()):
+        raise TypeError(f"{_GIVEN} has no memory of its own; pass t.clone()")
+    check_bits(t, _GIVEN)
 
 
 def _check_array(a: Any, dtype: np.dtype) -> None:

@@ -1058,7 +1058,7 @@ def test_repeated_launches_with_null_pointers(recorder: Recorder) -> None:
         kernel[1, 64](37, 2.0, None, y)
         values = [launch["values"][2] for launch in recorder.launches[-3:]]
         assert values == [x.data_ptr(), 0, 0]
-    (target,) = kernel[1, 64].plan.targets.values()
+    (target,) = kernel[1, 64].plan.built[1].values()
     assert target.native >= 3 * 7 - 2  # the first two find out what native code needs to know
     kernel[1, 64](37, 2.0, None, None)
     with pytest.raises(TypeError, match="argument 1 'n' is None"):

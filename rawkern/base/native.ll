@@ -183,11 +183,11 @@ no:
 
 ; Whether autograd would have to know of a write to a tensor: it requires grad, and grad mode is on.
 define internal i1 @rk_recorded(ptr %table, ptr %object) {
-  %pf = &Table.PyObject_GetAttr %table
+  %pf = &Table.requires_grad %table
   %f = load ptr, ptr %pf
-  %pname = &Table.requires_grad %table
-  %name = load ptr, ptr %pname
-  %found = call ptr %f(ptr %object, ptr %name)
+  %pclosure = &Table.requires_grad_closure %table
+  %closure = load ptr, ptr %pclosure
+  %found = call ptr %f(ptr %object, ptr %closure)
   %error = icmp eq ptr %found, null
   br i1 %error, label %clear, label %compare
 clear:
@@ -234,6 +234,16 @@ counted:
   %none = icmp eq ptr %count, %zero
   br i1 %none, label %trace, label %no
 trace:
+  %pstate = &Table.tracing_state %table
+  %state = load ptr, ptr %pstate
+  %unknown = icmp eq ptr %state, null
+  br i1 %unknown, label %ask, label %look
+look:
+  %shared = call ptr %state()
+  %inside = load ptr, ptr %shared
+  %untraced = icmp eq ptr %inside, null
+  ret i1 %untraced
+ask:
   %pv = &Table.PyObject_Vectorcall %table
   %v = load ptr, ptr %pv
   %pt = &Table.tracing %table

@@ -7,6 +7,7 @@ them, so a torch that keeps them elsewhere is noticed, and one that has no such 
 from __future__ import annotations
 
 import ctypes
+import types
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -24,7 +25,7 @@ _PYTHON = (
     "PyErr_Clear", "PyErr_Occurred", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble",
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyLong_AsLong",
     "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong", "PyLong_FromVoidPtr", "PyObject_Free",
-    "PyObject_GetAttr", "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size",
+    "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size",
     "PyType_GenericAlloc", "PyVectorcall_Call", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
@@ -37,7 +38,7 @@ TABLE = Record(
         *((name, "ptr") for name in (
             "none", "true", "false", "zero", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", "dispatch_modes", "tracing",
-            "grad_enabled", "bump", "requires_grad", "clock", "careful", "finish", "forward", "relay", "launcher_type", *_PYTHON,
+            "tracing_state", "grad_enabled", "bump", "requires_grad", "requires_grad_closure", "clock", "careful", "finish", "forward", "relay", "launcher_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip
@@ -72,6 +73,17 @@ def function_of(builtin: Any, flags: int) -> int:
     return _python.PyCFunction_GetFunction(builtin)
 
 
+def _getter_of(attribute: Any) -> tuple[int, int]:
+    """The C function behind an attribute of a builtin class, and its second argument."""
+    if type(attribute) is not types.GetSetDescriptorType:
+        raise UnsupportedError(f"{attribute!r} is no attribute that C code gets")
+    keep(attribute)
+    # Behind the head: class, name, qualified name; then the definition: name, getter, setter, text, closure.
+    definition = ctypes.c_uint64.from_address(id(attribute) + object.__basicsize__ + 24).value
+    _, getter, _, _, closure = (ctypes.c_uint64 * 5).from_address(definition)
+    return getter, closure
+
+
 def field(name: str, value: int | None = None) -> int:
     """A row of the table; sets it first where there is a value."""
     word = ctypes.c_uint64.from_buffer(_memory, TABLE.offset(name))
@@ -104,13 +116,17 @@ def table() -> int:
     objects = {
         "none": None, "true": True, "false": False, "zero": 0, "int_type": int, "bool_type": bool, "float_type": float,
         "complex_type": complex, "tuple_type": tuple, "bytes_type": bytes, "tensor_type": torch.Tensor,
-        "parameter_type": torch.nn.Parameter, "tracing": private.jit_tracing, "requires_grad": "requires_grad",
+        "parameter_type": torch.nn.Parameter, "tracing": private.jit_tracing,
     }  # fmt: skip
     for name, value in objects.items():
         kept(name, value)
     for name in _PYTHON:
         field(name, address_of(getattr(_python, name)))
     field("clock", address_of(ctypes.CDLL(None).clock_gettime))
+    field("tracing_state", private.tracing_state())
+    getter, closure = _getter_of(torch.Tensor.requires_grad)
+    field("requires_grad", getter)
+    field("requires_grad_closure", closure)
     field("dispatch_modes", function_of(private.dispatch_modes, 4))
     field("grad_enabled", function_of(torch.is_grad_enabled, 4))
     field("bump", function_of(private.increment_version, 8))

@@ -53,8 +53,8 @@ class Plan:
         self.block = block
         self.shared_mem = shared_mem
         self.cooperative = cooperative
-        self.state: State | None = None  # what the targets are of
-        self.targets: dict[torch.device, Any] = {}
+        #: A state of the kernel, and what launches it by device: replaced together.
+        self.built: tuple[State | None, dict[torch.device, Any]] = (None, {})
         self._left: list[Any] = []  # targets of builds before, which may still have launches
         threads = config.DEFAULT_BLOCK if block is None else block[0]
         self._record = ctypes.create_string_buffer(PLAN.size)
@@ -102,28 +102,31 @@ class Plan:
 
     def target(self, launcher: Launcher, state: State, device: torch.device) -> tuple[LaunchConfig, Any]:
         """Configuration and what launches it on a device; the kernel is loaded there first where need be."""
-        if self.state is state and (found := self.targets.get(device)) is not None:
-            settled = self.config(launcher, found.block)
-            if not found.linked:
-                with self.kernel._module._lock:
-                    self._ready(state, found)
-            return settled, found
-        with self.kernel._module._lock:
-            if self.state is not state:
-                self._left = [one for one in (*self._left, *self.targets.values()) if one.busy]
-                self.state, self.targets = state, {}
-                self._set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
+        built, targets = self.built
+        found = targets.get(device) if built is state else None
+        if found is None or not found.linked:
+            with self.kernel._module._lock:
+                found = self._found(launcher, state, device)
+        return self.config(launcher, found.block), found
+
+    def _found(self, launcher: Launcher, state: State, device: torch.device) -> Any:
+        """What launches it on a device, which the second launch makes known to native code."""
+        if self.built[0] is not state:
+            self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
+            self.built = state, {}
+            self._set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
+        targets = self.built[1]
+        found, second = targets.get(device), device in targets
+        if found is None:
             engine_kernel = state.engine_kernel(device)
             settled = self.settled(launcher, engine_kernel)
-            found = self.targets[device] = engine_kernel.target(settled.block, settled.shared_mem)
-            if native.known(state.signature):
-                self._ready(state, found)
-        return settled, found
+            found = targets[device] = engine_kernel.target(settled.block, settled.shared_mem)
+        if not found.linked and (second or native.known(state.signature)):
+            self._ready(state, found)
+        return found
 
     def _ready(self, state: State, target: Any) -> None:
         """Let native code make the launches that follow."""
-        if target.linked or self.state is not state:  # another thread was faster
-            return
         target.linked = True
         call = native.function(state.signature) if target.address else None
         if call:
@@ -133,7 +136,7 @@ class Plan:
 
     def finish(self, address: int) -> None:
         """Bring a launch to its end that has suspended."""
-        found = (*self.targets.values(), *self._left)
+        found = (*self.built[1].values(), *self._left)
         next(target for target in found if target.address == address).finish()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rawkern.launcher import Launcher
+from rawkern.launch import launcher
 
 import rawkern
 from rawkern import compiler
@@ -935,8 +935,13 @@ def test_a_stream_for_arrays_that_are_no_tensors(monkeypatch: pytest.MonkeyPatch
     tuned = tuned_saxpy("stream of arrays", {"WORK": [SLOW, 0]})
     stream, n = torch.cuda.Stream(), 1 << 20
     seen: list[Any] = []
-    usual = Launcher._on_stream
-    monkeypatch.setattr(Launcher, "_on_stream", lambda self, *args: (seen.append(args[0]), usual(self, *args)))
+    usual = launcher.Launcher.make
+
+    def make(self: Any, args: Any, kwargs: Any, stream: Any = None) -> None:
+        seen.extend([] if stream is None else [stream])
+        usual(self, args, kwargs, stream)
+
+    monkeypatch.setattr(launcher.Launcher, "make", make)
     x, y = cupy.ones(n, dtype=np.float32), cupy.zeros(n, dtype=np.float32)
     cupy.cuda.get_current_stream().synchronize()
     for count in (1, 2):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rawkern.base import llvm as llvm_
 from rawkern.engines.cpu import jit
 from rawkern.engines.cpu.instructions import HANDLERS
 from rawkern.engines.cpu.opcodes import FORMS, REFUSED, refusal
@@ -187,7 +188,7 @@ HEAD = """.version 8.8
 def test_listed_forms_are_lowered(base):
     ops = sorted({op for f in FORMS if f.base == base for op in _names(f)})
     assert ops or base == "cvt"
-    text, cpu = HEAD, jit.Cpu("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
+    text, cpu = HEAD, llvm_.Cpu("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
     for k, op in enumerate(ops):
         text += f""".entry k{k}() {{
             .reg .pred %p<10>; .reg .b16 %rs<10>; .reg .b32 %r<20>; .reg .b64 %rd<10>; .reg .f32 %f<10>; .reg .f64 %d<10>;
