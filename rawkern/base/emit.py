@@ -12,8 +12,9 @@ CAREFUL = "careful"  # where to go when an argument is not plain
 class Emit:
     """The body of one function; ``%table`` is `rawkern.base.table`'s."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "v") -> None:
         self.lines: list[str] = []
+        self._prefix = prefix  # of its values' and labels' names
         self._count = 0
 
     def do(self, text: str) -> None:
@@ -23,13 +24,14 @@ class Emit:
     def value(self, text: str) -> str:
         """An instruction's value."""
         self._count += 1
-        self.do(f"%v{self._count} = {text}")
-        return f"%v{self._count}"
+        name = f"%{self._prefix}{self._count}"
+        self.do(f"{name} = {text}")
+        return name
 
     def label(self, hint: str = "then") -> str:
         """A label for later."""
         self._count += 1
-        return f"{hint}{self._count}"
+        return f"{self._prefix}{hint}{self._count}"
 
     def place(self, label: str) -> None:
         """Go on at a label."""

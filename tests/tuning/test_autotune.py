@@ -758,7 +758,7 @@ def test_an_edited_file_is_tuned_anew(device: str, tmp_path: Path, timed: list[f
     assert len(timed) == 2 and chosen(tuned).config == {"WORK": 0, "ADDED": 0}
     path.write_text(f"// edited {device}\n{SOURCE.replace('+ ADDED', '+ (1 - ADDED)')}")
     os.utime(path, ns=(1, 1))
-    tuned._choices.changed.__self__._next = 0  # type: ignore[union-attr]  # the disk is looked at every 0.1 s
+    tuned._choices.changed.__self__.next_look = 0  # type: ignore[union-attr]  # the disk is looked at every 0.1 s
     y.copy_(expected - 2.5 * x)
     launch(1003, 2.5, x, y)
     torch.testing.assert_close(y, expected)
