@@ -1,7 +1,7 @@
 """The rules for arguments, one row each: how native code tests one, and how the careful way tests and explains it.
 
-A native reading leaves for `CAREFUL` where an argument may not do; it may refuse what the careful reading accepts, never
-the other way round. A careful reading raises the error that names the argument, the rule, the value and the way out.
+A native reading leaves for `CAREFUL` where an argument may not do; it may refuse what the careful reading accepts, and
+never the other way round. A careful reading raises the error that names the argument, the rule, the value and the way out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from rawkern import tensors
 from rawkern.arguments import structs
 from rawkern.base.emit import Emit
-from rawkern.base.table import TYPE_OFFSET
 from rawkern.ctype import CType
 from rawkern.memory import Memory
 from rawkern.values import Where
@@ -85,7 +84,7 @@ class Rule(NamedTuple):
 
 
 def _native_plain(e: Emit, n: Native) -> None:
-    e.unless(e.value(f"call i1 @rk_tensor(ptr %table, ptr {n.object}, ptr {n.tensor})"))
+    e.ask("rk_tensor", "%table", n.object, n.tensor)
 
 
 def _described(call: Call, p: Pointer) -> None:
@@ -201,7 +200,7 @@ def _device(call: Call, p: Pointer) -> None:
 
 def _native_count(e: Emit, n: Native) -> None:
     if n.ctype.kind == "reference":
-        e.unless(e.value(f"call i1 @rk_one(ptr {n.tensor})"))
+        e.ask("rk_one", n.tensor)
 
 
 def _count(call: Call, p: Pointer) -> None:
@@ -211,15 +210,8 @@ def _count(call: Call, p: Pointer) -> None:
 
 def _native_order(e: Emit, n: Native) -> None:
     """``%strided`` tells whether the kernel knows about strides; even then no two written elements may be one."""
-    strided, here, done = e.label("strided"), e.label("order"), e.label("ordered")
-    e.do(f"br i1 %strided, label %{strided}, label %{here}")
-    e.place(here)
-    e.unless(e.value(f"call i1 @rk_contiguous(ptr {n.tensor})"))
-    e.do(f"br label %{done}")
-    e.lines.append(f"{strided}:")
-    if not n.ctype.const:
-        e.unless(e.value(f"call i1 @rk_distinct(ptr {n.tensor})"))
-    e.place(done)
+    found = e.value(f"call i1 @rk_order(ptr {n.tensor}, i1 %strided, i1 {str(not n.ctype.const).lower()})")
+    e.unless(found)
 
 
 def _order(call: Call, p: Pointer) -> None:
@@ -303,94 +295,38 @@ POINTER = (
 
 
 def _native_int(e: Emit, ctype: CType, value: str, at: str) -> None:
-    unsigned = ctype.low == 0 and ctype.size >= 8
-    reader = "rk_unsigned" if unsigned and ctype.size == 8 else "rk_int"
-    e.unless(e.value(f"call i1 @{reader}(ptr %table, ptr {value}, ptr %number)"))
-    number = e.load("i64", "%number")
-    if ctype.size < 8:
-        low, high = (
-            e.value(f"icmp s{op} i64 {number}, {limit}") for op, limit in (("ge", ctype.low), ("le", ctype.high))
-        )
-        e.unless(e.value(f"and i1 {low}, {high}"))
-        number = e.value(f"trunc i64 {number} to i{8 * ctype.size}")
-    elif ctype.size == 16:
-        if unsigned:
-            e.unless(e.value(f"icmp sge i64 {number}, 0"))
-        number = e.value(f"sext i64 {number} to i128")
-    e.do(f"store i{8 * ctype.size} {number}, ptr {at}, align 1")
+    low, high = max(ctype.low, -(1 << 63)), min(ctype.high, (1 << 63) - 1)
+    e.ask("rk_put_int", "%table", value, at, size=ctype.size, low=low, high=high)
 
 
 def _native_bool(e: Emit, ctype: CType, value: str, at: str) -> None:
-    yes, no = e.value(f"icmp eq ptr {value}, {e.row('true')}"), e.value(f"icmp eq ptr {value}, {e.row('false')}")
-    e.unless(e.value(f"or i1 {yes}, {no}"))
-    byte = e.value(f"zext i1 {yes} to i8")
-    e.do(f"store i8 {byte}, ptr {at}, align 1")
+    e.ask("rk_put_bool", "%table", value, at)
 
 
-def _native_double(e: Emit, value: str) -> str:
-    e.unless(e.value(f"call i1 @rk_double(ptr %table, ptr {value}, ptr %number)"))
-    return e.load("double", "%number")
-
-
-def _store_float(e: Emit, ctype: CType, number: str, at: str) -> None:
-    if ctype.size == 8:
-        e.do(f"store double {number}, ptr {at}, align 1")
-    elif ctype.kind == "float":  # out of range is what is infinite only when it is rounded
-        small = e.value(f"fptrunc double {number} to float")
-        bits, wide = e.value(f"bitcast float {small} to i32"), e.value(f"bitcast double {number} to i64")
-        magnitude, whole = e.value(f"and i32 {bits}, 2147483647"), e.value(f"and i64 {wide}, 9223372036854775807")
-        finite = e.value(f"icmp ne i32 {magnitude}, 2139095040")
-        infinite = e.value(f"icmp eq i64 {whole}, 9218868437227405312")
-        e.unless(e.value(f"or i1 {finite}, {infinite}"))
-        e.do(f"store float {small}, ptr {at}, align 1")
-    else:
-        precision, lowest, infinity, nan = (
-            (11, -14, 0x7C00, 0x7E00) if ctype.kind == "half" else (8, -126, 0x7F80, 0x7FC0)
-        )
-        bits = e.value(
-            f"call i32 @rk_narrow(double {number}, i32 {precision}, i32 {lowest}, i32 {infinity}, i32 {nan})"
-        )
-        e.unless(e.value(f"icmp sge i32 {bits}, 0"))
-        half = e.value(f"trunc i32 {bits} to i16")
-        e.do(f"store i16 {half}, ptr {at}, align 1")
+# Bits of precision, the smallest exponent, infinity and the NaN that is passed; wider types need none of it.
+_NARROW = {"half": (11, -14, 0x7C00, 0x7E00), "bfloat16": (8, -126, 0x7F80, 0x7FC0)}
 
 
 def _native_float(e: Emit, ctype: CType, value: str, at: str) -> None:
-    _store_float(e, ctype, _native_double(e, value), at)
-
-
-def _native_complex(e: Emit, ctype: CType, value: str, at: str) -> None:
-    assert ctype.element is not None
-    kind = e.load("ptr", value, TYPE_OFFSET)
-    e.unless(e.value(f"icmp eq ptr {kind}, {e.row('complex_type')}"))
-    for k, name in enumerate(("PyComplex_RealAsDouble", "PyComplex_ImagAsDouble")):
-        number = e.value(f"call double {e.row(name)}(ptr {value})")
-        _store_float(e, ctype.element, number, e.value(f"getelementptr i8, ptr {at}, i64 {k * ctype.element.size}"))
+    element = ctype.element or ctype
+    reader = "rk_put_complex" if ctype.kind == "complex" else "rk_put_float"
+    e.ask(reader, "%table", value, at, *_NARROW.get(element.kind, (0, 0, 0, 0)), size=element.size)
 
 
 def _native_vector(e: Emit, ctype: CType, value: str, at: str) -> None:
     """A tuple of numbers, each as its element's kind is read."""
     element = ctype.element
     assert element is not None
-    kind = e.load("ptr", value, TYPE_OFFSET)
-    e.unless(e.value(f"icmp eq ptr {kind}, {e.row('tuple_type')}"))
-    size = e.value(f"call i64 {e.row('PyTuple_Size')}(ptr {value})")
-    e.unless(e.value(f"icmp eq i64 {size}, {ctype.lanes}"))
+    e.ask("rk_is_tuple", "%table", value, count=ctype.lanes)
     for k in range(ctype.lanes):
         item = e.value(f"call ptr {e.row('PyTuple_GetItem')}(ptr {value}, i64 {k})")
-        SCALARS.get(element.kind, _never)(
-            e, element, item, e.value(f"getelementptr i8, ptr {at}, i64 {k * element.size}")
-        )
+        place = e.value(f"getelementptr i8, ptr {at}, i64 {k * element.size}")
+        SCALARS[element.kind](e, element, item, place)
 
 
 def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
     """The bytes that are passed; members are looked at the careful way."""
-    kind = e.load("ptr", value, TYPE_OFFSET)
-    e.unless(e.value(f"icmp eq ptr {kind}, {e.row('bytes_type')}"))
-    size = e.value(f"call i64 {e.row('PyBytes_Size')}(ptr {value})")
-    e.unless(e.value(f"icmp eq i64 {size}, {ctype.size}"))
-    data = e.value(f"call ptr {e.row('PyBytes_AsString')}(ptr {value})")
-    e.do(f"call void @llvm.memcpy.p0.p0.i64(ptr {at}, ptr {data}, i64 {ctype.size}, i1 false)")
+    e.ask("rk_put_bytes", "%table", value, at, size=ctype.size)
 
 
 def _never(e: Emit, ctype: CType, value: str, at: str) -> None:
@@ -404,7 +340,7 @@ SCALARS: dict[str, Callable[[Emit, CType, str, str], None]] = {
     "float": _native_float,
     "half": _native_float,
     "bfloat16": _native_float,
-    "complex": _native_complex,
+    "complex": _native_float,
     "vector": _native_vector,
     "struct": _native_struct,
     "float8": _never,

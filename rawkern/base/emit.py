@@ -45,6 +45,13 @@ class Emit:
         self.do(f"br i1 {condition}, label %{here}, label %{target}")
         self.place(here)
 
+    def ask(self, function: str, *given: str | int, **numbers: int) -> None:
+        """Leave where a function says no: of addresses, then these numbers of 64 bits, then numbers of 32."""
+        pointers = [f"ptr {one}" for one in given if isinstance(one, str)]
+        longs = [f"i64 {one}" for one in numbers.values()]
+        ints = [f"i32 {one}" for one in given if isinstance(one, int)]
+        self.unless(self.value(f"call i1 @{function}({', '.join((*pointers, *longs, *ints))})"))
+
     def row(self, name: str) -> str:
         """A row of the table, an address."""
         at = self.value(f"getelementptr %Table, ptr %table, i32 0, i32 {TABLE.index(name)}")

@@ -156,6 +156,21 @@ no:
   ret i1 false
 }
 
+; Whether the elements lie as the kernel takes them: in order, or anyhow if it knows about strides.
+define internal i1 @rk_order(ptr %dl, i1 %strided, i1 %writes) alwaysinline {
+  br i1 %strided, label %loose, label %dense
+dense:
+  %whole = call i1 @rk_contiguous(ptr %dl)
+  ret i1 %whole
+loose:
+  br i1 %writes, label %look, label %yes
+look:
+  %apart = call i1 @rk_distinct(ptr %dl)
+  ret i1 %apart
+yes:
+  ret i1 true
+}
+
 ; Whether there is exactly one element.
 define internal i1 @rk_one(ptr %dl) {
   %pndim = getelementptr i8, ptr %dl, i64 16
@@ -402,3 +417,167 @@ done:
 over:
   ret i32 -1
 }
+
+; What follows stores a value at %at as the parameter has it, and tells whether it could.
+
+define internal i1 @rk_put_int(ptr %table, ptr %object, ptr %at, i64 %size, i64 %low, i64 %high) alwaysinline {
+  %number = alloca i64
+  %unsigned = icmp eq i64 %low, 0
+  %wide = icmp uge i64 %size, 8
+  %eight = icmp eq i64 %size, 8
+  %upper = and i1 %unsigned, %eight
+  br i1 %upper, label %whole, label %signed
+whole:
+  %good0 = call i1 @rk_unsigned(ptr %table, ptr %object, ptr %number)
+  %n0 = load i64, ptr %number
+  store i64 %n0, ptr %at, align 1
+  ret i1 %good0
+signed:
+  %good1 = call i1 @rk_int(ptr %table, ptr %object, ptr %number)
+  %n = load i64, ptr %number
+  %above = icmp sge i64 %n, %low
+  %below = icmp sle i64 %n, %high
+  %inside = and i1 %above, %below
+  %good = and i1 %good1, %inside
+  switch i64 %size, label %sixteen [ i64 1, label %one
+                                     i64 2, label %two
+                                     i64 4, label %four
+                                     i64 8, label %long ]
+one:
+  %b = trunc i64 %n to i8
+  store i8 %b, ptr %at
+  ret i1 %good
+two:
+  %h = trunc i64 %n to i16
+  store i16 %h, ptr %at, align 1
+  ret i1 %good
+four:
+  %i = trunc i64 %n to i32
+  store i32 %i, ptr %at, align 1
+  ret i1 %good
+long:
+  store i64 %n, ptr %at, align 1
+  ret i1 %good
+sixteen:
+  %q = sext i64 %n to i128
+  store i128 %q, ptr %at, align 1
+  ret i1 %good
+}
+
+define internal i1 @rk_put_bool(ptr %table, ptr %object, ptr %at) alwaysinline {
+  %ptrue = &Table.true %table
+  %true = load ptr, ptr %ptrue
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %yes = icmp eq ptr %object, %true
+  %no = icmp eq ptr %object, %false
+  %byte = zext i1 %yes to i8
+  store i8 %byte, ptr %at
+  %good = or i1 %yes, %no
+  ret i1 %good
+}
+
+; A float of 8, 4 or 2 bytes; %precision and the others are `rk_narrow`'s.
+define internal i1 @rk_store(double %x, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan) alwaysinline {
+  switch i64 %size, label %half [ i64 8, label %double
+                                  i64 4, label %float ]
+double:
+  store double %x, ptr %at, align 1
+  ret i1 true
+float:                                            ; out of range is what is infinite only when it is rounded
+  %small = fptrunc double %x to float
+  store float %small, ptr %at, align 1
+  %bits = bitcast float %small to i32
+  %wide = bitcast double %x to i64
+  %magnitude = and i32 %bits, 2147483647
+  %whole = and i64 %wide, 9223372036854775807
+  %finite = icmp ne i32 %magnitude, 2139095040
+  %infinite = icmp eq i64 %whole, 9218868437227405312
+  %good = or i1 %finite, %infinite
+  ret i1 %good
+half:
+  %narrow = call i32 @rk_narrow(double %x, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan)
+  %short = trunc i32 %narrow to i16
+  store i16 %short, ptr %at, align 1
+  %fits = icmp sge i32 %narrow, 0
+  ret i1 %fits
+}
+
+define internal i1 @rk_put_float(ptr %table, ptr %object, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan) alwaysinline {
+  %number = alloca double
+  %is = call i1 @rk_double(ptr %table, ptr %object, ptr %number)
+  br i1 %is, label %store, label %no
+store:
+  %x = load double, ptr %number
+  %good = call i1 @rk_store(double %x, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan)
+  ret i1 %good
+no:
+  ret i1 false
+}
+
+define internal i1 @rk_put_complex(ptr %table, ptr %object, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan) alwaysinline {
+  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %pc = &Table.complex_type %table
+  %complex = load ptr, ptr %pc
+  %is = icmp eq ptr %type, %complex
+  br i1 %is, label %read, label %no
+read:
+  %pr = &Table.PyComplex_RealAsDouble %table
+  %realf = load ptr, ptr %pr
+  %real = call double %realf(ptr %object)
+  %pi = &Table.PyComplex_ImagAsDouble %table
+  %imagf = load ptr, ptr %pi
+  %imag = call double %imagf(ptr %object)
+  %second = getelementptr i8, ptr %at, i64 %size
+  %good0 = call i1 @rk_store(double %real, ptr %at, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan)
+  %good1 = call i1 @rk_store(double %imag, ptr %second, i64 %size, i32 %precision, i32 %lowest, i32 %infinity, i32 %nan)
+  %good = and i1 %good0, %good1
+  ret i1 %good
+no:
+  ret i1 false
+}
+
+; Bytes of this size.
+define internal i1 @rk_put_bytes(ptr %table, ptr %object, ptr %at, i64 %size) alwaysinline {
+  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %pb = &Table.bytes_type %table
+  %bytes = load ptr, ptr %pb
+  %is = icmp eq ptr %type, %bytes
+  br i1 %is, label %measure, label %no
+measure:
+  %ps = &Table.PyBytes_Size %table
+  %sizef = load ptr, ptr %ps
+  %length = call i64 %sizef(ptr %object)
+  %same = icmp eq i64 %length, %size
+  br i1 %same, label %copy, label %no
+copy:
+  %pd = &Table.PyBytes_AsString %table
+  %dataf = load ptr, ptr %pd
+  %data = call ptr %dataf(ptr %object)
+  call void @llvm.memcpy.p0.p0.i64(ptr %at, ptr %data, i64 %size, i1 false)
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether an object is a tuple of so many items.
+define internal i1 @rk_is_tuple(ptr %table, ptr %object, i64 %count) alwaysinline {
+  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %pt = &Table.tuple_type %table
+  %tuple = load ptr, ptr %pt
+  %is = icmp eq ptr %type, %tuple
+  br i1 %is, label %measure, label %no
+measure:
+  %ps = &Table.PyTuple_Size %table
+  %sizef = load ptr, ptr %ps
+  %length = call i64 %sizef(ptr %object)
+  %same = icmp eq i64 %length, %count
+  ret i1 %same
+no:
+  ret i1 false
+}
+
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 _SIZES = {"i32": 4, "i64": 8, "ptr": 8, "double": 8}
 _CODES = {"i32": "i", "i64": "q", "ptr": "Q", "double": "d"}
@@ -59,6 +62,24 @@ class Record:
     def format(self, first: str, last: str) -> str:
         """`struct` format of the scalar fields from `first` to `last`."""
         return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
+
+
+class Filled:
+    """Memory of one record, with its fields by name."""
+
+    def __init__(self, record: Record, **fields: float) -> None:
+        self._record = record
+        self._memory = ctypes.create_string_buffer(record.size)
+        self.address = ctypes.addressof(self._memory)
+        self.set(**fields)
+
+    def set(self, **fields: float) -> None:
+        """Store values."""
+        for name, value in fields.items():
+            struct.pack_into(self._record.format(name, name), self._memory, self._record.offset(name), value)
+
+    def __getitem__(self, name: str) -> Any:
+        return struct.unpack_from(self._record.format(name, name), self._memory, self._record.offset(name))[0]
 
 
 def _extent(ty: str) -> tuple[int, int]:

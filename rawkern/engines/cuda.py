@@ -20,7 +20,7 @@ import torch
 from rawkern import _torch_private as private
 from rawkern.base import table
 from rawkern.base.llvm import in_memory, stored_object
-from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Record, linked
+from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
@@ -291,20 +291,16 @@ class Target:
         launch, current = _entries()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(launch)
         module, python = owner.module, ctypes.pythonapi
-        self._native = ctypes.create_string_buffer(CUDA_TARGET.size)
-        self.address = ctypes.addressof(self._native)
-        fields = {
-            "device": CUDA | module.index << 32, "go": _go(), "block": block[0], "function": owner.function,
-            "context": module.context, "block_x": block[0], "block_y": block[1], "block_z": block[2],
-            "shared_mem": shared_mem, "attributes": ctypes.addressof(self._attributes), "count": len(attributes),
-            "index": module.index, "most_blocks": self._most, "forked": ctypes.addressof(_forked),
-            "current_context": current, "launch": launch, "stream_of": table.field("work_stream"),
-            "clear": table.field("PyErr_Clear"), "save_thread": address_of(python.PyEval_SaveThread),
-            "restore_thread": address_of(python.PyEval_RestoreThread),
-        }  # fmt: skip
-        for name, value in fields.items():
-            code = CUDA_TARGET.format(name, name)
-            struct.pack_into(code, self._native, CUDA_TARGET.offset(name), value)
+        self._native = Filled(
+            CUDA_TARGET,
+            device=CUDA | module.index << 32, go=_go(), block=block[0], function=owner.function,
+            context=module.context, block_x=block[0], block_y=block[1], block_z=block[2], shared_mem=shared_mem,
+            attributes=ctypes.addressof(self._attributes), count=len(attributes), index=module.index,
+            most_blocks=self._most, forked=ctypes.addressof(_forked), current_context=current, launch=launch,
+            stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
+            save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
+        )  # fmt: skip
+        self.address = self._native.address
 
     def run(self, grid: Dim3, stream: int | None, values: tuple[Any, ...]) -> None:
         """Launch on a stream, or torch's current one; returns at once."""
@@ -325,7 +321,7 @@ class Target:
         stream = private.raw_stream(owner.module.index) if stream is None else stream
         config = struct.pack(
             "=7I4xQQI4x", *grid, *self.block, self.shared_mem, stream, ctypes.addressof(self._attributes),
-            struct.unpack_from("=i", self._native, CUDA_TARGET.offset("count"))[0],
+            self._native["count"],
         )  # fmt: skip
         if not driver.ctxGetCurrent():  # the thread's first CUDA call
             driver.ctxSetCurrent(owner.module.context)

@@ -149,4 +149,3 @@ careful:
   %forwarded = tail call ptr %forward(ptr %self, ptr %args, i64 %nargsf, ptr %names)
   ret ptr %forwarded
 }
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)

@@ -20,6 +20,7 @@ from rawkern import allocator, tensors
 from rawkern.arguments import careful
 from rawkern.arguments.careful import arrange
 from rawkern.base import table
+from rawkern.base.records import Filled
 from rawkern.devices import CPU, default_device
 from rawkern.dynamo import untraced
 from rawkern.launch import config, intercept, native
@@ -57,17 +58,14 @@ class Plan:
         self.built: tuple[State | None, dict[torch.device, Any]] = (None, {})
         self._left: list[Any] = []  # targets of builds before, which may still have launches
         threads = config.DEFAULT_BLOCK if block is None else block[0]
-        self._record = ctypes.create_string_buffer(PLAN.size)
         self._never = ctypes.c_int64(0)
-        self._set(table=launcher_type().table, object=id(self), most=config.MAX_GRID[0] * threads)
-        self._set(until=ctypes.addressof(self._never))
+        self.record = Filled(
+            PLAN, table=launcher_type().table, object=id(self), most=config.MAX_GRID[0] * threads,
+            until=ctypes.addressof(self._never),
+        )  # fmt: skip
         #: `cover(n)` and `grid(grid, block)` return a launcher, or None for what is not plain.
-        self.cover = _new(native.entries().cover, ctypes.addressof(self._record))
-        self.grid = _new(native.entries().grid, ctypes.addressof(self._record))
-
-    def _set(self, **fields: int) -> None:
-        for name, value in fields.items():
-            struct.pack_into("=q", self._record, PLAN.offset(name), value)
+        self.cover = _new(native.entries().cover, self.record.address)
+        self.grid = _new(native.entries().grid, self.record.address)
 
     def launcher(self, settled: LaunchConfig) -> Launcher:
         """A launcher with the grid of a configuration."""
@@ -114,7 +112,7 @@ class Plan:
         if self.built[0] is not state:
             self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
             self.built = state, {}
-            self._set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
+            self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
         targets = self.built[1]
         found, second = targets.get(device), device in targets
         if found is None:
@@ -130,9 +128,9 @@ class Plan:
         target.linked = True
         call = native.function(state.signature) if target.address else None
         if call:
-            (before,) = struct.unpack_from("=q", self._record, PLAN.offset("targets"))
-            ctypes.c_uint64.from_address(target.address + native.TARGET.offset("next")).value = before
-            self._set(targets=target.address, call=call)
+            following = ctypes.c_uint64.from_address(target.address + native.TARGET.offset("next"))
+            following.value = self.record["targets"]
+            self.record.set(targets=target.address, call=call)
 
     def finish(self, address: int) -> None:
         """Bring a launch to its end that has suspended."""
@@ -215,57 +213,34 @@ _CALL, _DEALLOC, _MEMBERS = 50, 52, 72  # Py_tp_*
 _INT, _OBJECT, _LONG, _SIZE, _READ_ONLY = 1, 6, 17, 19, 1  # of PyMemberDef
 
 
-class _Member(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("type", ctypes.c_int),
-        ("offset", ctypes.c_ssize_t),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-class _Slot(ctypes.Structure):
-    _fields_ = (("slot", ctypes.c_int), ("function", ctypes.c_void_p))
-
-
-class _Spec(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("basicsize", ctypes.c_int),
-        ("itemsize", ctypes.c_int),
-        ("flags", ctypes.c_uint),
-        ("slots", ctypes.c_void_p),
-    )
-
-
 class _Type:
     """The type of launchers and the address of what native code knows."""
 
     def __init__(self) -> None:
-        at = LAUNCHER.offset
-        members = (_Member * 7)(
-            _Member(b"__vectorcalloffset__", _SIZE, at("vectorcall"), _READ_ONLY),
-            _Member(b"plan", _OBJECT, at("object"), _READ_ONLY),
-            _Member(b"n", _LONG, at("n"), 0),
-            *(_Member(f"grid_{axis}".encode(), _INT, at(f"grid_{axis}"), _READ_ONLY) for axis in "xyz"),
+        at, python = LAUNCHER.offset, ctypes.pythonapi
+        names = [
+            (b"__vectorcalloffset__", _SIZE, at("vectorcall"), _READ_ONLY),
+            (b"plan", _OBJECT, at("object"), _READ_ONLY),
+        ]
+        names += [(b"n", _LONG, at("n"), 0)]
+        names += [(f"grid_{axis}".encode(), _INT, at(f"grid_{axis}"), _READ_ONLY) for axis in "xyz"]
+        texts = [ctypes.create_string_buffer(name) for name, *_ in names]
+        members = ctypes.create_string_buffer(40 * (len(names) + 1))  # PyMemberDef: name, type, offset, flags, text
+        for k, (_, kind, offset, flags) in enumerate(names):
+            struct.pack_into("=Qi4xqi4xQ", members, 40 * k, ctypes.addressof(texts[k]), kind, offset, flags, 0)
+        call, dealloc = table.address_of(python.PyVectorcall_Call), native.entries().dealloc
+        slots = ctypes.create_string_buffer(
+            struct.pack("=i4xQi4xQi4xQ16x", _CALL, call, _DEALLOC, dealloc, _MEMBERS, ctypes.addressof(members))
         )
-        python = ctypes.pythonapi
-        slots = (_Slot * 4)(
-            _Slot(_CALL, table.address_of(python.PyVectorcall_Call)),
-            _Slot(_DEALLOC, native.entries().dealloc),
-            _Slot(_MEMBERS, ctypes.addressof(members)),
-        )
-        spec = _Spec(
-            b"rawkern.launch.launcher.Launcher", LAUNCHER.size, 0, _VECTORCALL | _NO_INSTANCES, ctypes.addressof(slots)
-        )
+        name = ctypes.create_string_buffer(b"rawkern.launch.launcher.Launcher")
+        flags = _VECTORCALL | _NO_INSTANCES
+        spec = struct.pack("=QiiI4xQ", ctypes.addressof(name), LAUNCHER.size, 0, flags, ctypes.addressof(slots))
         make = python.PyType_FromSpec
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,)
-        table.keep((members, slots, spec))
-        self.type: Any = make(ctypes.addressof(spec))
-        for name, value in vars(_Launcher).items():
-            if name in ("__doc__", "__repr__", "launch", "make"):
-                setattr(self.type, name, value)
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p,)
+        self.type: Any = make(spec)
+        table.keep((name, texts, members, slots))
+        for method in ("__doc__", "__repr__", "launch", "make"):
+            setattr(self.type, method, vars(_Launcher)[method])
         # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
         gc.get_referents(vars(self.type))[0]["__call__"] = _careful
         python.PyType_Modified(ctypes.py_object(self.type))

@@ -263,7 +263,7 @@ class Native:
         ctypes.c_int64.from_address(self.target.address + TARGET.offset("device")).value = CPU
         plan = launcher.Plan(self, (32, 4, 1), 64, cooperative)  # type: ignore[arg-type]
         plan.built = self, {torch.device("cpu"): self.target}  # type: ignore[assignment]
-        plan._set(until=ctypes.addressof(self.build.until))
+        plan.record.set(until=ctypes.addressof(self.build.until))
         plan._ready(self, self.target)  # type: ignore[arg-type]
         self.go = plan.grid((3, 2), (32, 4))
 

@@ -59,7 +59,7 @@ class Repeated:
         self.name, self._module = "k", SimpleNamespace(_lock=Lock())
         plan = Plan(self, (32, 1, 1), 0, False)  # type: ignore[arg-type]
         plan.built = self, {torch.device("cpu"): self}  # type: ignore[assignment]
-        plan._set(until=ctypes.addressof(self.until), strided=int(strided))
+        plan.record.set(until=ctypes.addressof(self.until), strided=int(strided))
         plan._ready(self, self)  # type: ignore[arg-type]
         self.go = plan.grid(1, 32)
 

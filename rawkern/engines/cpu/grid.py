@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED
+from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of, function_of
 from rawkern.engines.cpu import requests
 from rawkern.engines.cpu.kinds import SEGMENTS
@@ -87,43 +87,35 @@ class Target:
         self.grid_sync = ctypes.create_string_buffer(64)
         self.check: Checker | None = None
         self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
-        self._native = ctypes.create_string_buffer(TARGET.size)
-        self.address = ctypes.addressof(self._native)
         # Python's lock is held: what takes long gives it up by itself.
         self._go = ctypes.PYFUNCTYPE(
             ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
         )(loaded.go)
         python = ctypes.pythonapi
-        self._set(
+        self._native = Filled(
+            TARGET,
             device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
             chunk=1 if code.waiting else 64, launch=self.record_address, alone=ctypes.addressof(alone),
             thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
             release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
-            restore_thread=address_of(python.PyEval_RestoreThread),
+            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
         )  # fmt: skip
-        struct.pack_into("=d", self._native, TARGET.offset("ns_per_warp"), 5.0)
+        self.address = self._native.address
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
         self._room(1)
 
-    def _set(self, **fields: int) -> None:
-        for field, value in fields.items():
-            struct.pack_into("=q", self._native, TARGET.offset(field), value)
-
-    def _get(self, field: str) -> int:
-        return struct.unpack_from("=q", self._native, TARGET.offset(field))[0]
-
     @property
     def busy(self) -> bool:
         """Whether a launch has its stacks."""
-        return self._get("busy") != 0
+        return self._native["busy"] != 0
 
     def watch(self, check: Checker) -> None:
         """Have the launches that follow watched, on one thread; the kernel must be a checked build."""
         self.check = self.workers.check = check
         self._watched = ctypes.c_int64(1)
-        self._set(alone=ctypes.addressof(self._watched))
+        self._native.set(alone=ctypes.addressof(self._watched))
         self.workers.clear()
         self._room(1)
 
@@ -132,7 +124,7 @@ class Target:
         if count <= self.workers.count:
             return
         self.workers.make(count)
-        self._set(room=count)
+        self._native.set(room=count)
         _PACK_CONSTANTS(
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
@@ -160,7 +152,7 @@ class Target:
                 self._grow()
                 continue
             work = grid[0] * grid[1] * grid[2] * self.nwarps
-            if work > self._get("most_work"):
+            if work > self._native["most_work"]:
                 raise LaunchError(
                     f"{self.name}: a cooperative launch runs all its blocks at a time; {work // self.nwarps} blocks of "
                     f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
@@ -175,25 +167,24 @@ class Target:
 
     def _grow(self) -> None:
         """Have the workers that the last launch asked for, unless another launch has begun."""
-        taken = ctypes.c_int64.from_buffer(self._native, TARGET.offset("busy"))
-        if not taken.value:  # under Python's lock
+        taken = ctypes.c_int64.from_address(self.address + TARGET.offset("busy"))
+        if not taken.value:  # under Python's lock, and no other line of Python in between
             taken.value = 1
             try:
-                self._room(self._get("workers"))
+                self._room(self._native["workers"])
             finally:
                 taken.value = 0
 
     def finish(self) -> None:
         """Bring a launch to its end whose workers have suspended."""
-        count, begun = self._get("workers"), self._get("elapsed") == -1
+        count, begun = self._native["workers"], self._native["elapsed"] == -1
         try:
             elapsed = self._continue(count, begun=begun)
             work = struct.unpack_from("=q", self.record, LAUNCH.offset("nblocks"))[0] * self.nwarps
-            at = TARGET.offset("ns_per_warp")
-            (each,) = struct.unpack_from("=d", self._native, at)
-            struct.pack_into("=d", self._native, at, each + RATE * (elapsed * count / work - each))
+            each = self._native["ns_per_warp"]
+            self._native.set(ns_per_warp=each + RATE * (elapsed * count / work - each))
         finally:
-            self._set(busy=0)
+            self._native.set(busy=0)
 
     def _continue(self, count: int, begun: bool) -> int:
         """Serve the workers that suspended and let them go on, until all have ended; returns nanoseconds of it.
