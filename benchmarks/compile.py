@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, Table, scaled
+from rawkern.base import llvm as base
 from rawkern.compiler import CPU_ARCH
 from rawkern.engines.cpu import jit
 from rawkern.engines.cpu.variables import lay_out_globals
@@ -53,7 +54,7 @@ def cost(run: Callable[[], Any]) -> tuple[float, Any]:
     return time.thread_time() - start, result
 
 
-def generated(ptx: str, kernel: str, shape: str, cpu: jit.Cpu) -> Step:
+def generated(ptx: str, kernel: str, shape: str, cpu: base.Cpu) -> Step:
     """Generate code for `cpu` once, from PTX to an object file, without any cache."""
     translation = jit.Translation(ptx)
     lowering, lowered = cost(lambda: translation.lower(kernel, lay_out_globals(translation.parsed()), shape, cpu))
@@ -61,7 +62,9 @@ def generated(ptx: str, kernel: str, shape: str, cpu: jit.Cpu) -> Step:
     return Step(lowering, llvm, len(code))
 
 
-def measured(source: Source, kernel: str, shape: str, cpus: dict[str, jit.Cpu], rounds: int) -> tuple[float, int, dict]:
+def measured(
+    source: Source, kernel: str, shape: str, cpus: dict[str, base.Cpu], rounds: int
+) -> tuple[float, int, dict]:
     """Seconds of NVRTC, lines of PTX, and for each CPU the medians over the rounds."""
     nvrtc, result = cost(lambda: run_nvrtc(source, CPU_ARCH))
     if not result.ok:
@@ -79,7 +82,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="*", default=list(KERNELS), choices=list(KERNELS), help="results are not kept")
     options = parser.parse_args()
-    cpus = {"this CPU": jit.host()} | {name: jit.OTHERS[name] for name in ("haswell", "apple-m1")}
+    cpus = {"this CPU": base.host()} | {name: base.OTHERS[name] for name in ("haswell", "apple-m1")}
     report = Report("compile", "Compile times of the CPU engine")
     report.notes.append(
         "Processor time, no caches. NVRTC makes PTX, the lowering LLVM IR, LLVM an object file of machine code; the "

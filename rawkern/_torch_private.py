@@ -6,10 +6,14 @@ so that a torch release which moves one says which it was.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from rawkern.errors import UnsupportedError
 
 __all__ = [
     "PLAIN",
@@ -25,18 +29,20 @@ __all__ = [
     "detached",
     "dispatch_mode_name",
     "dispatch_modes",
+    "exchange_functions",
     "function_modes",
     "has_dispatch",
     "has_memory",
     "increment_version",
     "jit_tracing",
-    "only_cuda",
+    "keys_of",
     "raw_stream",
     "same_memory",
     "single_level",
     "sleep_on_gpu",
     "stream_capturing",
-    "tensor_guards",
+    "tensor_layout",
+    "tracing_state",
     "transforms",
     "without_key",
     "wrapper_kind",
@@ -77,9 +83,6 @@ increment_version: Callable[[tuple[torch.Tensor, ...]], None] = _get("_C._increm
 raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_stream
 # torch's current device without the initialisation check of the public function, which every launch would pay.
 current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.current_device
-# Dynamo's guard of tensors: class, dtype, device, sizes, strides, requires_grad and dispatch keys in one call. None
-# where it is missing: then a launch checks them one by one.
-tensor_guards: Any = _get("_C._dynamo.guards.TensorGuards")
 
 # --- for operators. These have no public counterpart: without one of them an operator says so when it is defined.
 # Number of active torch function modes (torch.device as a context among them).
@@ -144,11 +147,51 @@ def destroy(library: torch.library.Library) -> None:
     library._destroy()
 
 
-def only_cuda() -> bool:
-    """Whether CUDA and the CPU are the only devices this torch has memory on."""
-    others = _get("version.xpu"), _get("version.mps"), _get("backends.mps.is_built") and torch.backends.mps.is_built()
-    renamed = _get("_C._get_privateuse1_backend_name")
-    return not any(others) and renamed is not None and renamed() == "privateuseone"
+def exchange_functions() -> tuple[int, ...]:
+    """The five functions of DLPack's C exchange API, by address; the fourth fills a DLTensor, the fifth tells a stream."""
+    capsule = _get("Tensor.__dlpack_c_exchange_api__")
+    if capsule is None:
+        raise UnsupportedError(f"torch {torch.__version__} has no __dlpack_c_exchange_api__; rawkern needs torch 2.10")
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.argtypes, pointer.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+    # The version as two words of 32 bits, an older version of the same, then the functions.
+    return tuple((ctypes.c_uint64 * 7).from_address(pointer(capsule, b"dlpack_exchange_api")))[2:]
+
+
+def tracing_state() -> int:
+    """The address of a C++ function whose result's first word says whether torch.jit.trace is recording; 0 for none."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(library["_ZN5torch3jit6tracer15getTracingStateEv"], ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+def keys_of(t: torch.Tensor) -> int:
+    """The dispatch keys of a tensor as torch keeps them: a set of bits that tells what kind of tensor it is."""
+    return torch._C._dispatch_keys(t).raw_repr()
+
+
+def tensor_layout() -> tuple[int, int]:
+    """Where a tensor has the address of its implementation, and where that has the dispatch keys, as offsets.
+
+    They are found by comparing tensors of several kinds with what torch says of them.
+    """
+    plain = torch.empty(3, device="cpu")
+    kinds = (plain, torch._neg_view(plain), torch.empty(2, dtype=torch.complex64).conj(), torch.empty(1, device="meta"))
+
+    def places(address: Callable[[Any], int], value: Callable[[Any], int], most: int) -> set[int]:
+        found = set(range(0, most, 8))
+        for t in kinds:
+            words = (ctypes.c_uint64 * (most // 8)).from_address(address(t))
+            found &= {8 * k for k, word in enumerate(words) if word == value(t)}
+        return found
+
+    impl = places(id, lambda t: t._cdata, torch.Tensor.__basicsize__)
+    keys = places(lambda t: t._cdata, keys_of, 192)  # an implementation has more bytes than that
+    if len(impl) != 1 or len(keys) != 1:
+        raise UnsupportedError(f"torch {torch.__version__} keeps the dispatch keys of tensors where they are not found")
+    return impl.pop(), keys.pop()
 
 
 def dispatch_mode_name() -> str:

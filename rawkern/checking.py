@@ -17,36 +17,37 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import binder, compiler, reachable, reports, variables
-from rawkern import module as modules
-from rawkern.arguments import Call
-from rawkern.ctype import CType
+from rawkern import _torch_private as private
+from rawkern import compiler, reachable, reports, variables
+from rawkern.arguments import careful
+from rawkern.arguments.careful import Call
+from rawkern.arguments.rules import Pointer
 from rawkern.devices import CPU
 from rawkern.engines.cpu.findings import Piece
 from rawkern.errors import CheckError, CompileError
+from rawkern.launch import intercept
 from rawkern.memory import Memory
-from rawkern.signature import Bound, Signature
+from rawkern.signature import Signature
 from rawkern.values import Where
 
 if TYPE_CHECKING:
-    from rawkern.launcher import Launcher, State
+    from rawkern.launch.launcher import Launcher
+    from rawkern.launch.unit import State
     from rawkern.module import Build
 
-__all__ = ["active", "check", "depth", "forget_fast_launches", "launch", "listeners", "paused"]
+__all__ = ["active", "check", "depth", "listeners", "paused"]
 
-_depth = int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0"))
+_depth = 0
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 _also: list[torch.Tensor] = []  # what `check` was given
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
-#: In place of each launch while set: a function of launcher, arguments, keyword arguments and stream.
-instead: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
 def active() -> bool:
-    """Whether launches go another way than usual: checked, or as `rawkern.testing` makes them."""
-    return _depth > 0 or instead is not None
+    """Whether launches are checked."""
+    return _depth > 0
 
 
 def depth() -> int:
@@ -54,24 +55,25 @@ def depth() -> int:
     return _depth
 
 
+def _deepen(to: int) -> int:
+    """Have so many contexts that ask for checks; returns how many there were."""
+    global _depth
+    before, _depth = _depth, to
+    if to and not before:
+        intercept.add(_checked, last=True)
+    elif before and not to:
+        intercept.remove(_checked)
+    return before
+
+
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
     """Check no launch inside, whatever is asked for around; contexts inside ask anew."""
-    global _depth
-    before, _depth = _depth, 0
+    before = _deepen(0)
     try:
         yield
     finally:
-        _depth = before
-        forget_fast_launches()
-
-
-def forget_fast_launches() -> None:
-    """Let kernels' functions for repeated launches go the long way, where the checks are."""
-    for module in list(modules.ALIVE):
-        with module._lock:
-            for kernel in list(module._kernels):
-                kernel._state = None
+        _deepen(before)
 
 
 class check(contextlib.ContextDecorator):
@@ -107,19 +109,26 @@ class check(contextlib.ContextDecorator):
         self.also = also
 
     def __enter__(self) -> check:
-        global _depth
-        _depth += 1
+        _deepen(_depth + 1)
         _also.extend(self.also)
-        forget_fast_launches()
         return self
 
     def __exit__(self, *_: object) -> None:
-        global _depth
-        _depth -= 1
+        _deepen(_depth - 1)
         del _also[len(_also) - len(self.also) :]
 
 
-def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+def _checked(launch: intercept.Launch) -> None:
+    """Launch on the CPU engine with the checker beside it, then on the tensors' GPU."""
+    if not private.stream_capturing():  # copies for a check would break the graph
+        device = _run(launch.launcher, launch.args, launch.kwargs)
+        if device is None or device.type != "cuda":
+            return
+    with paused():
+        launch.proceed()
+
+
+def _run(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
     """Run one launch checked, and raise what was found.
 
     Returns
@@ -132,26 +141,28 @@ def launch(state: State, launcher: Launcher, args: Sequence[Any], kwargs: Mappin
     CheckError
         One of its kinds, for what was found.
     """
+    plan = launcher.plan
+    state = plan.kernel.current(args, kwargs)
     signature = state.signature
-    given = binder.arrange(signature, args, kwargs)
+    given = careful.arrange(signature, args, kwargs)
     call = _Watched(state.strided, signature.struct_layout)
-    bound = binder.careful(signature, Bound, given, state.strided, call)
+    bound = careful.bind(signature, given, state.strided, call)
     device = bound.device or CPU
-    if launcher._nothing or device.type == "meta":
+    if launcher.n == 0 or device.type == "meta":
         return None
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         copies = reachable.Copies(given)
         given = tuple(map(copies.of, given))
         call = _Watched(state.strided, signature.struct_layout)
-        bound = binder.careful(signature, Bound, given, state.strided, call)
+        bound = careful.bind(signature, given, state.strided, call)
         behind = copies.behind
     else:
         tensors = [*reachable.tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)
-    config = launcher._settled(kernel)
+    config = plan.settled(launcher, kernel)
     pieces = _placed(signature, bound.values, call.pieces)
     from rawkern.engines.cpu import check_launch
 
@@ -293,15 +304,13 @@ class _Watched(Call):
         super().__init__(strided, layout_of)
         self.pieces: list[Piece] = []
 
-    def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
-        super()._check(ctype, target, memory, where)
-        self.pieces.append(Piece(where.expr, memory.pointer, _extent(memory), memory.itemsize, ctype.const))
+    def found(self, pointer: Pointer) -> None:
+        memory = pointer.memory
+        piece = Piece(pointer.where.expr, memory.pointer, _extent(memory), memory.itemsize, not pointer.writes)
+        self.pieces.append(piece)
 
-    def _table(self, target: CType, items: Any, where: Where) -> int:
-        address = super()._table(target, items, where)
-        if items:
-            self.pieces.append(Piece(where.expr, address, 8 * len(items), 8, True))
-        return address
+    def made(self, address: int, count: int, where: Where) -> None:
+        self.pieces.append(Piece(where.expr, address, 8 * count, 8, True))
 
 
 def _extent(memory: Memory) -> int:
@@ -314,3 +323,6 @@ def _extent(memory: Memory) -> int:
     else:
         pairs, unit = zip(memory.owner.shape, memory.owner.strides, strict=True), 1
     return sum((n - 1) * s for n, s in pairs) * unit + memory.itemsize
+
+
+_deepen(int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0")))

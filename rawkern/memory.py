@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.values import Where, shown, traced
 
-__all__ = ["Memory", "capturing", "describe", "dtype_name"]
+__all__ = ["Memory", "capturing", "check_bits", "check_class", "describe", "dtype_name", "without_memory"]
 
 
 @dataclass(slots=True)
@@ -98,6 +98,11 @@ _NO_MEMORY = {
 }
 
 
+def without_memory(t: torch.Tensor) -> Memory:
+    """What is known of a tensor that has no memory, inside an operator's fake implementation."""
+    return Memory(0, dtype_name(t.dtype), -1, 0, t.element_size(), True, True, False, t, t, "tensor")
+
+
 def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory:
     t = private.unwrap_if_dead(t)
     owner, fresh = t, False
@@ -110,7 +115,7 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
                 f"{where} is a zero tensor without memory, the kernel writes {need}; pass {where.expr}.clone()"
             )
         t, fresh = t.clone(), True
-    _check_class(t, where, need)
+    check_class(t, where, f", the kernel takes {need}")
     if t.is_meta:
         raise traced(where, "is a meta tensor")
     if t.device.type not in ("cpu", "cuda"):
@@ -122,10 +127,7 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
         raise TypeError(f"{where} is a {type(t).__name__} without readable memory: {why}") from None
     if pointer == 0 and t.numel():
         raise TypeError(f"{where} is a {type(t).__name__} without memory of its own; pass the plain tensor inside it")
-    for bit, lazy, call in (("conj", t.is_conj(), "resolve_conj"), ("neg", t.is_neg(), "resolve_neg")):
-        if lazy:
-            mend = "write into a tensor without it" if writes else f"pass {where.expr}.{call}()"
-            raise ValueError(f"{where} has torch's lazy {bit} bit, which the kernel would not see; {mend}")
+    check_bits(t, where, ", which the kernel would not see", "write into a tensor without it" if writes else "")
     return Memory(
         pointer=pointer,
         dtype=dtype_name(t.dtype),
@@ -142,19 +144,33 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
     )
 
 
-def _check_class(t: torch.Tensor, where: Where, need: str) -> None:
+class Subject(Protocol):
+    """What an error is about: its words, and the expression that a call to mend it begins with."""
+
+    @property
+    def expr(self) -> str: ...
+
+
+def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
     """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
     if t.is_nested:
-        raise TypeError(f"{where} is a nested tensor, the kernel takes {need}; pass {where.expr}.values()")
+        raise TypeError(f"{where} is a nested tensor{need}; pass {where.expr}.values()")
     if t.layout is not torch.strided:
         layout = dtype_name(t.layout)  # type: ignore[arg-type]  # torch.sparse_coo prints like a dtype
-        raise TypeError(f"{where} has layout {layout}, the kernel takes {need}; pass {where.expr}.to_dense()")
+        raise TypeError(f"{where} has layout {layout}{need}; pass {where.expr}.to_dense()")
     if type(t) in private.PLAIN or not private.has_dispatch(t):
         return
     name = type(t).__name__
     mend = {"DTensor": "to_local()", "AsyncCollectiveTensor": "wait()"}.get(name)
     rest = f"pass {where.expr}.{mend}" if mend else "pass the plain tensor inside it, or wrap this in rawkern.op"
     raise TypeError(f"{where} is a {name}, a tensor subclass that keeps its memory elsewhere; {rest}")
+
+
+def check_bits(t: torch.Tensor, where: Subject, why: str = "", mend: str = "") -> None:
+    """Refuse torch's lazy bits, with which the memory holds other values than the tensor."""
+    for bit, lazy in (("conj", t.is_conj()), ("neg", t.is_neg())):
+        if lazy:
+            raise ValueError(f"{where} has torch's lazy {bit} bit{why}; {mend or f'pass {where.expr}.resolve_{bit}()'}")
 
 
 def _numpy_dtype(dtype: np.dtype) -> str:

@@ -6,6 +6,7 @@ When the file or a header of it changes, the module makes a new Build; launches 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Build", "RawModule", "Settings", "load"]
 
 PathLike = str | os.PathLike[str]
+FOREVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,29 @@ class Build:
         self.source = read
         # A string without headers cannot change, and its launches need not look.
         self.watch = Watch(read) if read.path or read.headers or read.missing else None
+        #: Until when launches need not ask `changed`, in ns of the monotonic clock; read by native code.
+        self.until = ctypes.c_int64(0 if self.watch else FOREVER)
+        self._replaced = False
         self._programs: dict[tuple[str, tuple[str, ...]], Program] = {}
         self._modules: dict[tuple[torch.device, tuple[str, ...]], Any] = {}
         self.variables: dict[str, Any] = {}
 
     def changed(self) -> bool:
         """Whether the file or one of its headers is no longer what was read."""
-        return self.watch is not None and self.watch.changed()
+        if self.watch is None:
+            return False
+        changed = self.watch.changed()
+        self.until.value = 0 if changed or self._replaced else int(self.watch.next_look * 1e9)
+        return changed
+
+    def stale(self) -> bool:
+        """Whether a launch has to ask the module for the build of the source as it is now."""
+        return self._replaced or self.changed()
+
+    def replace(self) -> None:
+        """Send launches of this build, which has a successor, to look for that."""
+        self._replaced = True
+        self.until.value = 0
 
     def program(self, arch: str | None = None, asked: tuple[str, ...] = ()) -> Program:
         """Compile for an architecture; None takes one that is there already, or the CPU engine's.
@@ -314,9 +332,9 @@ class RawModule:
         build = Build(self._settings, read)
         if build.changed():  # edited since the module was made
             build = Build(self._settings, self._settings.read())
+        if self._build is not None:
+            self._build.replace()
         self._build = build
-        for kernel in list(self._kernels):
-            kernel._state = None
 
 
 def load(

@@ -94,7 +94,7 @@ class Watch:
         self._files = tuple(path for path in (source.path, *(path for path, _ in source.headers)) if path)
         self._stamps = {path: _stamp(path) for path in (*self._files, *source.missing)}
         self._dirty = not self._matches()
-        self._next = time.monotonic() + self.INTERVAL
+        self.next_look = time.monotonic() + self.INTERVAL
 
     def changed(self, _now=time.monotonic) -> bool:
         """Return True from the first moment a change is seen; looks at the disk at most once each 100 ms.
@@ -102,9 +102,9 @@ class Watch:
         A file that is gone does not count: an editor may be about to put the new one in its place.
         """
         now = _now()
-        if now < self._next:
+        if now < self.next_look:
             return self._dirty
-        self._next = now + self.INTERVAL
+        self.next_look = now + self.INTERVAL
         return self._look()
 
     def _look(self) -> bool:

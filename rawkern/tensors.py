@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from rawkern import _torch_private as private
+from rawkern.base.table import attend
 from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
-from rawkern.memory import dtype_name
+from rawkern.memory import check_bits, check_class, dtype_name
 
 __all__ = [
     "composing",
@@ -23,7 +24,6 @@ __all__ = [
     "inside_op",
     "record",
     "stream_handle",
-    "thread_count",
     "to_torch",
 ]
 
@@ -58,11 +58,15 @@ class inside_op:
     def __enter__(self) -> None:
         self._before = state.level
         state.level = self._level
+        if self._level == FAKE:  # which native launches do not look at
+            attend(1)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state.level = self._before
+        if self._level == FAKE:
+            attend(-1)
 
 
 def in_fake_op() -> bool:
@@ -228,23 +232,28 @@ def to_torch(a: Any) -> torch.Tensor:
     return t.view(getattr(torch, dtype.name)) if carrier is not None else t
 
 
+class _Given:
+    """What the errors of `from_torch` are about."""
+
+    expr = "t"
+
+    def __str__(self) -> str:
+        return "from_torch: the tensor"
+
+
+_GIVEN = _Given()
+
+
 def _check_plain(t: torch.Tensor) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"from_torch: got {type(t).__name__}; pass a torch tensor")
     kind = private.wrapper_kind(t)
     if kind not in (None, "zero") or t.is_meta:
         raise TypeError(f"from_torch: a {kind or 'meta'} tensor has no memory; wrap this in rawkern.op")
-    if kind == "zero" or (t.layout is torch.strided and not private.has_dispatch(t) and t.numel() and not t.data_ptr()):
-        raise TypeError("from_torch: the tensor has no memory of its own; pass t.clone()")
-    if t.layout is not torch.strided:
-        layout = dtype_name(t.layout)  # type: ignore[arg-type]
-        raise TypeError(f"from_torch: the tensor has layout {layout}; pass t.to_dense()")
-    if type(t) not in private.PLAIN and private.has_dispatch(t):
-        raise TypeError(f"from_torch: {type(t).__name__} keeps its memory elsewhere; pass the plain tensor inside it")
-    if t.is_conj():
-        raise ValueError("from_torch: the tensor has torch's lazy conj bit; pass t.resolve_conj()")
-    if t.is_neg():
-        raise ValueError("from_torch: the tensor has torch's lazy neg bit; pass t.resolve_neg()")
+    check_class(t, _GIVEN)
+    if kind == "zero" or (t.numel() and not t.data_ptr()):
+        raise TypeError(f"{_GIVEN} has no memory of its own; pass t.clone()")
+    check_bits(t, _GIVEN)
 
 
 def _check_array(a: Any, dtype: np.dtype) -> None:
@@ -292,8 +301,3 @@ def _cupy() -> Any:
 def not_inside_op(what: str) -> LaunchError:
     """The error for a write that autograd would not see."""
     return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")
-
-
-def thread_count() -> int:
-    """How many threads torch's own operators use on the CPU."""
-    return torch.get_num_threads()

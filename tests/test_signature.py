@@ -8,7 +8,6 @@ import math
 import re
 import struct
 import threading
-import traceback
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -22,9 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rawkern
+from rawkern.arguments.careful import Bound
 from rawkern.ctype import Member, StructLayout, parse
 from rawkern.errors import LaunchError, UnsupportedError
-from rawkern.signature import Bound, Signature, make_signature
+from rawkern.signature import Signature, make_signature
 from rawkern.tensors import inside_op
 
 LAYOUTS = {
@@ -848,55 +848,6 @@ def test_wrong_number_prints_the_signature(args: tuple[Any, ...], kwargs: dict[s
     assert str(caught.value) == message + str(SAXPY)
 
 
-def test_plain_is_the_fast_path_alone() -> None:
-    x, y = torch.ones(4), torch.ones(4)
-    before = y._version
-    assert SAXPY.plain((4, 2.0, x, y)) == (-1, SAXPY.bind((4, 2.0, x, y)).values)
-    assert y._version == before + 2
-    leaf = torch.ones(4, requires_grad=True)
-    neg = torch._neg_view(torch.ones(4))
-    meta = torch.ones(4, device="meta")
-    for args in ((4, 2.0, x), (4, 2.0, x, None), (4, 2.0, x, leaf), (4, 2.0, neg, y), (4, 2.0, x.numpy(), y)):
-        assert SAXPY.plain(args) is None
-    for bad in (x.double(), x[::2], meta, torch._efficientzerotensor(4), torch.eye(2).to_sparse()):
-        assert SAXPY.plain((2, 1.0, bad, y)) is None
-    assert SAXPY.plain((2, 1.0, x[::2], y), True) is not None
-    assert y._version == before + 3
-    with pytest.raises(TypeError, match="is the float 0"):
-        SAXPY.plain((0.5, 1.0, x, y))
-    assert make("int").plain((3,)) == (None, (3,))
-    assert make("ns::Params").plain(({},)) is None
-
-
-def test_plain_with_null_pointers() -> None:
-    x, none = torch.ones(4), torch.ones(0)
-    signature = make("float const*", "int", "float*")
-    assert signature.plain_but((0,))((None, 4, x)) == (-1, (0, 4, x.data_ptr()))
-    assert signature.plain_but((0, 2))((None, 4, None)) == (None, (0, 4, 0))
-    before = x._version
-    for args in ((x, 4, x), (None, 4, None), (None, 4), (None, 4, x.double())):
-        assert signature.plain_but((0,))(args) is None
-    assert signature.plain_but((1,))((x, None, x)) is None
-    assert make("float&", "float*").plain_but((0,))((None, x)) is None
-    assert x._version == before
-    assert signature.plain((none, 4, x)) == (-1, signature.bind((none, 4, x)).values) == (-1, (0, 4, x.data_ptr()))
-    for bad in (none.to("meta"), torch._efficientzerotensor(0), none.double(), torch._to_functional_tensor(none)):
-        assert signature.plain((bad, 4, x)) is None
-
-
-def test_structs_as_bytes_are_plain() -> None:
-    signature = make("ns::Params", "float*")
-    y, block = torch.ones(3), bytes(range(24))
-    assert signature.plain((block, y)) == (-1, (block, y.data_ptr()))
-    assert signature.bind((block, y)).values == (block, y.data_ptr())
-    before = y._version
-    for other in (block[:-1], bytearray(block), {"n": 1}, None):
-        assert signature.plain((other, y)) is None
-    assert y._version == before
-    with pytest.raises(TypeError, match="has 23 bytes, the kernel takes ns::Params by value, whose size is 24"):
-        signature.bind((block[:-1], y))
-
-
 def test_kernel_without_parameters() -> None:
     assert make().bind(()) == (None, (), (), (), (), -1, False)
     with pytest.raises(TypeError, match=re.escape("k takes 0 arguments, 1 was given: void k()")):
@@ -1142,14 +1093,6 @@ def test_fake_implementations_check_kinds_only() -> None:
         assert SAXPY.bind((1, 2.0, meta, meta)).device == torch.device("meta")
     with pytest.raises(LaunchError, match="is a SymInt, and a raw launch is not recorded there"):
         make("int").bind((x.shape[0],))
-
-
-def test_tracebacks_show_the_generated_code() -> None:
-    try:
-        SAXPY.bind((0.5, 1.0, None, None))
-    except TypeError as error:
-        shown = "".join(traceback.format_exception(error))
-    assert "a0 = value0(a0)" in shown and "rawkern bind saxpy" in shown
 
 
 # --- with the compiler ----------------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ def test_from_torch_refuses() -> None:
             TypeError,
             "from_torch: NumPy has no dtype for complex32; pass t.view(torch.uint8)",
         ),
+        (
+            torch.nested.nested_tensor([torch.ones(2)]),
+            TypeError,
+            "from_torch: the tensor is a nested tensor; pass t.values()",
+        ),
         (np.ones(2), TypeError, "from_torch: got ndarray; pass a torch tensor"),
     ]
     for value, error, message in cases:

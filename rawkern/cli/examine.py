@@ -264,7 +264,7 @@ def cpu() -> list[Finding]:
         text = f"{sys.platform} on {platform.machine()}: the CPU engine runs on Linux on x86-64 and AArch64"
         return [Finding("cpu", FAULT, text, "use one of those, or a container", details)]
     try:
-        from rawkern.engines.cpu.jit import host
+        from rawkern.base.llvm import host
 
         known = host()
     except Exception as error:

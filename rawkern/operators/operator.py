@@ -10,7 +10,8 @@ import torch
 from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern import tensors
+from rawkern.base import generated
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, verify
@@ -240,7 +241,7 @@ def _arranger(decl: Declaration) -> Callable[..., tuple[Any, ...]]:
     defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
     names = ", ".join(p.name for p in decl.params)
     text = f"def arrange({parameters(decl)}):\n    return ({names},)\n"
-    return binder.run(text, f"<rawkern arguments {decl.qualified}>", defaults)["arrange"]
+    return generated.run(text, f"<rawkern arguments {decl.qualified}>", defaults)["arrange"]
 
 
 def parameters(decl: Declaration) -> str:

@@ -9,7 +9,8 @@ import torch
 from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern import tensors
+from rawkern.base import generated
 from rawkern.operators.checks import changed, refuse_changes, verify
 from rawkern.operators.declaration import Declaration, Param
 from rawkern.operators.operator import Operator, parameters
@@ -66,7 +67,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
     rename = dict(zip(space, inner, strict=True))
     text = _write(op, decl, rename)
     defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
-    make = binder.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
+    make = generated.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
     public, op.direct = make(*inner.values(), **defaults)
     return public
 

@@ -9,7 +9,8 @@ import torch
 from torch.autograd import forward_ad
 
 from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern import tensors
+from rawkern.base import generated
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 
@@ -97,7 +98,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     many = len(results) > 1 or results[0].startswith("*")
     lines.append(f"    return {', '.join(results)}{',' if many else ''}")
     text = "\n".join(lines) + "\n"
-    return binder.run(text, f"<rawkern autograd {decl.qualified}>", {})["forward"]
+    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {})["forward"]
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
@@ -230,7 +231,7 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         "transforms": private.transforms,
     }
     text = "\n".join(line for line in body if line) + "\n"
-    return binder.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
+    return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
 
 
 def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:

@@ -9,7 +9,7 @@ import torch
 
 from rawkern import reachable
 from rawkern._torch_private import PLAIN
-from rawkern.binder import run
+from rawkern.base.generated import run
 from rawkern.signature import Signature
 from rawkern.tuning.record import plain
 

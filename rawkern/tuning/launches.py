@@ -10,8 +10,6 @@ import torch
 from rawkern import _torch_private as private
 from rawkern import tensors
 from rawkern.dynamo import untraced
-from rawkern.fused import Go
-from rawkern.launcher import Launcher
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
 from rawkern.tuning.keys import device_index
@@ -31,7 +29,7 @@ class TunedLauncher:
     def __init__(self, choices: Choices, settle: Settle, *, keeps: bool) -> None:
         self._choices = choices
         self._settle = settle
-        self._gos: dict[Any, Go] | None = {} if keeps else None  # what launches, by key
+        self._gos: dict[Any, Any] | None = {} if keeps else None  # what launches, by key
         if keeps:
             choices.launchers.add(self)
 
@@ -63,13 +61,11 @@ class TunedLauncher:
         choices = self._choices
         level = tensors.state.level
         if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
-            Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
+            choices.kernel(choices.working()).forall(0)(*args, **kwargs)  # checks, or says what is wrong
             return
         hot, found = self._find(args, kwargs)
         go: Any = self._settle(*found)
         go(*args, **kwargs)
-        if isinstance(go, Launcher) and not (go._ready[2] and go._go is None):
-            return  # it will make a function for repeated launches
         if self._gos is not None and hot is not None:
             if len(self._gos) >= KEPT:
                 self._gos.clear()
@@ -82,7 +78,7 @@ class TunedLauncher:
             return None, (choices.kernel(given[choices]), given[choices])
         return choices.choose(self._settle, args, kwargs)
 
-    def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
+    def launch(self, args: tuple[Any, ...], stream: Any) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
         device = device_index(args)
         if device < 0:  # on the CPU streams have no meaning
@@ -91,7 +87,7 @@ class TunedLauncher:
         with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
             _, found = self._find(args, {})
         go: Any = self._settle(*found)
-        getattr(go, "launcher", go)._on_stream(stream, args, {})
+        go.launch(args, {}, stream)
 
     def __repr__(self) -> str:
         return f"<launch of {self._choices.name}, tuned>"

@@ -80,7 +80,7 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name}, {properties.multi_processor_count} multiprocessors"
-    from rawkern.engines.cpu.jit import host
+    from rawkern.base.llvm import host
 
     return f"CPU engine, {host().name}, {torch.get_num_threads()} threads"
 

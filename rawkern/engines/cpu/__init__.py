@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-import threading
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,8 @@ from rawkern.errors import UnsupportedError
 from rawkern.forking import Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rawkern.compiler import Program
-    from rawkern.engines.cpu.grid import Launcher
+    from rawkern.engines.cpu.grid import Target
     from rawkern.signature import Signature
 
     Dim3 = tuple[int, int, int]
@@ -79,9 +76,8 @@ class EngineKernel:
         self.name = signature.name
         self.globals_address = module.globals_address
         self.params_size = signature.size
-        self.pack_params = Struct(signature.format).pack_into
+        self.pack = Struct(signature.format).pack
         self._shapes: dict[str, tuple] = {}
-        self._local = threading.local()
 
     def loaded(self, shape: str) -> tuple:
         """Machine code for a shape of block: (code, loaded, shape)."""
@@ -98,28 +94,11 @@ class EngineKernel:
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 
-    def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Callable[[int | None, tuple], None]:
-        """Settle a launch; calling the result runs it to its end on this machine's cores (streams have no meaning)."""
-        here = threading.local()
+    def target(self, block: Dim3, shared_mem: int) -> Target:
+        """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
+        from rawkern.engines.cpu.grid import Target
 
-        def run(stream: int | None, values: tuple) -> None:
-            try:
-                go = here.go
-            except AttributeError:
-                go = here.go = self._launcher(block, shared_mem).settled(grid)
-            go(values)
-
-        return run
-
-    def _launcher(self, block: Dim3, shared_mem: int) -> Launcher:
-        """The calling thread's stacks and records for a block shape."""
-        from rawkern.engines.cpu.grid import Launcher
-
-        launchers = self._local.__dict__.setdefault("launchers", {})
-        found = launchers.get((block, shared_mem))
-        if found is None:
-            found = launchers[block, shared_mem] = Launcher(self, block, shared_mem)
-        return found
+        return Target(self, block, shared_mem)
 
     @property
     def attributes(self) -> dict[str, int]:

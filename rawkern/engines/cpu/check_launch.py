@@ -13,7 +13,7 @@ from rawkern.engines.cpu import check_layout as layout
 from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
-from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.grid import Target, shape_of
 from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
@@ -303,17 +303,17 @@ def run(
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code, loaded, _ = kernel.loaded(shape_of(block))
-    launcher = Launcher(kernel, block, shared_mem)
-    grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
-    start = launcher.record_address + LAUNCH.size
+    target = Target(kernel, block, shared_mem)
+    grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
+    start = target.record_address + LAUNCH.size
     parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
-    checked.start(grid, launcher.nwarps, loaded.address("rk_stack_range"))
-    launcher.watch(checked)
+    checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
+    target.watch(checked)
     error = None
     try:
-        launcher.settled(grid)(values)
+        target.run(grid, None, values)
     except LaunchError as failed:
         error = failed
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rawkern.base import llvm as llvm_
 from rawkern.engines.cpu import jit
 from rawkern.engines.cpu.instructions import HANDLERS
 from rawkern.engines.cpu.opcodes import FORMS, REFUSED, refusal
@@ -65,7 +66,7 @@ def test_why_a_form_is_refused(op, why):
 
 @pytest.mark.parametrize("base", sorted({f.base for f in FORMS}))
 def test_listed_forms_are_lowered(base):
-    ops, cpu = ptx_forms.listed(base), jit.Cpu("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
+    ops, cpu = ptx_forms.listed(base), llvm_.Cpu("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,+f16c")
     assert ops or base == "cvt"
     translation = jit.Translation(ptx_forms.module(ops))
     layout = translation.globals()

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rawkern import launch
-from rawkern.launch import LaunchConfig, make_config
+from rawkern.launch import config as launch
+from rawkern.launch.config import LaunchConfig, make_config
 
 
 @pytest.mark.parametrize(
