@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rawkern.launch import launcher
 
 import rawkern
 from rawkern import compiler
+from rawkern.launch import launcher
 from rawkern.tuning import timing
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Session
