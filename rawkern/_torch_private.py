@@ -148,7 +148,7 @@ def destroy(library: torch.library.Library) -> None:
 
 
 def exchange_functions() -> tuple[int, ...]:
-    """The five functions of DLPack's C exchange API, by address; the fourth fills a DLTensor, the fifth tells a stream."""
+    """The five functions of DLPack's C exchange API; the fourth fills a DLTensor, the fifth tells a stream."""
     capsule = _get("Tensor.__dlpack_c_exchange_api__")
     if capsule is None:
         raise UnsupportedError(f"torch {torch.__version__} has no __dlpack_c_exchange_api__; rawkern needs torch 2.10")
@@ -178,7 +178,12 @@ def tensor_layout() -> tuple[int, int]:
     They are found by comparing tensors of several kinds with what torch says of them.
     """
     plain = torch.empty(3, device="cpu")
-    kinds = (plain, torch._neg_view(plain), torch.empty(2, dtype=torch.complex64).conj(), torch.empty(1, device="meta"))
+    kinds = (
+        plain,
+        _get("_neg_view")(plain),
+        torch.empty(2, dtype=torch.complex64).conj(),
+        torch.empty(1, device="meta"),
+    )
 
     def places(address: Callable[[Any], int], value: Callable[[Any], int], most: int) -> set[int]:
         found = set(range(0, most, 8))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rawkern.launch.unit import State
     from rawkern.module import Build
 
-__all__ = ["active", "check", "depth", "listeners", "paused"]
+__all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
 
 _depth = 0
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
@@ -118,17 +118,17 @@ class check(contextlib.ContextDecorator):
         del _also[len(_also) - len(self.also) :]
 
 
-def _checked(launch: intercept.Launch) -> None:
+def _checked(given: intercept.Launch) -> None:
     """Launch on the CPU engine with the checker beside it, then on the tensors' GPU."""
     if not private.stream_capturing():  # copies for a check would break the graph
-        device = _run(launch.launcher, launch.args, launch.kwargs)
+        device = launch(given.launcher, given.args, given.kwargs)
         if device is None or device.type != "cuda":
             return
     with paused():
-        launch.proceed()
+        given.proceed()
 
 
-def _run(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+def launch(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
     """Run one launch checked, and raise what was found.
 
     Returns

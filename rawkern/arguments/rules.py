@@ -1,7 +1,7 @@
 """The rules for arguments, one row each: how native code tests one, and how the careful way tests and explains it.
 
-A native reading leaves for `CAREFUL` where an argument may not do; it may refuse what the careful reading accepts, and
-never the other way round. A careful reading raises the error that names the argument, the rule, the value and the way out.
+A native reading leaves for `CAREFUL` where an argument may not do: it may refuse what the careful reading accepts, but
+never the other way round. A careful reading raises the error that names argument, rule, value and way out.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ TABLE = Record(
         *((name, "ptr") for name in (
             "none", "true", "false", "zero", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", "dispatch_modes", "tracing",
-            "tracing_state", "grad_enabled", "bump", "requires_grad", "requires_grad_closure", "clock", "careful", "finish", "forward", "relay", "launcher_type", *_PYTHON,
+            "tracing_state", "grad_enabled", "bump", "requires_grad", "requires_grad_closure", "clock", "careful",
+            "finish", "forward", "relay", "launcher_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip

@@ -311,8 +311,8 @@ class Target:
         if self._most and blocks > self._most:
             each = self._most // owner.multiprocessors
             raise LaunchError(
-                f"{owner.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{owner.module.index} holds "
-                f"{self._most} of this kernel ({each} on each of {owner.multiprocessors} "
+                f"{owner.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{owner.module.index} "
+                f"holds {self._most} of this kernel ({each} on each of {owner.multiprocessors} "
                 f"multiprocessors); use fewer blocks and a grid-stride loop"
             )
         params = ctypes.create_string_buffer(owner.pack(*values))

@@ -1,7 +1,7 @@
 """The function that makes a launch in machine code: one for each list of parameter types, for both engines.
 
-It has the signature of Python's vectorcall. Arguments that are plain, as `rawkern.arguments.rules` has it, are packed and
-handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`).
+It has the signature of Python's vectorcall. Arguments that are plain, as `rawkern.arguments.rules` has it, are packed
+and handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`).
 """
 
 from __future__ import annotations

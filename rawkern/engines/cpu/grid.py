@@ -156,7 +156,8 @@ class Target:
             if work > self._native["most_work"]:
                 raise LaunchError(
                     f"{self.name}: a cooperative launch runs all its blocks at a time; {work // self.nwarps} blocks of "
-                    f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
+                    f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; "
+                    "use a smaller grid"
                 )
             break
         # Another thread has the stacks, or what a signal handler has interrupted.

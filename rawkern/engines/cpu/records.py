@@ -57,7 +57,7 @@ WARP = Record(
         ("pad", "i32"),
     ),
 )
-#: What native launches know of a kernel with one shape of block: `grid.Target` fills it. Launches take it one at a time;
+#: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
 #: `resident` is 0 for cooperative launches.
 CPU_TARGET = Record(
     "Target",
