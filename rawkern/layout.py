@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rawkern import cache, dwarf
 from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type
@@ -70,7 +70,8 @@ def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None,
 def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     """Return size, alignment and members of a struct, which may be any type the source can name.
 
-    Members are () where they cannot be filled one by one: unions, bit fields, private ones.
+    Members are () where they cannot be filled one by one, such as those of a union, or private ones; `unknown` of the
+    layout says why.
 
     Raises
     ------
@@ -82,8 +83,9 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
         raise UnsupportedError(
             f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source"
         )
-    size, align, members = found
-    return StructLayout(size, align, tuple(Member(*member) for member in members))
+    size, align, members, unknown = found
+    filled = [Member(name, text, offset, tuple(bits) if bits else None) for name, text, offset, bits in members]
+    return StructLayout(size, align, tuple(filled), unknown)
 
 
 # A kernel that takes the struct by value: its debug information has the whole type, its PTX parameter size and
@@ -106,22 +108,37 @@ def _ask_layout(source: Source, type_name: str) -> object:
     size, align = int(param[2]), int(param[1])
     try:
         members = dwarf.members(dwarf.read(result.ptx), symbol)
-    except ValueError:
-        members = None
-    if not members or any(member.bits for member in members):
-        return size, align, ()
-    types = _member_types(source, spelled, [member.name for member in members])
-    if types is None:
-        return size, align, ()
-    return size, align, [(member.name, text, member.offset) for member, text in zip(members, types, strict=True)]
+        names = _names(members)
+        types = _member_types(source, spelled, names) if names else []
+    except ValueError as error:
+        return size, align, [], str(error)
+    filled = [
+        (name, text, member.offset, member.bits) for name, text, member in zip(names, types, members, strict=True)
+    ]
+    return size, align, filled, ""
 
 
-def _member_types(source: Source, spelled: str, names: list[str]) -> list[str] | None:
-    """Ask for each member's full type; debug information leaves namespaces out."""
+def _names(members: Sequence[dwarf.DebugMember]) -> list[str]:
+    """Name the members apart: one that another hides has its class before its name."""
+    names = []
+    for member in members:
+        rivals = [other for other in members if other.name == member.name and other is not member]
+        hidden = any(other.depth <= member.depth for other in rivals)
+        names.append(f"{member.owner}::{member.name}" if hidden else member.name)
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"it has two members {name}")
+    return names
+
+
+def _member_types(source: Source, spelled: str, names: list[str]) -> list[str]:
+    """Ask for each member's full type; debug information leaves namespaces out. ValueError where it cannot be had."""
     probes = [probe_of(f"decltype({spelled}::{name})") for name in names]
     result = run_nvrtc(source, _ARCH, probes, append=PROBE)
     if not result.ok:
-        return None
+        name = next((name for name, probe in zip(names, probes, strict=True) if probe in result.log), "")
+        why = "is private" if "is inaccessible" in result.log else "is of a type without a name"
+        raise ValueError(f"its member {name!r} {why}" if name else "the types of its members cannot be found")
     lowered = dict(result.lowered)
     return [canonical_type(probe_type(lowered[probe])) for probe in probes]
 
