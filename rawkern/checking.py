@@ -29,8 +29,8 @@ from rawkern.signature import Bound, Signature
 from rawkern.values import Where
 
 if TYPE_CHECKING:
+    from rawkern.builds import Build
     from rawkern.launcher import Launcher, State
-    from rawkern.module import Build
 
 __all__ = ["active", "check", "depth", "forget_fast_launches", "launch", "listeners", "paused"]
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from rawkern import checking, compiler, launch, lookup
+from rawkern.builds import Build
 from rawkern.devices import architecture, default_device
 from rawkern.dynamo import untraced
 from rawkern.fused import Go
 from rawkern.launcher import Launcher, State
-from rawkern.module import Build, PathLike, RawModule
+from rawkern.module import PathLike, RawModule
 from rawkern.signature import make_signature
 
 __all__ = ["Launcher", "RawKernel"]

@@ -15,12 +15,12 @@ from rawkern import _torch_private as private
 from rawkern import allocator, checking, launch, lookup, tensors
 from rawkern._torch_private import PLAIN
 from rawkern.binder import DEVICES
+from rawkern.builds import Build
 from rawkern.compiler import Entry, Program
 from rawkern.devices import CPU, architecture, default_device
 from rawkern.dynamo import untraced
 from rawkern.fused import Go, Inline
 from rawkern.launch import LaunchConfig
-from rawkern.module import Build
 from rawkern.signature import Signature
 
 if TYPE_CHECKING:

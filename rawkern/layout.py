@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rawkern import cache, dwarf
 from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type
 from rawkern.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
-from rawkern.forking import Lock
 from rawkern.names import canonical_type, strip_anonymous
 from rawkern.nvrtc import run_nvrtc
 from rawkern.source import Source
@@ -18,8 +16,6 @@ from rawkern.source import Source
 __all__ = ["parameter_names", "struct_layout"]
 
 _ARCH = "compute_80"  # structs have the same layout on every architecture
-_lock = Lock()
-_memory: dict[str, object] = {}
 
 
 def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
@@ -63,7 +59,7 @@ def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None,
         except ValueError:
             return None
 
-    names = _kept(f"names-{key}-{_digest(entry.symbol)}", ask)
+    names = cache.kept(f"names-{key}-{cache.digest(entry.symbol)}", ask)
     return tuple(names) if isinstance(names, (list, tuple)) else None
 
 
@@ -78,7 +74,7 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     UnsupportedError
         If the compiler cannot tell, such as for a type that is only declared.
     """
-    found = _kept(f"struct-{key}-{_digest(type_name)}", lambda: _ask_layout(source, type_name))
+    found = cache.kept(f"struct-{key}-{cache.digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):
         raise UnsupportedError(
             f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source"
@@ -141,21 +137,3 @@ def _member_types(source: Source, spelled: str, names: list[str]) -> list[str]:
         raise ValueError(f"its member {name!r} {why}" if name else "the types of its members cannot be found")
     lowered = dict(result.lowered)
     return [canonical_type(probe_type(lowered[probe])) for probe in probes]
-
-
-def _kept(key: str, ask: Callable[[], object]) -> object:
-    """Return the JSON value kept under a key, in memory or on disk, asking for it where there is none."""
-    with _lock:
-        if key in _memory:
-            return _memory[key]
-    stored = cache.get_record(key)
-    value = ask() if stored is None else stored[0]
-    if stored is None:
-        cache.put_record(key, value)
-    with _lock:
-        _memory[key] = value
-    return value
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

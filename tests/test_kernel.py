@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import checking, launcher, module
+from rawkern import builds, checking, launcher, module
 from rawkern.errors import CompileError, LaunchError
 from rawkern.source import Watch
 
@@ -91,7 +91,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder = Recorder()
-    monkeypatch.setattr(module, "engine", lambda device: recorder)
+    monkeypatch.setattr(builds, "engine", lambda device: recorder)
     with checking.paused():  # a checked launch would run on the true one
         yield recorder
 
@@ -767,7 +767,7 @@ def test_a_module_compiles_when_it_is_told_to() -> None:
     module = rawkern.RawModule(SAXPY)
     assert module._build is None
     module.compile()
-    assert module._build is not None and module._build._programs  # type: ignore[unreachable]
+    assert module._build is not None and module._build.compiled_for()  # type: ignore[unreachable]
     with pytest.raises(CompileError, match="expected a"):
         rawkern.RawModule(SAXPY + "}").compile()
     with pytest.raises(CompileError, match=r"name an instance of k, such as k<float>"):
