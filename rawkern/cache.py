@@ -16,23 +16,26 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rawkern.errors import RawkernError
+from rawkern.forking import Lock
 
 __all__ = [
     "CacheInfo",
     "Stored",
     "clear",
     "configured",
+    "digest",
     "directory",
     "entries",
     "exclusive",
     "get",
     "get_record",
     "info",
+    "kept",
     "put",
     "put_record",
 ]
@@ -141,6 +144,29 @@ def get_record(key: str) -> tuple[Any, bytes] | None:
 def put_record(key: str, value: Any, body: bytes = b"") -> None:
     """Store a JSON value and bytes under a key, as `put` does."""
     put(key, json.dumps(value).encode() + b"\n" + body)
+
+
+_kept: dict[str, Any] = {}
+_lock = Lock()
+
+
+def kept(key: str, ask: Callable[[], Any]) -> Any:
+    """Return the JSON value kept under a key, in memory or on disk, asking for it where there is none."""
+    with _lock:
+        if key in _kept:
+            return _kept[key]
+    stored = get_record(key)
+    value = ask() if stored is None else stored[0]
+    if stored is None:
+        put_record(key, value)
+    with _lock:
+        _kept[key] = value
+    return value
+
+
+def digest(text: str) -> str:
+    """Return a text that stands for another one in a key."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -31,9 +31,9 @@ from rawkern.signature import Signature
 from rawkern.values import Where
 
 if TYPE_CHECKING:
+    from rawkern.builds import Build
     from rawkern.launch.launcher import Launcher
     from rawkern.launch.unit import State
-    from rawkern.module import Build
 
 __all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
 

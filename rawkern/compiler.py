@@ -10,20 +10,41 @@ import re
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from rawkern import cache, layout
+from rawkern import cache, constants, layout
 from rawkern.build import Entry, build, declared
 from rawkern.ctype import StructLayout
 from rawkern.forking import Lock
 from rawkern.source import Source
 from rawkern.toolchain import toolchain
 
-__all__ = ["CPU_ARCH", "Entry", "Program", "compile_program", "parameter_names", "struct_layout", "templates"]
+__all__ = [
+    "CPU_ARCH",
+    "Entry",
+    "Program",
+    "compile_program",
+    "constant",
+    "parameter_names",
+    "struct_layout",
+    "templates",
+]
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
 # what a program depends on
-_OWN_FILES = ("build", "compiler", "diagnostics", "dialect", "dwarf", "layout", "names", "nvrtc", "scan", "shims")
+_OWN_FILES = (
+    "build",
+    "compiler",
+    "constants",
+    "diagnostics",
+    "dialect",
+    "dwarf",
+    "layout",
+    "names",
+    "nvrtc",
+    "scan",
+    "shims",
+)
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
 
 
@@ -121,6 +142,12 @@ def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
 def struct_layout(program: Program, type_name: str) -> StructLayout:
     """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
     return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
+
+
+def constant(source: Source, arch: str, expression: str) -> bool | int | float:
+    """Return the value of a constant expression in terms of a source; ValueError if it is none."""
+    arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
+    return constants.value(source, arch, expression, _key(source, arch, ()))
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:

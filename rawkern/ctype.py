@@ -12,20 +12,26 @@ __all__ = ["CType", "Member", "StructLayout", "parse", "with_layout"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One data member of a struct: its name, its full C++ type and its offset in bytes."""
+    """One data member of a struct: its name, its full C++ type and its offset in bytes.
+
+    A member of a base that another member hides has the base in its name: "Base::x". `bits` are the lowest bit of a bit
+    field, counted from the struct's first, and its width.
+    """
 
     name: str
     type: str
     offset: int
+    bits: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StructLayout:
-    """Size, alignment and members of a struct, in bytes; `members` is empty where they are not known."""
+    """Size, alignment and members of a struct, in bytes; `unknown` says why there are no members to fill one by one."""
 
     size: int
     align: int
     members: tuple[Member, ...] = ()
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +268,7 @@ def _base(text: str) -> CType:
         element = _parse(inner)[0]
         size = element.size * lanes
         return CType(name, "array", size, element.align, f"{size}s", element=element, lanes=lanes)
-    if "(" in name.split("<")[0]:
+    if "(" in name.replace("(anonymous namespace)::", "").split("<")[0]:
         return CType(name, "function", 8, 8, "Q")
     return CType(name, "struct")
 

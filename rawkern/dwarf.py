@@ -15,17 +15,20 @@ from typing import NamedTuple
 __all__ = ["DebugMember", "members", "parameter_names", "read"]
 
 _SUBPROGRAM, _PARAMETER, _MEMBER, _INHERITANCE = 0x2E, 0x05, 0x0D, 0x1C
-_STRUCTURE, _CLASS, _UNION, _TYPEDEF, _CONST, _VOLATILE = 0x13, 0x02, 0x17, 0x16, 0x26, 0x35
-_NAME, _BIT_SIZE, _LOCATION, _TYPE, _LINKAGE_NAME, _NEW_LINKAGE_NAME = 0x03, 0x0D, 0x38, 0x49, 0x2007, 0x6E
+_STRUCTURE, _CLASS, _UNION, _ENUMERATION, _TYPEDEF, _CONST, _VOLATILE = 0x13, 0x02, 0x17, 0x04, 0x16, 0x26, 0x35
+_NAME, _LOCATION, _TYPE, _LINKAGE_NAME, _NEW_LINKAGE_NAME = 0x03, 0x38, 0x49, 0x2007, 0x6E
+_BYTE_SIZE, _BIT_OFFSET, _BIT_SIZE = 0x0B, 0x0C, 0x0D
 _PLUS_UCONST = 0x23  # the only operation in a member's location: add a constant to the struct's address
 
 
 class DebugMember(NamedTuple):
-    """One data member: its name, its offset in bytes, and whether it is a bit field."""
+    """One data member of a struct or of one of its bases."""
 
     name: str
-    offset: int
-    bits: bool
+    offset: int  # in bytes
+    bits: tuple[int, int] | None  # of a bit field: its lowest bit, counted from the struct's first, and its width
+    owner: str  # the class that declares it, without namespaces
+    depth: int  # 0 for the struct's own, 1 for those of its bases, and so on
 
 
 @dataclass
@@ -71,15 +74,20 @@ def parameter_names(debug: Debug, symbol: str) -> tuple[str | None, ...] | None:
     return tuple(None if name is None or re.match(r"__T\d+", name) else name for name in names)
 
 
-def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...] | None:
-    """Return the members of the struct that a kernel takes first; None if not known or sharing memory (unions)."""
+def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...]:
+    """Return the members of the struct that a kernel takes first, those of its bases among them.
+
+    Raises
+    ------
+    ValueError
+        It has members that cannot be filled one by one; the message says which.
+    """
     kernel = _kernel(debug, symbol)
     parameter = next((child for child in kernel.children if child.tag == _PARAMETER), None) if kernel else None
     record = _record(debug, parameter)
-    if record is None:
-        return None
-    found = list(_members(debug, record, 0))
-    return None if any(member is None for member in found) else tuple(member for member in found if member)
+    if record is None or record.tag == _UNION:
+        raise ValueError("its members share memory" if record else "its members are not known")
+    return tuple(_members(debug, record, 0, 0))
 
 
 def _kernel(debug: Debug, symbol: str) -> Die | None:
@@ -91,31 +99,46 @@ def _kernel(debug: Debug, symbol: str) -> Die | None:
     return None
 
 
-def _record(debug: Debug, die: Die | None) -> Die | None:
-    """Follow typedefs and qualifiers to a struct."""
-    while die is not None and die.tag not in (_STRUCTURE, _CLASS):
+def _type(debug: Debug, die: Die | None) -> Die | None:
+    """Follow typedefs and qualifiers to the type of a parameter or member."""
+    while die is not None and die.tag in (_PARAMETER, _MEMBER, _INHERITANCE, _TYPEDEF, _CONST, _VOLATILE):
         target = die.attributes.get(_TYPE)
-        if die.tag not in (_PARAMETER, _MEMBER, _INHERITANCE, _TYPEDEF, _CONST, _VOLATILE) or not isinstance(
-            target, int
-        ):
-            return None
-        die = debug.dies.get(target)
+        die = debug.dies.get(target) if isinstance(target, int) else None
     return die
 
 
-def _members(debug: Debug, record: Die, base: int) -> Iterator[DebugMember | None]:
+def _record(debug: Debug, die: Die | None) -> Die | None:
+    found = _type(debug, die)
+    return found if found is not None and found.tag in (_STRUCTURE, _CLASS, _UNION) else None
+
+
+def _members(debug: Debug, record: Die, base: int, depth: int) -> Iterator[DebugMember]:
     for child in record.children:
         if child.tag not in (_MEMBER, _INHERITANCE) or _LOCATION not in child.attributes:
             continue  # a static member has no place in the struct
-        offset = base + _offset(child.attributes[_LOCATION])
-        name = child.text(_NAME)
-        if child.tag == _INHERITANCE or (name or "").startswith("__b_"):
-            inherited = _record(debug, child)
-            yield from _members(debug, inherited, offset) if inherited else [None]
-        elif name is None:
-            yield None  # an anonymous union or struct
+        offset, name = base + _offset(child.attributes[_LOCATION]), child.text(_NAME)
+        if name is None and _BIT_SIZE in child.attributes:
+            continue  # padding between bit fields
+        if name == "__vptr":
+            raise ValueError("it has virtual functions or bases")
+        if name is None or name.startswith("__b_") or child.tag == _INHERITANCE:  # an anonymous one, or a base
+            inner = _record(debug, child)
+            if inner is None or inner.tag == _UNION:
+                raise ValueError("members of an anonymous union share memory")
+            yield from _members(debug, inner, offset, depth + (name is not None))
         else:
-            yield DebugMember(name, offset, _BIT_SIZE in child.attributes)
+            bits, of = _bits(child, offset), _type(debug, child)
+            if bits and of is not None and of.tag == _ENUMERATION:  # whose sign is the compiler's choice
+                raise ValueError(f"its member {name!r} is a bit field of an enumeration")
+            yield DebugMember(name, offset, bits, record.text(_NAME) or "", depth)
+
+
+def _bits(member: Die, offset: int) -> tuple[int, int] | None:
+    """Where a bit field lies; the format counts from the highest bit of the integer that holds it."""
+    held, above, width = (member.attributes.get(name) for name in (_BYTE_SIZE, _BIT_OFFSET, _BIT_SIZE))
+    if not isinstance(held, int) or not isinstance(above, int) or not isinstance(width, int):
+        return None
+    return 8 * (offset + held) - above - width, width
 
 
 def _offset(location: int | str | bytes) -> int:

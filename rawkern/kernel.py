@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern import checking, compiler, lookup  # noqa: F401  checks, which the environment may turn on
+from rawkern.builds import Build
 from rawkern.devices import architecture, default_device
 from rawkern.dynamo import untraced
 from rawkern.launch import config as configs
 from rawkern.launch.launcher import Plan, device_of
 from rawkern.launch.unit import State
-from rawkern.module import Build, PathLike, RawModule
+from rawkern.module import PathLike, RawModule
 from rawkern.signature import make_signature
 
 if TYPE_CHECKING:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from rawkern import cache, dwarf
 from rawkern.build import PROBE, Entry, declared, instance_of, probe_of, probe_type
 from rawkern.ctype import Member, StructLayout
 from rawkern.errors import UnsupportedError
-from rawkern.forking import Lock
 from rawkern.names import canonical_type, strip_anonymous
 from rawkern.nvrtc import run_nvrtc
 from rawkern.source import Source
@@ -18,8 +16,6 @@ from rawkern.source import Source
 __all__ = ["parameter_names", "struct_layout"]
 
 _ARCH = "compute_80"  # structs have the same layout on every architecture
-_lock = Lock()
-_memory: dict[str, object] = {}
 
 
 def parameter_names(source: Source, entry: Entry, key: str) -> tuple[str, ...]:
@@ -63,27 +59,29 @@ def _names_in_debug(source: Source, entry: Entry, key: str) -> tuple[str | None,
         except ValueError:
             return None
 
-    names = _kept(f"names-{key}-{_digest(entry.symbol)}", ask)
+    names = cache.kept(f"names-{key}-{cache.digest(entry.symbol)}", ask)
     return tuple(names) if isinstance(names, (list, tuple)) else None
 
 
 def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     """Return size, alignment and members of a struct, which may be any type the source can name.
 
-    Members are () where they cannot be filled one by one: unions, bit fields, private ones.
+    Members are () where they cannot be filled one by one, such as those of a union, or private ones; `unknown` of the
+    layout says why.
 
     Raises
     ------
     UnsupportedError
         If the compiler cannot tell, such as for a type that is only declared.
     """
-    found = _kept(f"struct-{key}-{_digest(type_name)}", lambda: _ask_layout(source, type_name))
+    found = cache.kept(f"struct-{key}-{cache.digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):
         raise UnsupportedError(
             f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source"
         )
-    size, align, members = found
-    return StructLayout(size, align, tuple(Member(*member) for member in members))
+    size, align, members, unknown = found
+    filled = [Member(name, text, offset, tuple(bits) if bits else None) for name, text, offset, bits in members]
+    return StructLayout(size, align, tuple(filled), unknown)
 
 
 # A kernel that takes the struct by value: its debug information has the whole type, its PTX parameter size and
@@ -106,39 +104,36 @@ def _ask_layout(source: Source, type_name: str) -> object:
     size, align = int(param[2]), int(param[1])
     try:
         members = dwarf.members(dwarf.read(result.ptx), symbol)
-    except ValueError:
-        members = None
-    if not members or any(member.bits for member in members):
-        return size, align, ()
-    types = _member_types(source, spelled, [member.name for member in members])
-    if types is None:
-        return size, align, ()
-    return size, align, [(member.name, text, member.offset) for member, text in zip(members, types, strict=True)]
+        names = _names(members)
+        types = _member_types(source, spelled, names) if names else []
+    except ValueError as error:
+        return size, align, [], str(error)
+    filled = [
+        (name, text, member.offset, member.bits) for name, text, member in zip(names, types, members, strict=True)
+    ]
+    return size, align, filled, ""
 
 
-def _member_types(source: Source, spelled: str, names: list[str]) -> list[str] | None:
-    """Ask for each member's full type; debug information leaves namespaces out."""
+def _names(members: Sequence[dwarf.DebugMember]) -> list[str]:
+    """Name the members apart: one that another hides has its class before its name."""
+    names = []
+    for member in members:
+        rivals = [other for other in members if other.name == member.name and other is not member]
+        hidden = any(other.depth <= member.depth for other in rivals)
+        names.append(f"{member.owner}::{member.name}" if hidden else member.name)
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"it has two members {name}")
+    return names
+
+
+def _member_types(source: Source, spelled: str, names: list[str]) -> list[str]:
+    """Ask for each member's full type; debug information leaves namespaces out. ValueError where it cannot be had."""
     probes = [probe_of(f"decltype({spelled}::{name})") for name in names]
     result = run_nvrtc(source, _ARCH, probes, append=PROBE)
     if not result.ok:
-        return None
+        name = next((name for name, probe in zip(names, probes, strict=True) if probe in result.log), "")
+        why = "is private" if "is inaccessible" in result.log else "is of a type without a name"
+        raise ValueError(f"its member {name!r} {why}" if name else "the types of its members cannot be found")
     lowered = dict(result.lowered)
     return [canonical_type(probe_type(lowered[probe])) for probe in probes]
-
-
-def _kept(key: str, ask: Callable[[], object]) -> object:
-    """Return the JSON value kept under a key, in memory or on disk, asking for it where there is none."""
-    with _lock:
-        if key in _memory:
-            return _memory[key]
-    stored = cache.get_record(key)
-    value = ask() if stored is None else stored[0]
-    if stored is None:
-        cache.put_record(key, value)
-    with _lock:
-        _memory[key] = value
-    return value
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,110 +1,32 @@
-"""RawModule: CUDA source, from a string or a file, and the kernels and variables in it.
+"""RawModule: CUDA source, from a string or a file, and the kernels, variables and constants in it.
 
-A `Build` is one reading of that source, compiled for as many architectures and loaded on as many devices as are used.
-When the file or a header of it changes, the module makes a new Build; launches that are under way keep theirs.
+When the file or a header of it changes, the module makes a new `Build`; launches that are under way keep theirs.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rawkern import compiler, source
-from rawkern.compiler import CPU_ARCH, Program
-from rawkern.devices import architecture, default_device, engine, normalised
+from rawkern.builds import Build, Settings
+from rawkern.devices import architecture, default_device, normalised
 from rawkern.dynamo import untraced
 from rawkern.errors import CompileError
 from rawkern.forking import Lock
-from rawkern.source import Source, Watch
+from rawkern.source import Source
 
 if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
 
-__all__ = ["Build", "RawModule", "Settings", "load"]
+__all__ = ["RawModule", "load"]
 
 PathLike = str | os.PathLike[str]
-FOREVER = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that a module is made from; what pickling keeps."""
-
-    code: str | None
-    path: str | None
-    options: tuple[str, ...]
-    include_dirs: tuple[str, ...]
-    name_expressions: tuple[str, ...]
-    cooperative: bool
-    strided: bool
-
-    def read(self) -> Source:
-        """Read the source as it is now."""
-        if self.path is not None:
-            return source.from_path(self.path, self.options, self.include_dirs)
-        assert self.code is not None
-        return source.from_text(self.code, self.options, self.include_dirs)
-
-
-class Build:
-    """One reading of a source with its programs and loaded modules. Its methods are called under the module's lock."""
-
-    def __init__(self, settings: Settings, read: Source) -> None:
-        self.settings = settings
-        self.source = read
-        # A string without headers cannot change, and its launches need not look.
-        self.watch = Watch(read) if read.path or read.headers or read.missing else None
-        #: Until when launches need not ask `changed`, in ns of the monotonic clock; read by native code.
-        self.until = ctypes.c_int64(0 if self.watch else FOREVER)
-        self._replaced = False
-        self._programs: dict[tuple[str, tuple[str, ...]], Program] = {}
-        self._modules: dict[tuple[torch.device, tuple[str, ...]], Any] = {}
-        self.variables: dict[str, Any] = {}
-
-    def changed(self) -> bool:
-        """Whether the file or one of its headers is no longer what was read."""
-        if self.watch is None:
-            return False
-        changed = self.watch.changed()
-        self.until.value = 0 if changed or self._replaced else int(self.watch.next_look * 1e9)
-        return changed
-
-    def stale(self) -> bool:
-        """Whether a launch has to ask the module for the build of the source as it is now."""
-        return self._replaced or self.changed()
-
-    def replace(self) -> None:
-        """Send launches of this build, which has a successor, to look for that."""
-        self._replaced = True
-        self.until.value = 0
-
-    def program(self, arch: str | None = None, asked: tuple[str, ...] = ()) -> Program:
-        """Compile for an architecture; None takes one that is there already, or the CPU engine's.
-
-        ``asked`` are template instances and overloads that the module's own ``name_expressions`` do not name.
-        """
-        if arch is None:
-            arch = next((known for known, names in self._programs if names == asked), CPU_ARCH)
-        program = self._programs.get((arch, asked))
-        if program is None:
-            expressions = (*self.settings.name_expressions, *asked)
-            program = self._programs[arch, asked] = compiler.compile_program(self.source, arch, expressions)
-        return program
-
-    def engine_module(self, device: torch.device, asked: tuple[str, ...] = ()) -> Any:
-        """Load the program on a device, once."""
-        module = self._modules.get((device, asked))
-        if module is None:
-            program = self.program(architecture(device), asked)
-            module = self._modules[device, asked] = engine(device).load_module(program, device=device)
-        return module
 
 
 class RawModule:
@@ -291,6 +213,38 @@ class RawModule:
         with self._lock:
             return variables.view(self._current(), name, where)
 
+    @untraced
+    def constant(self, expression: str, device: torch.device | str | int | None = None) -> bool | int | float:
+        """Return the value of a constant expression, computed by the compiler with the source's names and macros.
+
+        Parameters
+        ----------
+        expression : str
+            A constexpr variable (``"ns::Traits<float, 4>::kSize"``), an enumerator, a macro, ``"sizeof(Params)"``, a
+            call of a constexpr function (``"smem_bytes(128)"``), or any C++ made of these.
+        device : torch.device, str or int, optional
+            For whose architecture, which ``__CUDA_ARCH__`` may tell apart; by default the current CUDA device's if
+            there is one, else the CPU engine's.
+
+        Returns
+        -------
+        bool, int or float
+            As the expression's type is; an enumerator is an int, a character its code. It is that of the source as it
+            is now; what has been computed once is kept.
+
+        Raises
+        ------
+        ValueError
+            It is no constant expression, or its type is no number; the message has the compiler's words.
+        CompileError
+            The source does not compile.
+        """
+        if not isinstance(expression, str):
+            raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
+        where = default_device() if device is None else normalised(device)
+        with self._lock:
+            return compiler.constant(self._current().source, architecture(where), expression)
+
     # Compiling --------------------------------------------------------------------------------------------------
 
     @untraced
@@ -315,7 +269,7 @@ class RawModule:
             It does not compile; launches raise the same until it is mended.
         """
         with self._lock:
-            arch = next((arch for arch, asked in self._build._programs if not asked), None) if self._build else None
+            arch = self._build.compiled_for() if self._build else None
             self._first = None
             self._renew()
             self._current().program(arch)

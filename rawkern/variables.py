@@ -19,7 +19,7 @@ from rawkern.names import demangle, strip_anonymous
 from rawkern.nvrtc import run_nvrtc
 
 if TYPE_CHECKING:
-    from rawkern.module import Build
+    from rawkern.builds import Build
 
 __all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rawkern import build, cache, compiler, nvrtc, toolchain
-from rawkern.compiler import CPU_ARCH, Program, compile_program, parameter_names, struct_layout, templates
-from rawkern.errors import CompileError, MissingDependencyError, UnsupportedError
+from rawkern.compiler import CPU_ARCH, Program, compile_program, parameter_names, templates
+from rawkern.errors import CompileError, MissingDependencyError
 from rawkern.source import from_path, from_text
 
 ROOT = Path(__file__).parent.parent
@@ -233,7 +233,7 @@ def test_source_without_a_kernel(code: str, message: str) -> None:
     assert message in str(_refused(code))
 
 
-# --- Names and structs -----------------------------------------------------------------------------------
+# --- Names -----------------------------------------------------------------------------------
 
 
 def test_parameter_names() -> None:
@@ -269,62 +269,6 @@ def test_parameter_names_from_a_header(tmp_path: Path) -> None:
     (tmp_path / "k.h").write_text('extern "C" __global__ void k(int first, float* second) {}')
     program = _compile("#include <k.h>\n", include_dirs=[tmp_path])
     assert parameter_names(program.source, program.entries[0]) == ("first", "second")
-
-
-STRUCTS = """
-struct Base { short s; };
-template <class A, class B> struct Pair { A first; B second; };
-namespace ns {
-struct Inner { char c; double d[3][2]; };
-struct alignas(32) Params : Base {
-    int a; Inner in[2]; float* p; const Pair<float, int>* q; float4 f4; bool b; long long ll; static const int z = 3;
-    Pair<float, double> pr; };
-}
-namespace { struct Hidden { int x; }; }
-struct Pointee { float a; char b; };
-struct United { union { int u; float v; }; int w; };
-struct Bits { unsigned b : 3; int c; };
-class Private { int x; public: int y; };
-struct Empty {};
-struct Declared;
-extern "C" __global__ void k(ns::Params p, Hidden h, Pointee* q, Declared* d, United u, Bits b, Private v, Empty e) {}
-"""
-
-
-def test_struct_layout() -> None:
-    program = _compile(STRUCTS)
-    layout = struct_layout(program, "ns::Params")
-    assert (layout.size, layout.align) == (192, 32)
-    assert [(member.name, member.type, member.offset) for member in layout.members] == [
-        ("s", "short", 0), ("a", "int", 4), ("in", "ns::Inner [2]", 8), ("p", "float*", 120), 
-        ("q", "const Pair<float, int>*", 128),
-        ("f4", "float4", 144), ("b", "bool", 160), ("ll", "long long", 168), ("pr", "Pair<float, double>", 176),
-    ]  # fmt: skip
-    inner = struct_layout(program, "ns::Inner")
-    assert [(member.type, member.offset) for member in inner.members] == [("char", 0), ("double [3][2]", 8)]
-    assert (inner.size, inner.align) == (56, 8)
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "align", "members"),
-    [
-        ("(anonymous namespace)::Hidden", 4, 4, ["x"]),
-        ("Pointee", 8, 4, ["a", "b"]),
-        ("Pair<float, double>", 16, 8, ["first", "second"]),
-        ("United", 8, 4, []),  # members that share memory are not filled one by one
-        ("Bits", 8, 4, []),
-        ("Private", 8, 4, []),
-        ("Empty", 1, 1, []),
-    ],
-)
-def test_struct_sizes(name: str, size: int, align: int, members: list[str]) -> None:
-    layout = struct_layout(_compile(STRUCTS), name)
-    assert (layout.size, layout.align, [member.name for member in layout.members]) == (size, align, members)
-
-
-def test_layout_of_a_type_that_is_only_declared() -> None:
-    with pytest.raises(UnsupportedError, match="layout of type Declared cannot be found; it must be defined"):
-        struct_layout(_compile(STRUCTS), "Declared")
 
 
 # --- Errors -------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import checking, module
+from rawkern import builds, checking, module
 from rawkern import kernel as kernels
 from rawkern.base.records import CPU, DONE, TARGET
 from rawkern.errors import CompileError, LaunchError
@@ -118,7 +118,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder = Recorder()
-    monkeypatch.setattr(module, "engine", lambda device: recorder)
+    monkeypatch.setattr(builds, "engine", lambda device: recorder)
     with checking.paused():  # a checked launch would run on the true one
         yield recorder
 
@@ -809,7 +809,7 @@ def test_a_module_compiles_when_it_is_told_to() -> None:
     module = rawkern.RawModule(SAXPY)
     assert module._build is None
     module.compile()
-    assert module._build is not None and module._build._programs  # type: ignore[unreachable]
+    assert module._build is not None and module._build.compiled_for()  # type: ignore[unreachable]
     with pytest.raises(CompileError, match="expected a"):
         rawkern.RawModule(SAXPY + "}").compile()
     with pytest.raises(CompileError, match=r"name an instance of k, such as k<float>"):

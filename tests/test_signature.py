@@ -46,7 +46,7 @@ LAYOUTS = {
         (Member("c", "char", 0), Member("d", "double", 8), Member("s", "short [3]", 16), Member("in", "Inner", 24)),
     ),
     "Inner": StructLayout(8, 4, (Member("i", "int", 0), Member("f", "float", 4))),
-    "Opaque": StructLayout(12, 4),
+    "Opaque": StructLayout(12, 4, unknown="its member 'a' is private"),
 }
 
 
@@ -426,7 +426,11 @@ def test_struct_refused() -> None:
         "is (1, 2) (tuple), the kernel takes ns::Params by value; pass a dict of its members (n, a, x, y), "
         "a NumPy structured scalar, a ctypes.Structure or bytes",
     )
-    refuse("Opaque", {"a": 1}, "is a dict, and the members of Opaque are not known; pass 12 bytes")
+    refuse(
+        "Opaque",
+        {"a": 1},
+        "is a dict, which cannot fill Opaque: its member 'a' is private; pass its 12 bytes, such as those of a ctypes.Structure",
+    )
     packed = np.zeros((), [("c", "i1"), ("d", "f8"), ("s", "i2", 3), ("in", "V8"), ("_pad", "V9")])
     refuse(
         "Padded",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from rawkern import tensors
-from rawkern.arguments import structs
 from rawkern.arguments.conversions import conversion
+from rawkern.arguments.records import check_record
 from rawkern.base.emit import Emit
 from rawkern.ctype import CType
 from rawkern.memory import Memory
@@ -132,7 +132,7 @@ def _dtype(call: Call, p: Pointer) -> None:
                 f"{where} has elements of {memory.itemsize} bytes, {p.does}, whose size is {target.size}; "
                 "give its dtype the kernel's members and padding (numpy.dtype(..., align=True))"
             )
-        structs.check_record(target, memory.owner.dtype, where)
+        check_record(target, memory.owner.dtype, where)
     elif memory.dtype != "uint8":
         raise TypeError(
             f"{where} is {memory.dtype}, {p.does}; pass {where.expr}.view(torch.uint8) or a structured array"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rawkern.ctype import CType, Member, parse
-from rawkern.values import Where, raw_bytes, shown
+from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
+from rawkern.ctype import CType, parse
+from rawkern.values import Where, by_value, raw_bytes, shown
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Call
 
-__all__ = ["check_record", "struct_bytes"]
+__all__ = ["struct_bytes"]
 
 
 def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
@@ -33,14 +34,14 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
         data = value.tobytes()
     elif isinstance(value, (ctypes.Structure, ctypes.Union)):
         if isinstance(value, ctypes.Structure):
-            _check_ctypes(ctype, value, where)
+            check_ctypes(ctype, value, where)
         data = raw_bytes(value)
     else:
         data = raw_bytes(value)
     if data is None:
         raise TypeError(
             f"{where} is {shown(value)}, the kernel takes {ctype.name} by value; pass a dict of its members"
-            f"{_listed(ctype)}, a NumPy structured scalar, a ctypes.Structure or bytes"
+            f"{listed(ctype)}, a NumPy structured scalar, a ctypes.Structure or bytes"
         )
     if len(data) != ctype.size:
         raise TypeError(
@@ -51,18 +52,35 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
 
 
 def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where) -> bytes:
-    members = ctype.layout.members if ctype.layout is not None else ()
-    if not members:
-        raise TypeError(f"{where} is a dict, and the members of {ctype.name} are not known; pass {ctype.size} bytes")
-    _check_names(ctype, value, where)
-    missing = [m.name for m in members if m.name not in value]
+    layout = ctype.layout
+    if layout is None or layout.unknown:
+        why = layout.unknown if layout else "its members are not known"
+        raise TypeError(
+            f"{where} is a dict, which cannot fill {ctype.name}: {why}; "
+            f"pass its {ctype.size} bytes, such as those of a ctypes.Structure"
+        )
+    check_names(ctype, value, where)
+    missing = [m.name for m in layout.members if m.name not in value]
     if missing:
-        raise TypeError(f"{where} has no '{missing[0]}'; {ctype.name} has the members{_listed(ctype)}")
+        raise TypeError(f"{where} has no '{missing[0]}'; {ctype.name} has the members{listed(ctype)}")
     block = bytearray(ctype.size)
-    for member in members:
-        data = _member(call, parse(member.type), value[member.name], where.member(member.name))
+    for member in layout.members:
+        of, item, place = parse(member.type), value[member.name], where.member(member.name)
+        if member.bits is not None:
+            _bit_field(block, of, member.bits, item, place)
+            continue
+        data = _member(call, of, item, place)
         block[member.offset : member.offset + len(data)] = data
     return bytes(block)
+
+
+def _bit_field(block: bytearray, ctype: CType, bits: tuple[int, int], value: Any, where: Where) -> None:
+    lowest, width = bits
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if ctype.low else (0, (1 << width) - 1)
+    narrow = replace(ctype, name=f"{ctype.name} : {width}", low=low, high=high)
+    number = int(by_value(narrow, value, where)) % (1 << width)
+    whole = int.from_bytes(block, "little") | number << lowest
+    block[:] = whole.to_bytes(len(block), "little")
 
 
 def _member(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
@@ -83,68 +101,3 @@ def _array(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     if not isinstance(value, (list, tuple)) or len(value) != ctype.lanes:
         raise TypeError(f"{where} is {shown(value)}, the kernel takes {ctype.name}; pass a list of {ctype.lanes}")
     return b"".join(_member(call, element, item, where.item(i)) for i, item in enumerate(value))
-
-
-def _listed(ctype: CType) -> str:
-    members: tuple[Member, ...] = ctype.layout.members if ctype.layout is not None else ()
-    return f" ({', '.join(m.name for m in members)})" if members else ""
-
-
-_FLOATS = ("float", "half", "bfloat16", "float8")
-
-
-def check_record(ctype: CType, dtype: np.dtype, where: Where) -> None:
-    """A NumPy record's members against the compiler's: names, places, sizes, and numbers that are read as others."""
-    if not dtype.isnative:
-        raise TypeError(f"{where} has the byte order of another machine; make it in this one's")
-    fields = {name: entry for name, entry in (dtype.fields or {}).items() if name in (dtype.names or ())}
-    _check_fields(ctype, {name: int(entry[1]) for name, entry in fields.items()}, where)
-    for member in ctype.layout.members if ctype.layout is not None else ():
-        want = parse(member.type)
-        while want.kind == "array" and want.element is not None:
-            want = want.element
-        if member.name not in fields or want.kind not in (*_FLOATS, "int", "bool", "pointer"):
-            continue
-        have = fields[member.name][0].base
-        # Bits of a half type may come as an integer: NumPy has no bfloat16.
-        other = (have.kind == "f" and want.kind not in _FLOATS) or (have.kind in "iub" and want.kind == "float")
-        if have.kind != "V" and (have.itemsize != want.size or other):
-            raise TypeError(
-                f"{where} has member '{member.name}' as {have.name}, {ctype.name} has it as {want.spell()}; "
-                "give its dtype the kernel's members"
-            )
-
-
-def _check_ctypes(ctype: CType, value: ctypes.Structure, where: Where) -> None:
-    kind = type(value)
-    fields = [entry for base in reversed(kind.__mro__) for entry in base.__dict__.get("_fields_", ())]
-    offsets = {entry[0]: getattr(kind, entry[0]).offset for entry in fields}
-    _check_fields(ctype, offsets, where)
-    known = {}
-    for name, of, *bits in fields:
-        with contextlib.suppress(TypeError):  # NumPy has no typed pointers
-            known |= {} if bits else {name: np.dtype(of)}
-    record = {"names": list(known), "formats": list(known.values()), "offsets": [offsets[name] for name in known]}
-    check_record(ctype, np.dtype(record), where)  # type: ignore[call-overload]
-
-
-def _check_names(ctype: CType, names: Mapping[Any, Any], where: Where) -> None:
-    members = {m.name for m in ctype.layout.members} if ctype.layout is not None else set()
-    for name in names:
-        # A name with a leading underscore is taken for padding.
-        if members and name not in members and not str(name).startswith("_"):
-            raise TypeError(f"{where} has a member {name!r} that {ctype.name} has not; its members are{_listed(ctype)}")
-
-
-def _check_fields(ctype: CType, fields: dict[str, int], where: Where) -> None:
-    """Names and offsets of a NumPy or ctypes struct against the compiler's."""
-    if ctype.layout is None or not ctype.layout.members:
-        return
-    _check_names(ctype, fields, where)
-    offsets = {m.name: m.offset for m in ctype.layout.members}
-    for name, offset in fields.items():
-        if offsets.get(name, offset) != offset:
-            raise TypeError(
-                f"{where} has member '{name}' at byte {offset}, {ctype.name} has it at byte {offsets[name]}; "
-                "align it as C does (numpy.dtype(..., align=True))"
-            )

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from rawkern import lookup
+from rawkern.builds import Build
 from rawkern.compiler import Entry, Program
 from rawkern.devices import architecture
-from rawkern.module import Build
 from rawkern.signature import Signature
 
 __all__ = ["State"]
