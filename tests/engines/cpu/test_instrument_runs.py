@@ -1,0 +1,344 @@
+"""Instruments while kernels run: code and memory of their own, exact counts, launches that they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rawkern
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.engines import cpu as engine
+from rawkern.engines.cpu.addresses import shift
+from rawkern.engines.cpu.flow import Block
+from rawkern.engines.cpu.forms import Form
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.grid import Launcher
+from rawkern.engines.cpu.instrument import READ, UPDATE, WRITE, Access, Instrument, Session, Watch
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx import Instr
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, linked
+from rawkern.source import from_text
+
+
+def kernel_of(code: str, instrument: type[Instrument], pointers: int) -> Any:
+    """Kernel ``k``, whose parameters are all pointers, of CUDA or PTX."""
+    signature: Any = SimpleNamespace(name="k", format=f"={pointers}Q", size=8 * pointers)
+    ptx = code if code.startswith(".version") else compile_program(from_text(code), CPU_ARCH).ptx
+    return engine.Module(ptx, instrument).kernel("k", signature)
+
+
+# -- what lowering leaves to the instrument ----------------------------------------------------------------------------
+
+
+def shifted(by: int) -> type[Instrument]:
+    """An instrument with which all accesses to global memory go `by` bytes further."""
+
+    class Shifting(Watch):
+        def __init__(self, f: FunctionLowering):
+            self.f = f
+
+        def access(self, access: Access, form: Form) -> Form:
+            return shift(self.f, form, const("i64", by)) if access.space == "global" else form
+
+        def lines(self, access: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
+            return (self.f.e.bin("add", at, by) if access.space == "global" else at), pitch
+
+    class Shift(Instrument):
+        name = "shift"
+
+        def watch(self, f: FunctionLowering) -> Watch:
+            return Shifting(f)
+
+    return Shift
+
+
+EVERY = r"""
+#include <mma.h>
+#include <cuda_pipeline.h>
+using namespace nvcuda;
+extern "C" __global__ void k(const float* x, const int* at, float* out, float4* wide, float* sums, half* m) {
+    __shared__ float s[32];
+    int i = threadIdx.x;
+    __pipeline_memcpy_async(s + i, x + i, 4);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncwarp();
+    float v = x[0] + x[i] * 3 + x[at[i]] + x[3 * i] + s[31 - i];
+    if (i % 3) v += x[31 - i];
+    out[i] = v;
+    out[32 + at[i]] = v + 1;
+    if (i == 7) out[64] = *(volatile const float*)(x + 5);
+    float4 w = wide[i];
+    wide[32 + i] = make_float4(w.w, w.z, w.y, w.x + v);
+    if (i & 1) out[65] = x[2];
+    atomicAdd(sums + i % 4, 1.0f);
+    sums[4 + i] = atomicExch(sums + 40 + i, v);
+    wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a;
+    wmma::fragment<wmma::accumulator, 16, 16, 16, half> c;
+    wmma::load_matrix_sync(a, m, 16);
+    wmma::load_matrix_sync(c, m + 256, 16, wmma::mem_col_major);
+    for (int k = 0; k < c.num_elements; k++) c.x[k] = __hadd(c.x[k], a.x[k]);
+    wmma::store_matrix_sync(m + 512, c, 16, wmma::mem_row_major);
+}"""
+
+
+def test_addresses_are_those_that_the_instrument_gives_back():
+    """Each form of address, each instruction that has one: shifted by the instrument or by the caller."""
+    rng, by = np.random.default_rng(2), 64
+    results = []
+    start = [rng.standard_normal(160, dtype=np.float32), rng.permutation(96).astype(np.int32) % 32]
+    start[1][16:48] = rng.permutation(32)
+    start += [np.zeros(128, np.float32), rng.standard_normal(300, dtype=np.float32), np.zeros(128, np.float32)]
+    start.append(rng.standard_normal(900).astype(np.float16))
+    for instrument, add in ((Instrument, by), (shifted(by), 0)):
+        arrays = [np.frombuffer(bytearray(256 + a.nbytes), np.uint8) for a in start]
+        places = [-a.ctypes.data % 128 for a in arrays]
+        for array, place, values in zip(arrays, places, start, strict=True):
+            array[place : place + values.nbytes] = values.view(np.uint8)
+        kernel = kernel_of(EVERY, instrument, 6)
+        addresses = tuple(a.ctypes.data + place + add for a, place in zip(arrays, places, strict=True))
+        kernel.configured((1, 1, 1), (32, 1, 1), 0)(None, addresses)
+        results.append([a[p : p + v.nbytes].tobytes() for a, p, v in zip(arrays, places, start, strict=True)])
+    assert results[0] == results[1]
+    changed = [a.tobytes() != b for a, b in zip(start, results[0], strict=True)]
+    assert changed == [False, False, True, True, True, True]
+
+
+def test_the_heap_is_the_instruments():
+    class Heap(Watch):
+        has_heap = True
+
+        def __init__(self, f: FunctionLowering):
+            self.f, self.freed = f, []
+
+        def malloc(self, size: Val) -> Val:
+            return self.f.e.bin("add", self.f.e.splat(size, 32), 1 << 40)
+
+        def free(self, address: Val) -> None:
+            self.freed.append(address)  # and nothing is called
+
+    class Own(Instrument):
+        name = "heap"
+
+        def watch(self, f: FunctionLowering) -> Watch:
+            return Heap(f)
+
+    code = 'extern "C" __global__ void k(long long* out) { void* p = malloc(threadIdx.x); out[threadIdx.x] = (long long)p; free(p); }'
+    out = np.zeros(64, np.int64)
+    kernel_of(code, Own, 1).configured((1, 1, 1), (64, 1, 1), 0)(None, (out.ctypes.data,))
+    np.testing.assert_array_equal(out, (1 << 40) + np.arange(64))
+
+
+# -- what is counted while kernels run ---------------------------------------------------------------------------------
+
+
+class Counts(Instrument):
+    """Counts events: `table` says of what each number is, the numbers stand in memory that each block has."""
+
+    name = "counts"
+    own = ("rk_count_",)
+    barrier_opens = "call void @count_opens(ptr %blk, i32 %id)"
+
+    def __init__(self, plan: Any):
+        super().__init__(plan)
+        self.keys: dict[tuple, int] = {("opens",): 0}
+
+    def watch(self, f: FunctionLowering) -> Counting:
+        return Counting(f, self.keys)
+
+    def table(self) -> dict[str, Any]:
+        return {"keys": list(self.keys)}
+
+    @classmethod
+    def linked(cls) -> str:
+        text = """declare i64 @rk_count_add(i64, i64)
+define internal void @count_opens(ptr %blk, i32 %id) {
+  %p = &Block.session %blk
+  %a = load i64, ptr %p
+  %r = call i64 @rk_count_add(i64 %a, i64 1)
+  ret void
+}"""
+        return linked(text, (BLOCK,))
+
+    @classmethod
+    def runtime(cls) -> str:
+        return """define i64 @rk_count_add(i64 %a, i64 %n) {
+  %p = inttoptr i64 %a to ptr
+  %old = load i64, ptr %p
+  %new = add i64 %old, %n
+  store i64 %new, ptr %p
+  ret i64 %new
+}"""
+
+
+class Counting(Watch):
+    def __init__(self, f: FunctionLowering, keys: dict[tuple, int]):
+        self.f, self.keys = f, keys
+
+    def count(self, *key: Any, lanes: Val | None = None) -> None:
+        """Add one, or the number of some lanes."""
+        e, number = self.f.e, self.keys.setdefault(key, len(self.keys))
+        at = e.bin("add", self.f.field(BLOCK, "session"), 8 * number)
+        amount = const("i64", 1) if lanes is None else e.resize(e.intrinsic("llvm.ctpop", "i32", lanes), "i64")
+        e.line(f"call i64 @rk_count_add({at}, {amount})")
+
+    def enter(self) -> None:
+        self.f.entry.append(f"call i64 @rk_count_add({self.f.field(LAUNCH, 'session')}, i64 1)")
+
+    def instruction(self, instr: Instr) -> None:
+        self.count("instruction", instr.op)
+        self.count("lanes", instr.op, lanes=self.f.act())
+
+    def access(self, access: Access, form: Form) -> Form:
+        self.count("access", access.what, access.space, lanes=access.mask or self.f.act())
+        return form
+
+    def branch(self, block: Block) -> None:
+        f, e, act = self.f, self.f.e, self.f.act()
+        assert block.pred is not None and block.ending is not None
+        self.count("branch", block.ending.op)
+        taken = f.mask_of(f.value(block.pred, 1))
+        taken = e.bin("and", e.invert(taken) if block.negated else taken, act)
+        parts = e.bin("and", e.cmp("icmp ne", taken, 0), e.cmp("icmp ne", taken, act))
+        self.count("divergent", block.ending.op, lanes=e.resize(parts, "i32"))
+
+    def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
+        self.count("arrive")
+
+    def depart(self, number: Val) -> None:
+        self.count("depart")
+
+    def meet(self, instr: Instr, mask: Val) -> None:
+        self.count("meet", lanes=self.f.act())
+
+
+class CountSession(Session):
+    def __init__(self, keys: Sequence[Sequence]):
+        self.keys, self.blocks = keys, []
+        self.calls = np.zeros(1, np.int64)
+        self.address = self.calls.ctypes.data
+        self.parallel = False  # the calls are counted for the launch
+
+    def block(self, shared_total: int) -> int:
+        self.blocks.append(np.zeros(len(self.keys), np.int64))
+        return self.blocks[-1].ctypes.data
+
+    def totals(self) -> dict[tuple, int]:
+        return dict(zip(map(tuple, self.keys), np.sum(self.blocks, axis=0).tolist(), strict=True))
+
+
+LOOP = """.version 8.8
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 pn, .param .u64 px, .param .u64 pout, .param .u64 psum) {
+    .reg .pred %p<6>; .reg .b32 %r<16>; .reg .b64 %rd<16>;
+    .shared .align 4 .b8 part[1024];
+    ld.param.u64 %rd1, [pn];
+    ld.param.u64 %rd2, [px];
+    ld.param.u64 %rd3, [pout];
+    ld.param.u64 %rd4, [psum];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mad.lo.s32 %r4, %r2, %r3, %r1;
+    mul.wide.s32 %rd5, %r4, 4;
+    add.s64 %rd6, %rd1, %rd5;
+    ld.global.s32 %r5, [%rd6];
+    mov.u32 %r6, 0;
+    mov.u32 %r7, 0;
+LOOP:
+    setp.ge.s32 %p1, %r6, %r5;
+    @%p1 bra DONE;
+    mul.wide.s32 %rd7, %r6, 4;
+    add.s64 %rd8, %rd2, %rd7;
+    ld.global.u32 %r8, [%rd8];
+    add.s32 %r7, %r7, %r8;
+    add.s32 %r6, %r6, 1;
+    bra LOOP;
+DONE:
+    MIDDLE
+    setp.lt.s32 %p2, %r1, 5;
+    @%p2 red.global.add.u32 [%rd4], %r7;
+    add.s64 %rd9, %rd3, %rd5;
+    st.global.u32 [%rd9], %r7;
+    ret;
+}
+"""
+THREADS_MEET = """
+    mul.wide.s32 %rd10, %r1, 4;
+    mov.u64 %rd11, part;
+    add.s64 %rd12, %rd11, %rd10;
+    st.shared.u32 [%rd12], %r7;
+    bar.sync 0;
+    ld.shared.u32 %r9, [part];
+    shfl.sync.bfly.b32 %r10, %r7, 1, 31, -1;
+    bar.sync 0;"""
+
+
+def launch(kernel: Any, session: Session, grid: int, block: int, *values: int) -> None:
+    launcher = Launcher(kernel, (block, 1, 1), 0)
+    launcher.watch(session)
+    launcher.settled((grid, 1, 1))(values)
+
+
+def counted(ptx: str, instrument: type[Instrument], grid: int, block: int, *arrays: np.ndarray) -> dict[tuple, int]:
+    kernel = kernel_of(ptx, instrument, len(arrays))
+    code = kernel.loaded("line")[0]
+    session = CountSession(code.table["keys"])
+    launch(kernel, session, grid, block, *(a.ctypes.data for a in arrays))
+    assert session.calls[0] == grid * -(-block // 32)
+    return session.totals()
+
+
+@pytest.mark.parametrize("block", [32, 96, 75])
+@pytest.mark.parametrize("meets", [False, True])
+def test_counts_are_exact(meets, block):
+    grid, rng = 7, np.random.default_rng(block)
+    n = rng.integers(0, 6, (grid, block)).astype(np.int32)
+    n[0, :32] = 3  # a warp that stays together
+    x = rng.integers(0, 99, 8).astype(np.int32)
+    out, total = np.zeros((grid, block), np.int32), np.zeros(1, np.int32)
+    found = counted(LOOP.replace("MIDDLE", THREADS_MEET if meets else ""), Counts, grid, block, n, x, out, total)
+    sums = np.concatenate([[0], np.cumsum(x)])[n]
+    np.testing.assert_array_equal(out, sums)
+    assert total[0] == sums[:, :5].sum()
+
+    warps = [row[k : k + 32] for row in n for k in range(0, block, 32)]
+    rounds = sum(w.max() + 1 for w in warps)
+    parted = sum(0 < (w == k).sum() < (w >= k).sum() for w in warps for k in range(6))
+    want = {
+        ("instruction", "ld.global.s32"): len(warps),
+        ("lanes", "ld.global.s32"): n.size,
+        ("instruction", "ld.global.u32"): rounds - len(warps),
+        ("lanes", "ld.global.u32"): n.sum(),
+        ("instruction", "setp.ge.s32"): rounds,
+        ("lanes", "bra"): (n + 1).sum() + n.sum(),
+        ("branch", "bra"): rounds,
+        ("divergent", "bra"): parted,
+        ("branch", "red.global.add.u32"): len(warps),  # lanes that skip it
+        ("access", READ, "global"): n.size + n.sum(),
+        ("access", UPDATE, "global"): 5 * grid,
+        ("access", WRITE, "global"): n.size,
+        ("lanes", "red.global.add.u32"): 5 * grid,
+        ("opens",): 2 * grid if meets else 0,
+    }
+    if meets:
+        want |= {("access", WRITE, "shared"): n.size, ("access", READ, "shared"): n.size, ("meet",): n.size}
+        want |= {("arrive",): 2 * len(warps), ("depart",): 2 * len(warps)}
+        want |= {("instruction", "bar.sync"): 2 * len(warps), ("lanes", "shfl.sync.bfly.b32"): n.size}
+    assert {key: found[key] for key in want} == want
+
+
+def test_a_session_can_end_a_launch():
+    class Impatient(Session):
+        def complaint(self) -> str | None:
+            return "enough of this"
+
+    kernel = kernel_of('extern "C" __global__ void k(volatile int* x) { while (x[0] == 0) {} }', Instrument, 1)
+    x = np.zeros(1, np.int32)
+    with pytest.raises(rawkern.LaunchError, match=r"^k: enough of this$"):
+        launch(kernel, Impatient(), 1, 32, x.ctypes.data)
