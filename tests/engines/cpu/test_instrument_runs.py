@@ -228,7 +228,8 @@ class CountSession(Session):
         return self.blocks[-1].ctypes.data
 
     def totals(self) -> dict[tuple, int]:
-        return dict(zip(map(tuple, self.keys), np.sum(self.blocks, axis=0).tolist(), strict=True))
+        found = dict(zip(map(tuple, self.keys), np.sum(self.blocks, axis=0).tolist(), strict=True))
+        return found | {("calls",): int(self.calls[0])}
 
 
 LOOP = """.version 8.8
@@ -285,12 +286,10 @@ def launch(kernel: Any, session: Session, grid: int, block: int, *values: int) -
     launcher.settled((grid, 1, 1))(values)
 
 
-def counted(ptx: str, instrument: type[Instrument], grid: int, block: int, *arrays: np.ndarray) -> dict[tuple, int]:
-    kernel = kernel_of(ptx, instrument, len(arrays))
+def counted(kernel: Any, grid: int, block: int, *arrays: np.ndarray) -> dict[tuple, int]:
     code = kernel.loaded("line")[0]
     session = CountSession(code.table["keys"])
     launch(kernel, session, grid, block, *(a.ctypes.data for a in arrays))
-    assert session.calls[0] == grid * -(-block // 32)
     return session.totals()
 
 
@@ -301,8 +300,9 @@ def test_counts_are_exact(meets, block):
     n = rng.integers(0, 6, (grid, block)).astype(np.int32)
     n[0, :32] = 3  # a warp that stays together
     x = rng.integers(0, 99, 8).astype(np.int32)
+    kernel = kernel_of(LOOP.replace("MIDDLE", THREADS_MEET if meets else ""), Counts, 4)
     out, total = np.zeros((grid, block), np.int32), np.zeros(1, np.int32)
-    found = counted(LOOP.replace("MIDDLE", THREADS_MEET if meets else ""), Counts, grid, block, n, x, out, total)
+    found = counted(kernel, grid, block, n, x, out, total)
     sums = np.concatenate([[0], np.cumsum(x)])[n]
     np.testing.assert_array_equal(out, sums)
     assert total[0] == sums[:, :5].sum()
@@ -311,6 +311,7 @@ def test_counts_are_exact(meets, block):
     rounds = sum(w.max() + 1 for w in warps)
     parted = sum(0 < (w == k).sum() < (w >= k).sum() for w in warps for k in range(6))
     want = {
+        ("calls",): len(warps),
         ("instruction", "ld.global.s32"): len(warps),
         ("lanes", "ld.global.s32"): n.size,
         ("instruction", "ld.global.u32"): rounds - len(warps),
@@ -331,6 +332,92 @@ def test_counts_are_exact(meets, block):
         want |= {("arrive",): 2 * len(warps), ("depart",): 2 * len(warps)}
         want |= {("instruction", "bar.sync"): 2 * len(warps), ("lanes", "shfl.sync.bfly.b32"): n.size}
     assert {key: found[key] for key in want} == want
+
+
+class Paths(Counts):
+    """Counts lanes where blocks begin and on the edges between them."""
+
+    name = "paths"
+
+    def watch(self, f: FunctionLowering) -> Counting:
+        return PathCounting(f, self.keys)
+
+    def table(self) -> dict[str, Any]:
+        ends = [
+            (f.name, i)
+            for f in self.plan.functions
+            for i, b in enumerate(self.plan.flows[f.name].blocks)
+            if b.exit_only
+        ]
+        return super().table() | {"ends": ends}
+
+
+class PathCounting(Counting):
+    def block(self, index: int) -> None:
+        self.count("block", self.f.function.name, index, lanes=self.f.act())
+
+    def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
+        self.count("edge", self.f.function.name, target, lanes=mask)
+
+    def instruction(self, instr: Instr) -> None:
+        if instr.op in ("ret", "exit"):
+            self.count("end", self.f.function.name, lanes=self.f.act())
+
+    def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
+        self.count("arrive")
+
+    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
+        self.count("arrive parted")
+
+    def access(self, access: Access, form: Form) -> Form:
+        return form
+
+    def branch(self, block: Block) -> None:
+        pass
+
+
+BODIES = {
+    "ways": r"""
+    if (v & 1) { if (v & 2) out[i] = v; else out[i] = -v; } else if (v > 19) return;
+    for (int j = 0; j < v; j++) { if (x[j] == 3) continue; if (x[j] == 25) break; out[i] += x[j]; if (x[j] + v == 30) return; }
+    switch (v & 7) { case 0: out[i] *= 3; break; case 1: out[i] -= 4; case 2: out[i] ^= 5; break; case 3: return;
+        case 4: out[i] = 7; break; case 5: out[i] += x[1]; break; case 6: out[i] = x[2] / v; break; default: out[i]++; }""",
+    "barriers": r"""
+    if (v & 1) while (atomicAdd(out, 0) < 0) {}
+    if (v & 2) { out[i] = 1; asm volatile("barrier.sync 0;" ::: "memory"); out[i] = 5; }
+    else { out[i] = v; asm volatile("barrier.sync 0;" ::: "memory"); if (v & 4) return; }
+    out[i] += v;""",
+    "meetings": r"""
+    if (v & 1) v = __shfl_xor_sync(-1, v, 1); else v = __shfl_xor_sync(-1, v + 1, 1) * 3;
+    if (v > 40) return;
+    out[i] = __ballot_sync(-1, v & 2);""",
+    "calls": r"""out[i] = fact(v, out + i);""",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_lanes_that_begin_a_block_have_come_along_edges(name):
+    code = r"""
+__device__ __noinline__ int fact(int k, int* out) { if (k < 2) { out[0] = 1; return k; } return k * fact(k - 1, out); }
+extern "C" __global__ void k(const int* x, int* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, v = x[i];
+    BODY
+}""".replace("BODY", BODIES[name])
+    x = np.random.default_rng(3).integers(0, 27, (5, 75)).astype(np.int32)
+    kernel = kernel_of(code, Paths, 2)
+    found = counted(kernel, 5, 75, x, np.zeros(x.size, np.int32))
+    begun = {key[1:]: n for key, n in found.items() if key[0] == "block"}
+    come = {key[1:]: n for key, n in found.items() if key[0] == "edge"}
+    ends = set(map(tuple, kernel.loaded("line")[0].table["ends"]))
+    assert len(begun) > 5 and begun["k", 0] == x.size
+    for place, lanes in begun.items():
+        if place[1] and place not in ends:  # one that only returns may have no code
+            assert come[place] == lanes, place
+    for function in {place[0] for place in begun}:
+        gone = sum(n for place, n in come.items() if place in ends and place[0] == function)
+        assert gone + found.get(("end", function), 0) == begun[function, 0]
+    if name == "barriers":
+        assert found["arrive parted",] > 0
 
 
 def test_a_session_can_end_a_launch():
