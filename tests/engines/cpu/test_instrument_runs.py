@@ -334,6 +334,56 @@ def test_counts_are_exact(meets, block):
     assert {key: found[key] for key in want} == want
 
 
+class Sums(Counts):
+    """Adds up the addresses of accesses to global memory."""
+
+    name = "sums"
+
+    def watch(self, f: FunctionLowering) -> Counting:
+        return Summing(f, self.keys)
+
+
+class Summing(Counting):
+    def instruction(self, instr: Instr) -> None:
+        pass
+
+    def branch(self, block: Block) -> None:
+        pass
+
+    def access(self, access: Access, form: Form) -> Form:
+        f, e, name = self.f, self.f.e, "llvm.vector.reduce.add.v32i64"
+        f.module.declare(name, f"declare i64 @{name}(<32 x i64>)")
+        addresses = e.bin("add", e.splat(f.plain(form), 32), access.at)
+        kept = e.select(f.lanes(access.mask or f.act()), addresses, const("i64", 0, 32))
+        key = (access.what, access.space, access.size * access.count, access.at)
+        at = e.bin("add", f.field(BLOCK, "session"), 8 * self.keys.setdefault(key, len(self.keys)))
+        e.line(f"call i64 @rk_count_add({at}, {e.let('i64', 1, f'call i64 @{name}({kept})')})")
+        return form
+
+
+@pytest.mark.parametrize("block", [96, 75])
+def test_addresses_are_told_in_two_parts(block):
+    code = r"""
+extern "C" __global__ void k(const float* x, const int* at, double* out) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float a = x[3 * i + 1], b = x[3 * i + 2], c = x[at[i] + 7];
+    out[2 * i] = a + b;
+    out[2 * i + 1] = c + x[9];
+}"""
+    grid = 4
+    threads = np.arange(grid * block, dtype=np.int64)
+    x, out = np.zeros(3 * threads.size + 9, np.float32), np.zeros(2 * threads.size)
+    at = np.random.default_rng(4).integers(0, threads.size, threads.size).astype(np.int32)
+    found = counted(kernel_of(code, Sums, 3), grid, block, x, at, out)
+    n, start = threads.size, x.ctypes.data
+    reads = 4 * n * start + 4 * (6 * threads + 3).sum() + 4 * (at + 7).sum() + 36 * n
+    reads += n * at.ctypes.data + 4 * threads.sum()
+    writes = 2 * n * out.ctypes.data + 8 * (4 * threads + 1).sum()
+    totals = [sum(n for key, n in found.items() if key[:2] == (what, "global")) for what in (READ, WRITE)]
+    assert totals == [int(reads), int(writes)]
+    assert {key[3] for key in found if key[:2] == (READ, "global")} > {0}  # offsets stay apart
+
+
 class Paths(Counts):
     """Counts lanes where blocks begin and on the edges between them."""
 
