@@ -36,8 +36,9 @@ class Access:
     `mem` is the operand that names the address, in `space`; the values lie `at` bytes behind the address that is given
     beside this. `order`: how strong the access is, in LLVM's words or "relaxed"; empty for a plain one. `mask`: the
     active lanes that access, if not all. `align`: bytes, if not those of all values. `lengths`: where lanes may access
-    less than all bytes, how many they do; `mask` are those that access all. `values`: what is written, where it is
-    known. `regs`: the registers that are loaded or stored. `looks`: whether anybody reads what an atomic finds.
+    less than all bytes, how many (more counts as all); `mask` are the lanes that access all. `values`: what is written,
+    where it is known. `regs`: the registers that are loaded or stored. `looks`: whether anybody reads what an atomic
+    finds.
     """
 
     what: str

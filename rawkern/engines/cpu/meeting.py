@@ -169,6 +169,7 @@ def release_met(f: FunctionLowering) -> None:
         members = e.bin("and", f.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
         row.exchange(f, instr, value, members)
         f.flush()
+        f.copy(block.targets[0], freed)
         wait_at(f, block.targets[0], freed)
         e.line(f"br label %{none}")
         e.label(none)

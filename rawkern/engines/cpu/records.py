@@ -11,6 +11,7 @@ from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Recor
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
 #: One launch. `next_worker` and `finished` are counters that the workers share, at their start and end alone: what they
 #: read all the time lies beside them. The fields up to `finished` are written for every launch, the others once.
+#: `session` is what an instrument's session has put there, as in a block's record.
 LAUNCH = Record(
     "Launch",
     (

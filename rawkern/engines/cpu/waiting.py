@@ -156,6 +156,7 @@ def _arrive(f: FunctionLowering) -> None:
         block = f.flow.blocks[key]
         _take_result(f, block.instrs[-1], bar)
         f.flush()
+        f.copy(block.targets[0], freed[key])
         wait_at(f, block.targets[0], freed[key])
         e.line(f"store i32 0, ptr %park{key}")
         e.line(f"store i32 0, ptr %parkpred{key}")
