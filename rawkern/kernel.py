@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import checking, compiler, lookup  # noqa: F401  checks, which the environment may turn on
-from rawkern.builds import Build
-from rawkern.devices import architecture, default_device
-from rawkern.dynamo import untraced
+from rawkern.arguments.signature import make_signature
+from rawkern.base.dynamo import untraced
+from rawkern.compile import lookup, programs
+from rawkern.engines.devices import architecture, default_device
 from rawkern.launch import config as configs
+from rawkern.launch.builds import Build
 from rawkern.launch.launcher import Plan, device_of
 from rawkern.launch.unit import State
 from rawkern.module import PathLike, RawModule
-from rawkern.signature import make_signature
 
 if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
@@ -290,7 +290,7 @@ class RawKernel:
         with self._module._lock:
             state = self._find()
             return state.build.program(
-                lookup.architecture_name(arch or compiler.CPU_ARCH, "compute"), state.asked
+                lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
             ).code.decode()
 
     def cubin(self, arch: str) -> bytes:
@@ -350,8 +350,8 @@ class RawKernel:
             entry = lookup.entry(program, name)
         if entry is None:
             raise ValueError(lookup.unknown(program, name))
-        names = compiler.parameter_names(build.source, entry)
-        signature = make_signature(entry, names, lambda struct: compiler.struct_layout(program, struct))
+        names = programs.parameter_names(build.source, entry)
+        signature = make_signature(entry, names, lambda struct: programs.struct_layout(program, struct))
         return State(build, entry, name, asked, signature)
 
     def _engine_kernel(self, device: torch.device) -> Any:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import compiler, source
-from rawkern.builds import Build, Settings
-from rawkern.devices import architecture, default_device, normalised
-from rawkern.dynamo import untraced
+from rawkern.base.dynamo import untraced
+from rawkern.base.forking import Lock
+from rawkern.compile import programs, source
+from rawkern.compile.source import Source
+from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.forking import Lock
-from rawkern.source import Source
+from rawkern.launch.builds import Build, Settings
 
 if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
@@ -170,7 +170,7 @@ class RawModule:
         """The compiled kernels, and the templates found in the source."""
         with self._lock:
             build = self._current()
-            templates = compiler.templates(build.source)
+            templates = programs.templates(build.source)
             try:
                 entries = build.program().entries
             except CompileError as error:
@@ -207,7 +207,7 @@ class RawModule:
         ValueError
             There is no such variable.
         """
-        from rawkern import variables
+        from rawkern.launch import variables
 
         where = default_device() if device is None else normalised(device)
         with self._lock:
@@ -243,7 +243,7 @@ class RawModule:
             raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
         where = default_device() if device is None else normalised(device)
         with self._lock:
-            return compiler.constant(self._current().source, architecture(where), expression)
+            return programs.constant(self._current().source, architecture(where), expression)
 
     # Compiling --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.signature import make_signature
+from rawkern.arguments.signature import make_signature
 
 
 def _refused(param: str, value: Any) -> str:

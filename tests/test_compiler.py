@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import build, cache, compiler, nvrtc, toolchain
-from rawkern.compiler import CPU_ARCH, Program, compile_program, parameter_names, templates
+from rawkern.base import cache
+from rawkern.compile import compile, nvrtc, toolchain
+from rawkern.compile import programs as compiler
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program, parameter_names, templates
+from rawkern.compile.source import from_path, from_text
 from rawkern.errors import CompileError, MissingDependencyError
-from rawkern.source import from_path, from_text
 
 ROOT = Path(__file__).parent.parent
 SQUARE = (
@@ -299,7 +301,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         runs.append(arch)
         return real(source, arch, *args, **kwargs)
 
-    monkeypatch.setattr(build, "run_nvrtc", counted)
+    monkeypatch.setattr(compile, "run_nvrtc", counted)
     return runs
 
 

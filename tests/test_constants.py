@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import cache, constants
+from rawkern.base import cache
+from rawkern.compile import constants
 from rawkern.errors import CompileError
 
 SOURCE = r"""

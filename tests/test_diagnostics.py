@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_path, from_text
 from rawkern.errors import CompileError, RawkernError
-from rawkern.source import from_path, from_text
 
 SQUARE = (
     'extern "C" __global__ void square(int n, const float* x, float* y) '

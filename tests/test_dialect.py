@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import dialect, nvrtc
-from rawkern.compiler import CPU_ARCH, Program, compile_program
+from rawkern.compile import dialect, nvrtc
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program
+from rawkern.compile.source import from_text
 from rawkern.errors import CompileError
-from rawkern.source import from_text
 
 
 def _compile(code: str, *names: str, **settings) -> Program:

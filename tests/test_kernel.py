@@ -23,12 +23,13 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import builds, checking, module
 from rawkern import kernel as kernels
+from rawkern import module
 from rawkern.base.records import CPU, DONE, TARGET
+from rawkern.checked import launches as checking
+from rawkern.compile.source import Watch
 from rawkern.errors import CompileError, LaunchError
-from rawkern.launch import launcher
-from rawkern.source import Watch
+from rawkern.launch import builds, launcher
 
 SAXPY = r"""
 extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
@@ -307,12 +308,12 @@ def test_a_fake_launch_inside_an_operator_checks_and_runs_nothing(recorder: Reco
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    from rawkern import tensors
+    from rawkern import interop
 
     kernel = rawkern.RawKernel(SAXPY)
     environment, real = ShapeEnv(), torch.empty(37)
     dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
-    with FakeTensorMode(shape_env=environment) as mode, tensors.inside_op(fake=True):
+    with FakeTensorMode(shape_env=environment) as mode, interop.inside_op(fake=True):
         x = mode.from_tensor(real, symbolic_context=dynamic)
         n = x.numel()
         assert isinstance(n, torch.SymInt)

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compiler import CPU_ARCH, Program, compile_program, struct_layout
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program, struct_layout
+from rawkern.compile.source import from_text
 from rawkern.errors import UnsupportedError
-from rawkern.source import from_text
 
 
 def _compile(code: str) -> Program:

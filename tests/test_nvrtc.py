@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compiler import CPU_ARCH
-from rawkern.nvrtc import run_nvrtc
-from rawkern.source import from_text
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import from_text
 
 LANE = """
 extern "C" __global__ void k(unsigned* x) {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import shims
-from rawkern.compiler import CPU_ARCH, Program, compile_program
-from rawkern.source import from_text
+from rawkern.compile import shims
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program
+from rawkern.compile.source import from_text
 
 
 def _compile(code: str, **settings) -> Program:

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 import rawkern
 from rawkern.arguments.careful import Bound
-from rawkern.ctype import Member, StructLayout, parse
+from rawkern.arguments.signature import Signature, make_signature
+from rawkern.base.ctype import Member, StructLayout, parse
 from rawkern.errors import LaunchError, UnsupportedError
-from rawkern.signature import Signature, make_signature
-from rawkern.tensors import inside_op
+from rawkern.interop import inside_op
 
 LAYOUTS = {
     # struct Params { int n; float a; const float* x; float* y; }
@@ -1104,15 +1104,15 @@ def test_fake_implementations_check_kinds_only() -> None:
 
 def compile_signatures(text: str, *instances: str) -> dict[str, tuple[Signature, bytes]]:
     pytest.importorskip("cupy")
-    from rawkern import compiler, source
+    from rawkern.compile import programs, source
 
-    program = compiler.compile_program(source.from_text(text, ("--device-int128",), ()), compiler.CPU_ARCH, instances)
+    program = programs.compile_program(source.from_text(text, ("--device-int128",), ()), programs.CPU_ARCH, instances)
     return {
         entry.name: (
             make_signature(
                 entry,
-                compiler.parameter_names(program.source, entry),
-                lambda name: compiler.struct_layout(program, name),
+                programs.parameter_names(program.source, entry),
+                lambda name: programs.struct_layout(program, name),
             ),
             program.code,
         )
@@ -1121,7 +1121,7 @@ def compile_signatures(text: str, *instances: str) -> dict[str, tuple[Signature,
 
 
 def test_sizes_and_alignments_are_the_compilers() -> None:
-    from rawkern import ctype
+    from rawkern.base import ctype
 
     skipped = {"void", "__nv_fp4x2_e2m1", "__nv_fp8_e8m0", "char8_t"}  # newer headers, or C++20
     kinds = [t for t in ctype._TABLE.values() if t.name not in skipped and not t.name.endswith(("_16a", "_32a"))]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import source
-from rawkern.scan import blank, declarations
-from rawkern.source import Watch, from_path, from_text
+from rawkern.compile import source
+from rawkern.compile.declarations import blank, declarations
+from rawkern.compile.source import Watch, from_path, from_text
 
 
 def _header_paths(read: source.Source) -> set[str]:

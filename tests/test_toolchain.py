@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import nvrtc, toolchain
-from rawkern.compiler import CPU_ARCH
-from rawkern.source import from_text
+from rawkern.compile import nvrtc, toolchain
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import from_text
 
 KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
 

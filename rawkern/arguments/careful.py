@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern import tensors
+from rawkern import interop as tensors
+from rawkern.arguments.memory import Memory, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
+from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.structs import struct_bytes
-from rawkern.ctype import CType, StructLayout, with_layout
+from rawkern.base import torch_private as private
+from rawkern.base.ctype import CType, StructLayout, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
-from rawkern.memory import Memory, capturing, describe, without_memory
-from rawkern.values import Where, by_value, traced
 
 if TYPE_CHECKING:
-    from rawkern.signature import Signature
+    from rawkern.arguments.signature import Signature
 
 __all__ = ["DEVICES", "Bound", "Call", "arrange", "bind", "check"]
 

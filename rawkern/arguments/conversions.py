@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rawkern.ctype import CType
-from rawkern.memory import Memory
-from rawkern.values import Where
+from rawkern.arguments.memory import Memory
+from rawkern.arguments.scalars import Where
+from rawkern.base.ctype import CType
 
 _METHOD = {
     "float32": "float()",

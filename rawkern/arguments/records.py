@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rawkern.ctype import CType, Member, parse
-from rawkern.values import Where
+from rawkern.arguments.scalars import Where
+from rawkern.base.ctype import CType, Member, parse
 
 __all__ = ["check_ctypes", "check_names", "check_record", "listed"]
 

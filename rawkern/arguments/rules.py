@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from rawkern import tensors
+from rawkern import interop
 from rawkern.arguments.conversions import conversion
+from rawkern.arguments.memory import Memory
 from rawkern.arguments.records import check_record
+from rawkern.arguments.scalars import Where
+from rawkern.base.ctype import CType
 from rawkern.base.emit import Emit
-from rawkern.ctype import CType
-from rawkern.memory import Memory
-from rawkern.values import Where
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Call
@@ -89,7 +89,7 @@ def _native_plain(e: Emit, n: Native) -> None:
 
 
 def _described(call: Call, p: Pointer) -> None:
-    """`rawkern.memory.describe` has found the memory, or said what it is instead."""
+    """`rawkern.arguments.memory.describe` has found the memory, or said what it is instead."""
 
 
 # Its dtype ----------------------------------------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def _written(call: Call, p: Pointer) -> None:
         mend = f"pass {where.expr}.{_copy_call(memory)}"
         raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {mend}")
     t = memory.tensor
-    if t is not None and t.requires_grad and torch.is_grad_enabled() and tensors.state.level == 0:
-        raise tensors.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
+    if t is not None and t.requires_grad and torch.is_grad_enabled() and interop.state.level == 0:
+        raise interop.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
 
 
 def _copy_call(memory: Memory) -> str:
@@ -266,7 +266,7 @@ POINTER = (
 
 
 # By value -----------------------------------------------------------------------------------------------------------
-# The careful readings of these are the conversions of `rawkern.values`, which has the same kinds.
+# The careful readings of these are the conversions of `rawkern.arguments.scalars`, which has the same kinds.
 
 
 def _native_int(e: Emit, ctype: CType, value: str, at: str) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
-from rawkern.ctype import CType, parse
-from rawkern.values import Where, by_value, raw_bytes, shown
+from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown
+from rawkern.base.ctype import CType, parse
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Call

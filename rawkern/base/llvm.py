@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
 
-from rawkern import cache
+from rawkern.base import cache
+from rawkern.base.forking import Lock, compiling
 from rawkern.errors import MissingDependencyError, UnsupportedError
-from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
 from rawkern.base.records import Record, linked
 from rawkern.errors import UnsupportedError
-from rawkern.forking import Lock
 
 __all__ = ["TABLE", "address_of", "attend", "field", "function_of", "keep", "kept", "learn_cuda", "preamble", "table"]
 

@@ -126,7 +126,7 @@ _HEADERS = (
 
 def toolchain(driver: Driver) -> list[Finding]:
     """NVRTC and CUDA's headers."""
-    from rawkern import toolchain
+    from rawkern.compile import toolchain
 
     extra = cuda_extra(driver)
     mend = f'pip install "rawkern[{extra}]"'
@@ -210,7 +210,7 @@ def _cupy_runtime(cupy: Any) -> int:
 
 def cache() -> list[Finding]:
     """Where compiled code is kept, whether it can be, and whether nobody else can write there."""
-    from rawkern import cache
+    from rawkern.base import cache
     from rawkern.errors import RawkernError
 
     try:
@@ -239,7 +239,7 @@ def cache() -> list[Finding]:
 
 
 def _takes_files() -> bool:
-    from rawkern import cache
+    from rawkern.base import cache
 
     key = f"doctor-{os.getpid()}"
     cache.put(key, b"doctor")

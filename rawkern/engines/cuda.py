@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from rawkern import _torch_private as private
 from rawkern.base import table
+from rawkern.base import torch_private as private
 from rawkern.base.llvm import in_memory, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
-    from rawkern.compiler import Program
-    from rawkern.signature import Signature
+    from rawkern.arguments.signature import Signature
+    from rawkern.compile.programs import Program
 
 __all__ = ["EngineKernel", "Module", "Target", "architecture", "load_module"]
 

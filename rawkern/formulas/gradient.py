@@ -16,7 +16,7 @@ from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
-from rawkern.tensors import composing, in_fake_op
+from rawkern.interop import composing, in_fake_op
 
 __all__ = ["Gradient", "with_letters", "without_grads"]
 

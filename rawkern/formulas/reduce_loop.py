@@ -15,9 +15,9 @@ from rawkern.formulas.parameters import DTYPES, Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
+from rawkern.interop import in_fake_op
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.tensors import in_fake_op
 
 __all__ = ["ReduceLoop", "sum_to"]
 

@@ -19,8 +19,8 @@ from rawkern.formulas.gradient import with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
+from rawkern.interop import composing, in_fake_op
 from rawkern.operators import op
-from rawkern.tensors import composing, in_fake_op
 
 __all__ = ["Reduction", "reduction"]
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rawkern import allocator, tensors
+from rawkern import interop
 from rawkern.arguments import careful
 from rawkern.arguments.careful import arrange
-from rawkern.base import table
+from rawkern.arguments.scalars import by_value
+from rawkern.base import allocator, table
+from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
-from rawkern.devices import CPU, default_device
-from rawkern.dynamo import untraced
+from rawkern.engines.devices import CPU, default_device
 from rawkern.launch import config, intercept, native
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
 from rawkern.launch.unit import State
-from rawkern.values import by_value
 
 if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
@@ -166,7 +166,7 @@ class _Launcher:
         """Make a launch that no hook wants to see any more."""
         plan, kernel = self.plan, self.plan.kernel
         if stream is not None and not isinstance(stream, torch.cpu.Stream):
-            tensors.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
+            interop.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
         state = kernel.current(args, kwargs)
         given = arrange(state.signature, args, kwargs)
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
@@ -181,11 +181,11 @@ class _Launcher:
             target.run(settled.grid, None, bound.values)
             return
         _check_stream(kernel.name, stream, device)
-        handle = tensors.stream_handle(stream)
+        handle = interop.stream_handle(stream)
         if bound.fresh:
             _wait(handle, device)
         target.run(settled.grid, handle, bound.values)
-        tensors.record(bound.tensors, stream)
+        interop.record(bound.tensors, stream)
         allocator.record((*args, *kwargs.values()), handle, device.index)
 
 
@@ -199,7 +199,7 @@ def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     for param, where in zip(state.signature.params, state.signature.wheres, strict=True):
         value = args[param.index]
         if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, torch.Tensor)):
-            if tensors.state.level > tensors.IMPLEMENTATION:
+            if interop.state.level > interop.IMPLEMENTATION:
                 return None
             found = list(args) if found is None else found
             found[param.index] = by_value(param.ctype, value, where)

@@ -18,7 +18,7 @@ from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from rawkern.signature import Param, Signature
+    from rawkern.arguments.signature import Param, Signature
 
 __all__ = ["LAUNCHER", "PLAN", "Entries", "entries", "function"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from rawkern import lookup
-from rawkern.builds import Build
-from rawkern.compiler import Entry, Program
-from rawkern.devices import architecture
-from rawkern.signature import Signature
+from rawkern.arguments.signature import Signature
+from rawkern.compile import lookup
+from rawkern.compile.programs import Entry, Program
+from rawkern.engines.devices import architecture
+from rawkern.launch.builds import Build
 
 __all__ = ["State"]
 

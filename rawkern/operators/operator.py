@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import tensors
+from rawkern import interop
 from rawkern.base import generated
+from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, verify
@@ -91,7 +91,7 @@ class Operator:
         full = self.arrange(*args, **kwargs)
         one_device(decl, full)
         keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
-        with tensors.inside_op(fake=True):
+        with interop.inside_op(fake=True):
             result = self.function(*full[: len(full) - len(keyword)], **keyword)
         verify(decl, result, full)
         return result

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import tensors
+from rawkern import interop
 from rawkern.base import generated
+from rawkern.base import torch_private as private
 from rawkern.operators.checks import changed, refuse_changes, verify
 from rawkern.operators.declaration import Declaration, Param
 from rawkern.operators.operator import Operator, parameters
@@ -49,7 +49,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_refuse": lambda args: refuse_changes(decl, args),
         "_record": op.apply,
         "_flat": op.flat,
-        "_state": tensors.state,
+        "_state": interop.state,
         "_tracing": private.jit_tracing,
         "_transforms": private.transforms,
         "_verify": lambda result, args: verify(decl, result, args),

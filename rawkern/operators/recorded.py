@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import tensors
+from rawkern import interop as tensors
 from rawkern.base import generated
+from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from rawkern._torch_private import has_memory
+from rawkern.base.storage import tensor_over
+from rawkern.base.torch_private import has_memory
 from rawkern.launch import intercept
-from rawkern.storage import tensor_over
 
 __all__ = ["Guarded", "bytes_of", "place", "unwritten", "watched"]
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern import cache
 from rawkern.arguments.careful import DEVICES, arrange
+from rawkern.base import cache
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
 from rawkern.errors import LaunchError
-from rawkern.forking import Lock
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
 from rawkern.launch.launcher import device_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern import tensors
-from rawkern.dynamo import untraced
+from rawkern import interop
+from rawkern.base import torch_private as private
+from rawkern.base.dynamo import untraced
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
 from rawkern.tuning.keys import device_index
@@ -46,7 +46,7 @@ class TunedLauncher:
             try:
                 if (gos := self._gos) is not None:
                     go = gos.get(choices.hot(args))
-                elif tensors.state.level > tensors.IMPLEMENTATION or (found := choices.known(args)) is None:
+                elif interop.state.level > interop.IMPLEMENTATION or (found := choices.known(args)) is None:
                     go = None
                 else:
                     go = self._settle(*found)
@@ -59,8 +59,8 @@ class TunedLauncher:
 
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         choices = self._choices
-        level = tensors.state.level
-        if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
+        level = interop.state.level
+        if level > interop.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
             choices.kernel(choices.working()).forall(0)(*args, **kwargs)  # checks, or says what is wrong
             return
         hot, found = self._find(args, kwargs)
@@ -84,7 +84,7 @@ class TunedLauncher:
         if device < 0:  # on the CPU streams have no meaning
             self(*args)
             return
-        with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
+        with torch.cuda.stream(torch.cuda.ExternalStream(interop.stream_handle(stream), device=device)):
             _, found = self._find(args, {})
         go: Any = self._settle(*found)
         go.launch(args, {}, stream)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from rawkern.arguments.careful import arrange
+from rawkern.checked.reachable import tensors_in
+from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError
 from rawkern.kernel import RawKernel
 from rawkern.launch.unit import State
-from rawkern.reachable import tensors_in
-from rawkern.source import Source
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rawkern.dynamo import untraced
+from rawkern.base.dynamo import untraced
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read

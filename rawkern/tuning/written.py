@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 
-from rawkern import reachable, variables
 from rawkern.arguments.careful import Call, arrange, bind
+from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
-from rawkern.devices import default_device
+from rawkern.arguments.scalars import Where
+from rawkern.base.storage import tensor_over
+from rawkern.checked import reachable
+from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError
+from rawkern.interop import to_torch
+from rawkern.launch import variables
 from rawkern.launch.unit import State
-from rawkern.memory import Memory
-from rawkern.storage import tensor_over
-from rawkern.tensors import to_torch
-from rawkern.values import Where
 
 __all__ = ["Saved", "Written", "find", "of_variables"]
 

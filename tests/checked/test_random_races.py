@@ -7,7 +7,7 @@ import random
 import torch
 
 import rawkern
-from rawkern import checking
+from rawkern.checked import launches
 from rawkern.engines.cpu import check, jit
 
 DTYPES = {"int": torch.int32, "short": torch.int16, "double": torch.float64, "int2": torch.int32}
@@ -69,9 +69,9 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
     jit.load_instrument.cache_clear()
     try:
         for case, found in zip(cases, together, strict=True):
-            checking._builds.clear()
+            launches._builds.clear()
             assert findings(*case) == found, case[0]
     finally:
         jit.instrument_object.cache_clear()
         jit.load_instrument.cache_clear()
-        checking._builds.clear()
+        launches._builds.clear()

@@ -35,7 +35,7 @@ def test_what_instructions_set_where_threads_meet_is_set(how):
     x = torch.arange(32, dtype=torch.int32) + 2
     for checks in (False, True):
         out = torch.full((32,), -7, dtype=torch.int32)
-        with rawkern.check() if checks else rawkern.checking.paused():
+        with rawkern.check() if checks else rawkern.checked.launches.paused():
             kernel[1, 32](x, out)
         results.append(out)
     assert torch.equal(*results) and -7 not in results[0]

@@ -16,15 +16,15 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import _torch_private as private
+from rawkern.arguments.signature import make_signature
 from rawkern.base import table
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET
-from rawkern.compiler import Entry
+from rawkern.compile.programs import Entry
 from rawkern.engines import cuda
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
-from rawkern.forking import Lock
 from rawkern.launch import launcher
-from rawkern.signature import make_signature
 
 CONTEXT = 0x1000
 POINTERS = ("const float*", "float*", "int", "double")

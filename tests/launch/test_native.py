@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from rawkern.arguments.rules import DTYPES
+from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base import table
+from rawkern.base.ctype import Member, StructLayout
+from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, DECLINED, DONE, TARGET
-from rawkern.ctype import Member, StructLayout
-from rawkern.forking import Lock
+from rawkern.interop import inside_op
 from rawkern.launch import native
 from rawkern.launch.launcher import Plan
-from rawkern.signature import Signature, make_signature
-from rawkern.tensors import inside_op
 
 PARAMS = StructLayout(24, 8, (Member("n", "int", 0), Member("x", "float const*", 8), Member("y", "float*", 16)))
 FOREVER = (1 << 63) - 1

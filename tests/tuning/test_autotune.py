@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import compiler
+from rawkern.compile import programs
 from rawkern.launch import launcher
 from rawkern.tuning import timing
 from rawkern.tuning.record import Tuning
@@ -551,7 +551,7 @@ def test_a_configuration_that_does_not_compile_is_compiled_once(monkeypatch: pyt
     tuned = tuned_saxpy("compiled once", {"ADDED": ["not C", 0, 1]})
     tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
     compiled: list[str] = []
-    monkeypatch.setattr(compiler, "compile_program", lambda source, *_: compiled.append(source.text))
+    monkeypatch.setattr(programs, "compile_program", lambda source, *_: compiled.append(source.text))
     tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
     assert not compiled
 
@@ -653,7 +653,7 @@ def test_processes_measure_once(device: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_foreign_record_is_not_used(timed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    from rawkern import cache
+    from rawkern.base import cache
 
     x, y, _ = inputs("cpu")
     usual = cache.get_record

@@ -13,14 +13,14 @@ import sys
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base.forking import Lock
 from rawkern.engines.cpu.instrument import Instrument
 from rawkern.errors import UnsupportedError
-from rawkern.forking import Lock
 
 if TYPE_CHECKING:
-    from rawkern.compiler import Program
+    from rawkern.arguments.signature import Signature
+    from rawkern.compile.programs import Program
     from rawkern.engines.cpu.grid import Target
-    from rawkern.signature import Signature
 
     Dim3 = tuple[int, int, int]
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+from rawkern.base.forking import Lock
 from rawkern.engines.cpu import check_layout as layout
 from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
@@ -19,7 +20,6 @@ from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
-from rawkern.forking import Lock
 
 MAX_REPORTS = 1024
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races

@@ -93,7 +93,7 @@ def runs() -> list[int]:
     return table
 
 
-#: Kinds of findings, as their exceptions are listed in `rawkern.reports`.
+#: Kinds of findings, as their exceptions are listed in `rawkern.checked.reports`.
 KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rawkern import cache as disk
+from rawkern.base import cache as disk
 from rawkern.base.llvm import Cpu, binding, host, in_memory, object_file
 from rawkern.engines.cpu import parser
 from rawkern.engines.cpu import ptx as ptx_

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
 from rawkern.engines.cpu import jit
 from rawkern.engines.cpu.flow import Block
@@ -22,7 +23,6 @@ from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.mma import shape_in
 from rawkern.engines.cpu.opcodes import FORMS
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr
-from rawkern.source import from_text
 
 from . import ptx_forms
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import rawkern
-from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
 from rawkern.engines.cpu.addresses import shift
 from rawkern.engines.cpu.flow import Block
@@ -21,7 +22,6 @@ from rawkern.engines.cpu.instrument import READ, UPDATE, WRITE, Access, Instrume
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, linked
-from rawkern.source import from_text
 
 
 def kernel_of(code: str, instrument: type[Instrument], pointers: int) -> Any:

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
 from rawkern.engines.cpu import flow, jit, parser
 from rawkern.engines.cpu.checker import Checker
 from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.rows import row_loops
-from rawkern.source import from_text
 
 CODE = r"""
 #define REDUCE __shared__ double part[32]; for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d); \

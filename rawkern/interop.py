@@ -1,0 +1,303 @@
+"""Zero-copy exchange of torch tensors with CuPy and NumPy, torch's CUDA streams, and the state of an operator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from rawkern.arguments.dlpack import take_dlpack
+from rawkern.arguments.memory import check_bits, check_class, dtype_name
+from rawkern.base import torch_private as private
+from rawkern.base.table import attend
+from rawkern.errors import LaunchError, MissingDependencyError
+
+__all__ = [
+    "composing",
+    "current_stream",
+    "from_torch",
+    "in_fake_op",
+    "inside_op",
+    "record",
+    "stream_handle",
+    "to_torch",
+]
+
+
+# --- operators ------------------------------------------------------------------------------------------------------
+
+
+class _State(threading.local):
+    """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one, COMPOSED in one whose steps are recorded."""
+
+    level = 0
+
+
+IMPLEMENTATION, FAKE, COMPOSED = 1, 2, 3
+state = _State()
+
+
+class inside_op:
+    """Context in which launches belong to an operator, so that autograd and tracing know of them already.
+
+    Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
+    a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
+    `composed=True` a launch raises `LaunchError` where a dispatch mode is active: what runs is to be differentiated,
+    step by step. The state is the thread's own; contexts nest.
+    """
+
+    __slots__ = ("_before", "_level")
+
+    def __init__(self, *, fake: bool = False, composed: bool = False) -> None:
+        self._level = COMPOSED if composed else FAKE if fake else IMPLEMENTATION
+
+    def __enter__(self) -> None:
+        self._before = state.level
+        state.level = self._level
+        if self._level == FAKE:  # which native launches do not look at
+            attend(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state.level = self._before
+        if self._level == FAKE:
+            attend(-1)
+
+
+def in_fake_op() -> bool:
+    """Whether this thread is inside `inside_op(fake=True)`."""
+    return state.level == FAKE
+
+
+def composing() -> bool:
+    """Whether this thread is inside `inside_op(composed=True)`, where operators are called and not kernels."""
+    return state.level == COMPOSED
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+def current_stream(device: torch.device | int) -> int:
+    """The raw handle (`cudaStream_t` as an integer) of torch's current stream on a CUDA device; 0 is the default one.
+
+    Costs 0.07 us through torch's own C function.
+    """
+    index = device if isinstance(device, int) else device.index
+    return private.raw_stream(torch.cuda.current_device() if index is None else index)
+
+
+def stream_handle(stream: Any) -> int:
+    """The raw handle of a torch stream, a CuPy stream, or any object with `__cuda_stream__`.
+
+    Integers are refused: nothing says which device they belong to, or whether they are still alive; wrap one in
+    `torch.cuda.ExternalStream(handle)`.
+    """
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        found: Any = protocol() if callable(protocol) else protocol
+        return int(found[1])  # (version, handle)
+    for name in ("cuda_stream", "ptr"):  # torch before it had the protocol, CuPy
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return handle
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        raise TypeError(f"stream is the integer {stream}; pass torch.cuda.ExternalStream({stream})")
+    raise TypeError(
+        f"stream is a {type(stream).__name__}; pass a torch or CuPy stream, an object with __cuda_stream__, or None "
+        "for torch's current stream"
+    )
+
+
+_recorded_streams: dict[int, Any] = {}
+
+
+def record(tensors: Iterable[torch.Tensor], stream: Any) -> None:
+    """Tell torch's allocator that CUDA tensors are in use on `stream`, so that their memory is not reused too early.
+
+    `stream` is anything `stream_handle` takes. CPU tensors are passed over. A stream that is not torch's is kept for
+    the rest of the process: the allocator comes back to it whenever it is that a tensor is freed.
+    """
+    on_gpu = [t for t in tensors if t.is_cuda and t.numel()]
+    if not on_gpu:
+        return
+    if not isinstance(stream, torch.cuda.Stream):
+        _recorded_streams[stream_handle(stream)] = stream
+    for t in on_gpu:
+        known = stream if isinstance(stream, torch.cuda.Stream) else None
+        t.record_stream(known or torch.cuda.ExternalStream(stream_handle(stream), device=t.device))
+
+
+# --- exchange of whole arrays ---------------------------------------------------------------------------------------
+
+# Dtypes that DLPack, NumPy or CuPy do not carry between them: they travel as integers of the same width and are
+# viewed as what they are on arrival. The names are the same in torch and in ml_dtypes.
+_AS_INTEGER = {
+    "bool": "uint8",
+    "bfloat16": "int16",
+    "float8_e4m3fn": "uint8",
+    "float8_e5m2": "uint8",
+    "float8_e4m3fnuz": "uint8",
+    "float8_e5m2fnuz": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
+
+
+def from_torch(t: torch.Tensor) -> Any:
+    """The same memory as a NumPy array (CPU tensors) or a CuPy array (CUDA tensors); nothing is copied.
+
+    The array is detached: gradients do not flow through it, and writing to it goes unseen by autograd. bfloat16 and
+    the float8 types arrive as the dtypes of ml_dtypes; CuPy has no float8, so on a GPU those arrive as uint8 bytes.
+    Strides are kept. CUDA arrays are ordered after torch's current stream, by DLPack's protocol.
+
+    Parameters
+    ----------
+    t : torch.Tensor
+        Any shape, strided layout, on "cpu" or "cuda".
+
+    Returns
+    -------
+    numpy.ndarray or cupy.ndarray
+        On the tensor's memory.
+
+    Raises
+    ------
+    TypeError
+        For a dtype NumPy has no name for, or for tensors without memory (sparse, fake, meta, subclasses).
+    ValueError
+        For a tensor with torch's lazy conj or neg bit: ``t.resolve_conj()`` and ``t.resolve_neg()`` make a plain one.
+    MissingDependencyError
+        For a CUDA tensor without CuPy, or an ml_dtypes dtype without ml_dtypes.
+    """
+    _check_plain(t)
+    t = t.detach()
+    name = dtype_name(t.dtype)
+    if name in ("complex32", "float4_e2m1fn_x2") or name.startswith("q"):
+        raise TypeError(f"from_torch: NumPy has no dtype for {name}; pass t.view(torch.uint8)")
+    carrier = _AS_INTEGER.get(name)
+    target = _numpy_dtype("uint8" if t.is_cuda and name.startswith("float8") else name)
+    if carrier is not None:
+        t = t.view(getattr(torch, carrier))
+    if t.device.type == "cpu":
+        a = t.numpy()
+    elif t.device.type == "cuda":
+        a = _cupy().from_dlpack(t)
+    else:
+        raise ValueError(f"from_torch: the tensor is on {t.device}; rawkern runs on cpu and cuda: pass t.cpu()")
+    return a.view(target) if carrier is not None else a
+
+
+def to_torch(a: Any) -> torch.Tensor:
+    """The same memory as a torch tensor; nothing is copied.
+
+    Strides are kept. CUDA memory is exchanged on torch's current stream.
+
+    Parameters
+    ----------
+    a : numpy.ndarray, cupy.ndarray or object with ``__dlpack__``
+        A torch tensor is returned as it is.
+
+    Returns
+    -------
+    torch.Tensor
+        Arrays of ml_dtypes become torch's bfloat16 and float8 types.
+
+    Raises
+    ------
+    ValueError
+        For read-only memory (torch would allow writing to it), for negative strides, and for strides that are no
+        multiple of the element size (fields of structured arrays).
+    TypeError
+        For foreign byte order, structured and object arrays, and dtypes torch has not.
+    """
+    if isinstance(a, torch.Tensor):
+        return a
+    if not hasattr(a, "__dlpack__"):
+        raise TypeError(f"to_torch: got {type(a).__name__}; pass a NumPy or CuPy array, or an object with __dlpack__")
+    dtype = getattr(a, "dtype", None)
+    if not isinstance(dtype, np.dtype) or not hasattr(a, "strides"):
+        tensor, readonly = take_dlpack(a, "to_torch: the array")
+        if readonly:
+            raise ValueError("to_torch: the array is read-only, and torch would allow writing to it; pass a copy of it")
+        return tensor
+    _check_array(a, dtype)
+    carrier = _AS_INTEGER.get(dtype.name)
+    if carrier is not None:
+        a = a.view(np.dtype(carrier))
+    t = torch.from_numpy(a) if isinstance(a, np.ndarray) else take_dlpack(a, "to_torch: the array")[0]
+    return t.view(getattr(torch, dtype.name)) if carrier is not None else t
+
+
+class _Given:
+    """What the errors of `from_torch` are about."""
+
+    expr = "t"
+
+    def __str__(self) -> str:
+        return "from_torch: the tensor"
+
+
+_GIVEN = _Given()
+
+
+def _check_plain(t: torch.Tensor) -> None:
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"from_torch: got {type(t).__name__}; pass a torch tensor")
+    kind = private.wrapper_kind(t)
+    if kind not in (None, "zero") or t.is_meta:
+        raise TypeError(f"from_torch: a {kind or 'meta'} tensor has no memory; wrap this in rawkern.op")
+    check_class(t, _GIVEN)
+    if kind == "zero" or (t.numel() and not t.data_ptr()):
+        raise TypeError(f"{_GIVEN} has no memory of its own; pass t.clone()")
+    check_bits(t, _GIVEN)
+
+
+def _check_array(a: Any, dtype: np.dtype) -> None:
+    """What an array of NumPy's kind must not be, so that torch can hold it."""
+    if not dtype.isnative:
+        raise TypeError(
+            f"to_torch: the array has the byte order of another machine ({dtype.str}); "
+            "pass a.astype(a.dtype.newbyteorder('='))"
+        )
+    if not isinstance(getattr(torch, dtype.name, None), torch.dtype):
+        what = "structured" if dtype.fields else dtype.name
+        raise TypeError(f"to_torch: torch has no dtype for {what}; pass a.view(numpy.uint8) for the bytes")
+    if isinstance(a, np.ndarray) and not a.flags.writeable:
+        raise ValueError("to_torch: the array is read-only, and torch would allow writing to it; pass a.copy()")
+    if any(s < 0 for s in a.strides):
+        raise ValueError("to_torch: the array has a negative stride, which torch cannot hold; pass a.copy()")
+    if dtype.itemsize and any(s % dtype.itemsize for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
+        raise ValueError("to_torch: a stride is no multiple of the element size; pass a.copy()")
+
+
+def _numpy_dtype(name: str) -> np.dtype:
+    if name == "bool":
+        return np.dtype(np.bool_)
+    if name not in _AS_INTEGER:
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise MissingDependencyError(
+            f"from_torch: {name} needs ml_dtypes: pip install ml_dtypes (or pass t.view(torch.uint8) for the bytes)"
+        ) from None
+    return np.dtype(getattr(ml_dtypes, name))
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise MissingDependencyError(
+            "from_torch: a CUDA tensor becomes a CuPy array, and CuPy is not installed: pip install 'rawkern[cuda13]'"
+        ) from None
+    return cupy
+
+
+def not_inside_op(what: str) -> LaunchError:
+    """The error for a write that autograd would not see."""
+    return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")
