@@ -1,10 +1,7 @@
-"""Zero-copy exchange of torch tensors with CuPy and NumPy, torch's CUDA streams, and the state of an operator."""
+"""Zero-copy exchange of torch tensors with CuPy and NumPy."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -13,126 +10,9 @@ import torch
 from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.memory import check_bits, check_class, dtype_name
 from rawkern.base import torch_private as private
-from rawkern.base.table import attend
-from rawkern.errors import LaunchError, MissingDependencyError
+from rawkern.errors import MissingDependencyError
 
-__all__ = [
-    "composing",
-    "current_stream",
-    "from_torch",
-    "in_fake_op",
-    "inside_op",
-    "record",
-    "stream_handle",
-    "to_torch",
-]
-
-
-# --- operators ------------------------------------------------------------------------------------------------------
-
-
-class _State(threading.local):
-    """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one, COMPOSED in one whose steps are recorded."""
-
-    level = 0
-
-
-IMPLEMENTATION, FAKE, COMPOSED = 1, 2, 3
-state = _State()
-
-
-class inside_op:
-    """Context in which launches belong to an operator, so that autograd and tracing know of them already.
-
-    Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
-    a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
-    `composed=True` a launch raises `LaunchError` where a dispatch mode is active: what runs is to be differentiated,
-    step by step. The state is the thread's own; contexts nest.
-    """
-
-    __slots__ = ("_before", "_level")
-
-    def __init__(self, *, fake: bool = False, composed: bool = False) -> None:
-        self._level = COMPOSED if composed else FAKE if fake else IMPLEMENTATION
-
-    def __enter__(self) -> None:
-        self._before = state.level
-        state.level = self._level
-        if self._level == FAKE:  # which native launches do not look at
-            attend(1)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        state.level = self._before
-        if self._level == FAKE:
-            attend(-1)
-
-
-def in_fake_op() -> bool:
-    """Whether this thread is inside `inside_op(fake=True)`."""
-    return state.level == FAKE
-
-
-def composing() -> bool:
-    """Whether this thread is inside `inside_op(composed=True)`, where operators are called and not kernels."""
-    return state.level == COMPOSED
-
-
-# --- streams --------------------------------------------------------------------------------------------------------
-
-
-def current_stream(device: torch.device | int) -> int:
-    """The raw handle (`cudaStream_t` as an integer) of torch's current stream on a CUDA device; 0 is the default one.
-
-    Costs 0.07 us through torch's own C function.
-    """
-    index = device if isinstance(device, int) else device.index
-    return private.raw_stream(torch.cuda.current_device() if index is None else index)
-
-
-def stream_handle(stream: Any) -> int:
-    """The raw handle of a torch stream, a CuPy stream, or any object with `__cuda_stream__`.
-
-    Integers are refused: nothing says which device they belong to, or whether they are still alive; wrap one in
-    `torch.cuda.ExternalStream(handle)`.
-    """
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        found: Any = protocol() if callable(protocol) else protocol
-        return int(found[1])  # (version, handle)
-    for name in ("cuda_stream", "ptr"):  # torch before it had the protocol, CuPy
-        handle = getattr(stream, name, None)
-        if isinstance(handle, int):
-            return handle
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        raise TypeError(f"stream is the integer {stream}; pass torch.cuda.ExternalStream({stream})")
-    raise TypeError(
-        f"stream is a {type(stream).__name__}; pass a torch or CuPy stream, an object with __cuda_stream__, or None "
-        "for torch's current stream"
-    )
-
-
-_recorded_streams: dict[int, Any] = {}
-
-
-def record(tensors: Iterable[torch.Tensor], stream: Any) -> None:
-    """Tell torch's allocator that CUDA tensors are in use on `stream`, so that their memory is not reused too early.
-
-    `stream` is anything `stream_handle` takes. CPU tensors are passed over. A stream that is not torch's is kept for
-    the rest of the process: the allocator comes back to it whenever it is that a tensor is freed.
-    """
-    on_gpu = [t for t in tensors if t.is_cuda and t.numel()]
-    if not on_gpu:
-        return
-    if not isinstance(stream, torch.cuda.Stream):
-        _recorded_streams[stream_handle(stream)] = stream
-    for t in on_gpu:
-        known = stream if isinstance(stream, torch.cuda.Stream) else None
-        t.record_stream(known or torch.cuda.ExternalStream(stream_handle(stream), device=t.device))
-
-
-# --- exchange of whole arrays ---------------------------------------------------------------------------------------
+__all__ = ["from_torch", "to_torch"]
 
 # Dtypes that DLPack, NumPy or CuPy do not carry between them: they travel as integers of the same width and are
 # viewed as what they are on arrival. The names are the same in torch and in ml_dtypes.
@@ -296,8 +176,3 @@ def _cupy() -> Any:
             "from_torch: a CUDA tensor becomes a CuPy array, and CuPy is not installed: pip install 'rawkern[cuda13]'"
         ) from None
     return cupy
-
-
-def not_inside_op(what: str) -> LaunchError:
-    """The error for a write that autograd would not see."""
-    return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")

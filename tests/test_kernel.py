@@ -308,12 +308,12 @@ def test_a_fake_launch_inside_an_operator_checks_and_runs_nothing(recorder: Reco
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    from rawkern import interop
+    from rawkern.base import operator_state
 
     kernel = rawkern.RawKernel(SAXPY)
     environment, real = ShapeEnv(), torch.empty(37)
     dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
-    with FakeTensorMode(shape_env=environment) as mode, interop.inside_op(fake=True):
+    with FakeTensorMode(shape_env=environment) as mode, operator_state.inside_op(fake=True):
         x = mode.from_tensor(real, symbolic_context=dynamic)
         n = x.numel()
         assert isinstance(n, torch.SymInt)

@@ -24,8 +24,8 @@ import rawkern
 from rawkern.arguments.careful import Bound
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base.ctype import Member, StructLayout, parse
+from rawkern.base.operator_state import inside_op
 from rawkern.errors import LaunchError, UnsupportedError
-from rawkern.interop import inside_op
 
 LAYOUTS = {
     # struct Params { int n; float a; const float* x; float* y; }

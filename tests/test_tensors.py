@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from rawkern.base import torch_private as private
+from rawkern.base.operator_state import in_fake_op, inside_op
+from rawkern.base.streams import current_stream, record, stream_handle
 from rawkern.errors import MissingDependencyError
-from rawkern.interop import current_stream, from_torch, in_fake_op, inside_op, record, stream_handle, to_torch
+from rawkern.interop import from_torch, to_torch
 
 ML = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
 DTYPES = [

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from rawkern import interop as tensors
 from rawkern.arguments.memory import Memory, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.structs import struct_bytes
+from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
@@ -179,11 +179,11 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 def bind(signature: Signature, args: Sequence[Any], strided: bool, call: Call | None = None) -> Bound:
     """Bind arguments in the order of the parameters; everything is checked before anything happens."""
-    if tensors.state.level == tensors.FAKE:
+    if operator_state.state.level == operator_state.FAKE:
         return check(signature, args)
-    if tensors.state.level == tensors.COMPOSED:
+    if operator_state.state.level == operator_state.COMPOSED:
         raise LaunchError(f"{signature.name} is launched where autograd records; wrap it in rawkern.op")
-    if tensors.state.level == 0:
+    if operator_state.state.level == 0:
         if private.dispatch_modes():
             raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")
         if private.jit_tracing():

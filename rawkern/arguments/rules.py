@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from rawkern import interop
 from rawkern.arguments.conversions import conversion
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.records import check_record
 from rawkern.arguments.scalars import Where
+from rawkern.base import operator_state
 from rawkern.base.ctype import CType
 from rawkern.base.emit import Emit
 
@@ -222,8 +222,8 @@ def _written(call: Call, p: Pointer) -> None:
         mend = f"pass {where.expr}.{_copy_call(memory)}"
         raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {mend}")
     t = memory.tensor
-    if t is not None and t.requires_grad and torch.is_grad_enabled() and interop.state.level == 0:
-        raise interop.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
+    if t is not None and t.requires_grad and torch.is_grad_enabled() and operator_state.state.level == 0:
+        raise operator_state.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
 
 
 def _copy_call(memory: Memory) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
@@ -16,7 +17,6 @@ from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
-from rawkern.interop import composing, in_fake_op, inside_op
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 

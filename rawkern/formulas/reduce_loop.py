@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import DTYPES, Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
-from rawkern.interop import in_fake_op
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 

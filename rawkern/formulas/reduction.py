@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
@@ -19,7 +20,6 @@ from rawkern.formulas.gradient import with_letters, without_grads
 from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
-from rawkern.interop import composing, in_fake_op
 from rawkern.operators import op
 
 __all__ = ["Reduction", "reduction"]

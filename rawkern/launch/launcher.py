@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rawkern import interop
 from rawkern.arguments import careful
 from rawkern.arguments.careful import arrange
 from rawkern.arguments.scalars import by_value
-from rawkern.base import allocator, table
+from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
 from rawkern.engines.devices import CPU, default_device
@@ -166,7 +165,7 @@ class _Launcher:
         """Make a launch that no hook wants to see any more."""
         plan, kernel = self.plan, self.plan.kernel
         if stream is not None and not isinstance(stream, torch.cpu.Stream):
-            interop.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
+            streams.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
         state = kernel.current(args, kwargs)
         given = arrange(state.signature, args, kwargs)
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
@@ -181,11 +180,11 @@ class _Launcher:
             target.run(settled.grid, None, bound.values)
             return
         _check_stream(kernel.name, stream, device)
-        handle = interop.stream_handle(stream)
+        handle = streams.stream_handle(stream)
         if bound.fresh:
             _wait(handle, device)
         target.run(settled.grid, handle, bound.values)
-        interop.record(bound.tensors, stream)
+        streams.record(bound.tensors, stream)
         allocator.record((*args, *kwargs.values()), handle, device.index)
 
 
@@ -199,7 +198,7 @@ def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     for param, where in zip(state.signature.params, state.signature.wheres, strict=True):
         value = args[param.index]
         if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, torch.Tensor)):
-            if interop.state.level > interop.IMPLEMENTATION:
+            if operator_state.state.level > operator_state.IMPLEMENTATION:
                 return None
             found = list(args) if found is None else found
             found[param.index] = by_value(param.ctype, value, where)

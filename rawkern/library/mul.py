@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
-from rawkern.interop import in_fake_op
 from rawkern.library.instances import dense, kernel, not_a_tensor, vector_kernel
 from rawkern.operators import op
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.interop import in_fake_op
+from rawkern.base.operator_state import in_fake_op
 from rawkern.kernel import RawKernel
 from rawkern.library.instances import C_NAMES, floating
 from rawkern.module import own_sources

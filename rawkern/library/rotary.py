@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import parse_parameters
-from rawkern.interop import in_fake_op
 from rawkern.library.instances import floating
 from rawkern.operators import op
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import interop
-from rawkern.base import generated
+from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
@@ -91,7 +90,7 @@ class Operator:
         full = self.arrange(*args, **kwargs)
         one_device(decl, full)
         keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
-        with interop.inside_op(fake=True):
+        with operator_state.inside_op(fake=True):
             result = self.function(*full[: len(full) - len(keyword)], **keyword)
         verify(decl, result, full)
         return result

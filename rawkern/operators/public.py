@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import interop
-from rawkern.base import generated
+from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.checks import changed, refuse_changes, verify
 from rawkern.operators.declaration import Declaration, Param
@@ -49,7 +48,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_refuse": lambda args: refuse_changes(decl, args),
         "_record": op.apply,
         "_flat": op.flat,
-        "_state": interop.state,
+        "_state": operator_state.state,
         "_tracing": private.jit_tracing,
         "_transforms": private.transforms,
         "_verify": lambda result, args: verify(decl, result, args),

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern import interop
+from rawkern.base import operator_state, streams
 from rawkern.base import torch_private as private
 from rawkern.base.dynamo import untraced
 from rawkern.tuning.choices import KEPT, Choice, Choices
@@ -46,7 +46,9 @@ class TunedLauncher:
             try:
                 if (gos := self._gos) is not None:
                     go = gos.get(choices.hot(args))
-                elif interop.state.level > interop.IMPLEMENTATION or (found := choices.known(args)) is None:
+                elif (
+                    operator_state.state.level > operator_state.IMPLEMENTATION or (found := choices.known(args)) is None
+                ):
                     go = None
                 else:
                     go = self._settle(*found)
@@ -59,8 +61,8 @@ class TunedLauncher:
 
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         choices = self._choices
-        level = interop.state.level
-        if level > interop.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
+        level = operator_state.state.level
+        if level > operator_state.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
             choices.kernel(choices.working()).forall(0)(*args, **kwargs)  # checks, or says what is wrong
             return
         hot, found = self._find(args, kwargs)
@@ -84,7 +86,7 @@ class TunedLauncher:
         if device < 0:  # on the CPU streams have no meaning
             self(*args)
             return
-        with torch.cuda.stream(torch.cuda.ExternalStream(interop.stream_handle(stream), device=device)):
+        with torch.cuda.stream(torch.cuda.ExternalStream(streams.stream_handle(stream), device=device)):
             _, found = self._find(args, {})
         go: Any = self._settle(*found)
         go.launch(args, {}, stream)

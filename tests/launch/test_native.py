@@ -18,8 +18,8 @@ from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base import table
 from rawkern.base.ctype import Member, StructLayout
 from rawkern.base.forking import Lock
+from rawkern.base.operator_state import inside_op
 from rawkern.base.records import CPU, DECLINED, DONE, TARGET
-from rawkern.interop import inside_op
 from rawkern.launch import native
 from rawkern.launch.launcher import Plan
 
