@@ -24,7 +24,6 @@ from rawkern.forking import Lock, compiling
 ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
 _CHECKER = ("rk_check_", "rk_run_")  # what names in the checker's object file begin with
 FULL_PIPELINE_LINES = 5000
-FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 # llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
 # bytes, for which there is room on the page of this variable.
 _ROOM = "@rk_room = global i64 0"
@@ -39,7 +38,7 @@ class Code:
     object: bytes
     waiting: bool
     shared_static: int
-    local_bytes: int
+    frame_bytes: int
     recursive: bool
     sites: tuple[str, ...]
     checks: dict | None = None  # what the checker names (check.table), of a checked build
@@ -191,7 +190,7 @@ class Translation:
             emit(lowered, cpu),
             lowered.waiting,
             lowered.shared_static,
-            lowered.local_bytes,
+            lowered.frame_bytes,
             lowered.recursive,
             tuple(lowered.sites),
             lowered.checks,
@@ -227,8 +226,8 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
     stacks. It shows what generating it takes and how large it is, and cannot be run.
     """
-    size = lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1)
-    return _object(module_text(lowered, cpu), cpu, size, _CHECKER if lowered.checks is not None else ())
+    known = _CHECKER if lowered.checks is not None else ()
+    return _object(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known)
 
 
 @cache
