@@ -8,7 +8,7 @@ from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.instrument import Instrument
-from rawkern.engines.cpu.ir import Module, Val, const
+from rawkern.engines.cpu.ir import Module, Val, const, size_of
 from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
@@ -31,9 +31,9 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     f.watch.enter()
     if function.name in plan.recursive:
         f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
-    frame = local_frame(function)
+    frame = local_frame(function) * LANES
     if frame:
-        f.entry.append(f"%frame = alloca [{frame * LANES} x i8], align 64")
+        f.entry.append(f"%frame = alloca [{frame} x i8], align 64")
     twice = _worth_twice(f)
     if twice:  # first, so that it is known where lanes that part look for others
         _for_whole_warps(f, handlers)
@@ -47,6 +47,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         _instructions(f, i, handlers)
         _end(f, i)
     _finish(f)
+    module.frame = max(module.frame, frame + sum(map(size_of, f.kept.values())))
     name, params = signature(function)
     inline = "" if plan.waiting or not function.entry else " alwaysinline"
     body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
@@ -294,20 +295,26 @@ def _finish(f: FunctionLowering) -> None:
     e.label("end")
     if f.analysis.free_running:
         resume_set_aside(f)
+        e.line("br label %over")
+        e.label("over")
     e.line("ret void")
     release_met(f)
     for w in f.analysis.checks:
         f.mask(f"wait{w}")
-    _make_masks(f)
+    _make_memory(f)
 
 
-def _make_masks(f: FunctionLowering) -> None:
-    """Memory for the masks: registers for LLVM to find, but where lanes may wait anywhere, those would be too many."""
+def _make_memory(f: FunctionLowering) -> None:
+    """Memory for masks, and for what shall not become registers: one piece, which LLVM is told that others know of."""
     if not f.analysis.free_running:
         for name in f.masks:
             f.entry += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
-    elif f.masks:
-        size = len(f.masks)
-        f.entry += [f"%masks = alloca [{size} x i32]", f"store [{size} x i32] zeroinitializer, ptr %masks"]
-        f.entry.append('call void asm sideeffect "", "r"(ptr %masks)')
-        f.entry += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
+        return
+    words = f"[{len(f.masks)} x i32]"
+    whole = f"{{ {', '.join([*f.kept.values(), words])} }}"
+    lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
+    for k, ref in enumerate([*f.kept, "%masks"]):
+        lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
+    lines.append(f"store {words} zeroinitializer, ptr %masks")
+    lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
+    f.entry[:0] = lines

@@ -31,6 +31,7 @@ from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Imm, Not, Reg, Special, Sym
 from rawkern.engines.cpu.roots import Root, find_roots
 from rawkern.engines.cpu.rows import row_loops
+from rawkern.engines.cpu.slots import registers_in_memory
 from rawkern.engines.cpu.special import special
 from rawkern.engines.cpu.symbols import symbol
 
@@ -60,6 +61,8 @@ class FunctionLowering(Context):
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
+        self.kept: dict[str, str] = {}  # slots that stay memory, with their types
+        self.in_memory = registers_in_memory(self.flow, self.analysis)
         self.watch = instrument.watch(self)
 
     @cached_property
@@ -72,6 +75,13 @@ class FunctionLowering(Context):
         self.block = block
         self.forms, self.cache, self.carry = {}, {}, None
         self.dirty.clear()
+
+    def reserve(self, ref: str, ty: str, in_memory: bool) -> None:
+        """Have memory at `ref` for the call, which LLVM may take for a register unless it shall stay memory."""
+        if in_memory:
+            self.kept[ref] = ty
+        else:
+            self.entry.append(f"{ref} = alloca {ty}")
 
     def mask(self, name: str) -> str:
         """A word that is zero at first, as ``%name``; it may be used before this is called."""
@@ -95,7 +105,8 @@ class FunctionLowering(Context):
             else:
                 types = [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
             names = self.slots[reg] = [f"%s{len(self.slots)}.{k}" for k in range(len(types))]
-            self.entry += [f"{n} = alloca {t}" for n, t in zip(names, types, strict=True)]
+            for n, t in zip(names, types, strict=True):
+                self.reserve(n, t, reg in self.in_memory)
         return names
 
     def form(self, reg: str) -> Form:

@@ -21,7 +21,6 @@ from rawkern.engines.cpu.records import runtime
 from rawkern.engines.cpu.variables import Globals, lay_out_globals, sizes
 
 _OWN = ("rk_switch", "rk_start")  # in the scheduler, as assembly
-FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many
 _resident: list[Any] = []  # engines that hold instruments' own code
 
 
@@ -32,7 +31,7 @@ class Code:
     object: bytes
     waiting: bool
     shared_static: int
-    local_bytes: int
+    frame_bytes: int
     recursive: bool
     sites: tuple[str, ...]
     table: dict | None = None  # of the instrument
@@ -122,7 +121,7 @@ class Translation:
             emit(lowered, cpu),
             lowered.waiting,
             lowered.shared_static,
-            lowered.local_bytes,
+            lowered.frame_bytes,
             lowered.recursive,
             tuple(lowered.sites),
             lowered.table,
@@ -160,8 +159,8 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
     llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
     stacks. It shows what generating it takes and how large it is, and cannot be run.
     """
-    size = lowered.text.count("\n") * (FREE_RUNNING if lowered.free_running else 1)
-    return object_file(module_text(lowered, cpu), cpu, size, (*_OWN, *lowered.instrument.own))
+    known = (*_OWN, *lowered.instrument.own)
+    return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known)
 
 
 @cache

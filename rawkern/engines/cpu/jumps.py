@@ -135,6 +135,8 @@ def waiting_after(f: FunctionLowering, i: int) -> set[int]:
 
 def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
+    if f.analysis.free_running and not f.analysis.concurrent[i]:
+        return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
     return "end" if f.whole else look(f, waiting_after(f, i))
 
 

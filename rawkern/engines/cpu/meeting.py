@@ -147,9 +147,11 @@ def release_met(f: FunctionLowering) -> None:
     if not f.meetings:
         return
     e = f.e
-    f.entry += ["%met = alloca i32", "store i32 0, ptr %met", "%going = alloca i32"]
+    for name in ("met", "going"):
+        f.mask(name)
     for name in ("named", "given"):
-        f.entry += [f"%{name} = alloca <32 x i64>", f"store <32 x i64> zeroinitializer, ptr %{name}"]
+        f.reserve(f"%{name}", "<32 x i64>", in_memory=True)
+        f.entry.append(f"store <32 x i64> zeroinitializer, ptr %{name}")
     e.label("release")
     for key in f.meetings:
         block = f.flow.blocks[key]

@@ -10,7 +10,6 @@ from rawkern.engines.cpu.instructions import HANDLERS
 from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.ir import Module
 from rawkern.engines.cpu.plan import Plan
-from rawkern.engines.cpu.variables import local_frame
 
 # Branches that are hardly ever taken, loads of what never changes, and branches that are nearly always taken.
 _METADATA = """!0 = !{!"branch_weights", i32 1, i32 4095}
@@ -25,11 +24,10 @@ class Lowered:
     text: str
     waiting: bool
     shared_static: int
-    local_bytes: int
+    frame_bytes: int  # that a call takes on the stack at least
     recursive: bool
     sites: list[str] = field(default_factory=list)
     table: dict | None = None  # of the instrument
-    free_running: bool = False  # lanes may wait anywhere, which gives LLVM far more ways through the code
     instrument: type[Instrument] = Instrument
 
 
@@ -47,10 +45,9 @@ def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[I
         f"{module.text()}\n{_METADATA}",
         plan.waiting,
         plan.shared_static,
-        max(local_frame(f) for f in plan.functions),
+        module.frame,
         bool(plan.recursive),
         plan.sites,
         build.table(),
-        any(plan.analyses[f.name].free_running for f in plan.functions),
         instrument,
     )

@@ -149,7 +149,8 @@ def _slot(f: FunctionLowering, name: str) -> str:
     if slot is None:
         slot = shadows[name] = f"%unset{len(shadows)}"
         start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
-        f.entry += [f"{slot} = alloca <32 x i16>", f"store {start}, ptr {slot}"]
+        f.reserve(slot, "<32 x i16>", bool(f.in_memory))
+        f.entry.append(f"store {start}, ptr {slot}")
     return slot
 
 

@@ -62,7 +62,7 @@ class Workers:
         self.launch, self.shared_total = launch, shared_total
         self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
-        frames = 48 * code.local_bytes
+        frames = code.frame_bytes + code.frame_bytes // 2
         self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
         self.warp_stack = (RECURSION_STACK if code.recursive else WARP_STACK) + frames
         self.stack_room = RECURSION_STACK - RECURSION_RESERVE - frames
