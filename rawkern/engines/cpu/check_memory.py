@@ -5,10 +5,10 @@ Lanes whose access fails go on with an address of the checker's own: they read z
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rawkern.engines.cpu import undefined
+from rawkern.engines.cpu import undefined, undefined_tiles
 from rawkern.engines.cpu.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.check import Site, add_site, field, field_now, identity, note, place, put_field, root_of
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp
@@ -16,6 +16,7 @@ from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base, callee
 from rawkern.engines.cpu.ptx import Mem
 from rawkern.engines.cpu.roots import Root, array_of
+from rawkern.engines.cpu.undefined_tiles import Lines
 from rawkern.engines.cpu.variables import RESERVED, local_frame
 
 if TYPE_CHECKING:
@@ -28,17 +29,18 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"
 def access(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
     values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
-    regs: list[str | None] | None = None,
+    regs: list[str | None] | None = None, lines: list[Lines] | None = None, unset: Sequence[Val | None] = (),
 ) -> Form:  # fmt: skip
     """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
 
     `order`: how strong the access is, empty for a plain one; `values`: what is written; `looks`: whether anybody reads
     an atomic's result; `mask`: the lanes that access, if not all active ones; `align`: bytes, if not those of the whole
-    access; `regs`: registers that are loaded or stored.
+    access; `regs`: registers that are loaded; `lines`: for each the lanes whose values it gets, if not each its own;
+    `unset`: for each value that is written the lanes in which it is not set.
     """
     if not f.plan.checked:
         return form
-    ok = _allowed(f, form, mem, space, what, size, count, order, values, looks, mask, align, regs)
+    ok = _allowed(f, form, mem, space, what, size, count, order, values, looks, mask, align, regs, lines, unset)
     if mask is not None:
         ok = f.e.bin("or", ok, f.e.invert(mask))
     return _replaced(f, form, what, ok)
@@ -47,11 +49,12 @@ def access(
 def around(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
     emit: Callable[[Form], list[Val]], values: list[Val] | None = None, regs: list[str | None] | None = None,
+    unset: Sequence[Val | None] = (),
 ) -> list[Val]:  # fmt: skip
     """An access as in `access`, with what `emit` makes of its addresses, in the usual build's way where none fails."""
     if not f.plan.checked:
         return emit(form)
-    ok = _allowed(f, form, mem, space, what, size, count, order, values, regs=regs)
+    ok = _allowed(f, form, mem, space, what, size, count, order, values, regs=regs, unset=unset)
     if not isinstance(form, (Affine, Wide)):
         return emit(_replaced(f, form, what, ok))
     e = f.e
@@ -78,18 +81,23 @@ def around(
 
 def lines(
     f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int],
-    values: list[Val] | None = None,
+    values: list[Val] | None = None, regs: list[str | None] | None = None, held: list[Lines] | None = None,
+    unset: Sequence[Val | None] = (),
 ) -> tuple[Val, Val]:  # fmt: skip
     """Address and pitch of a matrix in memory that the warp accesses as one: of a matrix of zeros where that fails.
 
-    `shape`: how many lines, bytes of a line, bytes of an element; `values`: what is written, the k-th of each line.
+    `shape`: how many lines, bytes of a line, bytes of an element; `values` and `unset`: the k-th of each line that is
+    written; `regs`: registers that are loaded, and the lines `held` by each.
     """
     if not f.plan.checked:
         return at, pitch
     e, (count, size, element) = f.e, shape
     starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
     mask = const("i32", (1 << count) - 1)
-    got = access(f, starts, mem, space, what, element, size // element, "", values, mask=mask, align=element)
+    got = access(
+        f, starts, mem, space, what, element, size // element, "", values, mask=mask, align=element, regs=regs,
+        lines=held, unset=unset,
+    )  # fmt: skip
     bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
     ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
     return e.select(ok, at, field(f, "null", SINK if what == WRITE else 0)), e.select(ok, pitch, 0)
@@ -106,7 +114,7 @@ def _replaced(f: FunctionLowering, form: Form, what: str, ok: Val) -> Form:
 def _allowed(
     f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
     values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
-    regs: list[str | None] | None = None,
+    regs: list[str | None] | None = None, lines: list[Lines] | None = None, unset: Sequence[Val | None] = (),
 ) -> Val:  # fmt: skip
     """Look at an access; the lanes that may go on."""
     e = f.e
@@ -123,7 +131,7 @@ def _allowed(
     if values is not None:
         _keep_values(f, values)
     if what in (WRITE, COPY) and undefined.doubtful(f):
-        put_field(f, "storing", f.e.resize(undefined.unset_lanes(f, regs or []), "i64"))
+        _keep_unset(f, unset, size)
     ck, blk, warp = identity(f)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if order in ("release", "acq_rel") or (order and RESERVED in f.plan.shared):
@@ -134,7 +142,9 @@ def _allowed(
     if order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers and regs is not None:
-        undefined.loaded(f, regs, field_now(f, "unset"), number)
+        missing = e.resize(field_now(f, "unset"), "i32")
+        masks = [undefined_tiles.from_lines(f, missing, x) for x in lines] if lines else [missing] * len(regs)
+        undefined.loaded(f, regs, masks, number)
     return ok
 
 
@@ -220,3 +230,16 @@ def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
     for k, value in enumerate(values):
         wide = f.e.resize(f.e.splat(value, LANES), "i64")
         put_field(f, "values", wide, 256 * k)
+
+
+def _keep_unset(f: FunctionLowering, unset: Sequence[Val | None], size: int) -> None:
+    """Let the checker see which bytes of what is written are not set: lanes for each value of `size` bytes."""
+    e, lanes, places = f.e, const("i32", 0), None
+    for k, mask in enumerate(unset):
+        if mask is not None:
+            lanes = e.bin("or", lanes, f.mask_of(mask))
+            part = e.select(mask, const("i64", ((1 << size) - 1) << k * size, LANES), const("i64", 0, LANES))
+            places = part if places is None else e.bin("or", places, part)
+    put_field(f, "storing", e.resize(lanes, "i64"))
+    if places is not None:
+        put_field(f, "unset_bytes", places)

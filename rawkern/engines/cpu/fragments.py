@@ -108,9 +108,15 @@ def transposed(e: Emitter, v: Val, rows: int) -> Val:
 
 def joined(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     """8 x 8 accumulators, row by row, as raw bits."""
-    ty = f"i{kind.bits}"
     if len(registers) == 1:
-        return view(e, registers[0], ty, 64)
+        return view(e, registers[0], f"i{kind.bits}", 64)
+    return paired(e, registers)
+
+
+def paired(e: Emitter, registers: list[Val]) -> Val:
+    """What two registers hold of 8 x 8 accumulators, row by row; one alone is in order."""
+    if len(registers) == 1:
+        return registers[0]
     return shuffle(e, registers[0], [k // 2 + LANES * (k % 2) for k in range(64)], registers[1])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rawkern.engines.cpu import check, check_memory
+from rawkern.engines.cpu import check, check_memory, undefined
 from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
 from rawkern.engines.cpu.ahead import LINE, ask
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
@@ -197,7 +197,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
+    unset = undefined.unset(f, [a.name if isinstance(a, Reg) else None for a in items])
     form, at = address_parts(f, mem, space)
 
     def emit(form: Form) -> list[Val]:
@@ -206,7 +206,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         store_lanes(f, form, at, values, size, order)
         return []
 
-    check_memory.around(f, form, mem, space, check_memory.WRITE, size, len(items), order, emit, values, regs)
+    check_memory.around(f, form, mem, space, check_memory.WRITE, size, len(items), order, emit, values, unset=unset)
 
 
 def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:

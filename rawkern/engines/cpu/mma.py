@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import quads
+from rawkern.engines.cpu import quads, undefined_tiles
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Shape, shape_of
@@ -32,9 +32,11 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     p = product_of(instr.op)
     counts, kinds = p.counts(), (p.a, p.b, p.c)
     dest, *operands = instr.args
-    args = []
+    args, parts = [], []
     for count, kind, operand in zip(counts, kinds, operands, strict=False):
-        args += [f.vector(x, kind.register) for x in _items(operand)[:count]]  # further registers repeat these
+        parts.append(_items(operand)[:count])  # further registers repeat these
+        args += [f.vector(x, kind.register) for x in parts[-1]]
+    undefined_tiles.multiplied(f, instr, p, _items(dest), parts)
     name = f.module.helper(p.name, lambda m: helper(m, p))
     _call(f, name, result_type(p), f"i{p.d.register}", args, dest)
 
@@ -46,6 +48,7 @@ def _multiply_quads(f: FunctionLowering, instr: Instr) -> None:
     name = f"rk_mma_quads_{a}_{b}_{d}_{c}"
     f.module.helper(name, lambda m: quads.helper(m, name, (a, b), d, c))
     args = [f.vector(x, 32) for operand in operands for x in _items(operand)]
+    undefined_tiles.written(f, _items(dest))
     _call(f, name, quads.result_type(d), "i32", args, dest)
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
-from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
+from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, paired, parted, shuffle, transposed, view
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
 from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
 from rawkern.engines.cpu.ptx import Instr, Vec
+from rawkern.engines.cpu.undefined_tiles import elements, lines_of, rows_of
 
 
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
-    name, matrices = _matrices(f, instr, mem, dest, check_memory.READ, _rows_loaded)
+    items = dest.items if isinstance(dest, Vec) else (dest,)
+    lines = [rows_of(k, ".trans" in instr.op) for k in range(len(items))]
+    name, matrices = _matrices(f, instr, mem, items, check_memory.READ, _rows_loaded, regs=_names(items), lines=lines)
     for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
@@ -36,14 +41,19 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
     items = source.items if isinstance(source, Vec) else (source,)
-    values = None
+    shown = {}
     if f.plan.checked:
-        wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
-        wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
-        values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
-    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored, values)
+        parts = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items], [elements(f, reg, 16) for reg in items]
+        for what, wholes in zip(("values", "unset"), parts, strict=True):
+            wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
+            shown[what] = _columns(f.e, concat(f.e, wholes), 8 * len(items))
+    name, matrices = _matrices(f, instr, mem, items, check_memory.WRITE, _rows_stored, **shown)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+
+
+def _names(items: tuple) -> list[str | None]:
+    return [reg.name if reg is not None else None for reg in items]
 
 
 def _columns(e: Emitter, whole: Val, lines: int) -> list[Val]:
@@ -53,13 +63,13 @@ def _columns(e: Emitter, whole: Val, lines: int) -> list[Val]:
 
 
 def _matrices(
-    f: FunctionLowering, instr: Instr, mem, regs, way: str, make, values: list[Val] | None = None
+    f: FunctionLowering, instr: Instr, mem, items: tuple, way: str, make, **checks: Any
 ) -> tuple[str, list[tuple]]:
     """The out-of-line function for a matrix, which `make` writes, and each matrix's register and rows' addresses."""
     require_warp(f, instr)
-    space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
+    space = _space(instr.op)
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", values, mask=lanes)
+    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", mask=lanes, **checks)
     addrs = f.e.splat(f.plain(form), LANES)
     trans = ".trans" in instr.op
     name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
@@ -84,9 +94,15 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     operand, kind, places, pitch = _placement(f, instr, mem, stride)
     regs = dest.items if isinstance(dest, Vec) else (dest,)
     loaded: list[Val] = []
-    for at in places:
-        cross = _crosswise(instr.op, operand)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.READ, at, pitch, _extent(kind, operand, cross))
+    cross = _crosswise(instr.op, operand)
+    held = lines_of(kind, operand, cross)
+    for k, at in enumerate(places):
+        extent, per = _extent(kind, operand, cross), len(held)
+        whose = [(reg, held[j]) for j in range(per) for reg in regs[per * k + j :: per * len(places)]]
+        near = check_memory.lines(
+            f, mem, _space(instr.op), check_memory.READ, at, pitch, extent,
+            regs=_names(tuple(reg for reg, _ in whose)), held=[lines for _, lines in whose],
+        )  # fmt: skip
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
@@ -97,16 +113,21 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     """``wmma.store``."""
     mem, source, *stride = instr.args
     _, kind, places, pitch = _placement(f, instr, mem, stride)
-    regs = [f.vector(x, kind.register) for x in (source.items if isinstance(source, Vec) else (source,))]
+    items = source.items if isinstance(source, Vec) else (source,)
+    regs = [f.vector(x, kind.register) for x in items]
     per = len(regs) // len(places)
     cross = _crosswise(instr.op, "d")
     name = f"rk_tile_store_{kind.bits}{'_cross' if cross else ''}"
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8) if f.plan.checked else None
+        shown = {}
+        if f.plan.checked:
+            bad = paired(f.e, [elements(f, reg, kind.bits) for reg in items[per * k : per * k + per]])
+            for what, whole in (("values", tile), ("unset", bad)):
+                shown[what] = _columns(f.e, transposed(f.e, whole, 8) if cross else whole, 8)
         extent = _extent(kind, "c", cross)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, extent, values)
+        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, extent, **shown)
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
 
 
