@@ -219,6 +219,15 @@ extern "C" __global__ void transposed(unsigned short* o, unsigned set, int at) {
                  :: "r"((unsigned)__cvta_generic_to_shared(d + t % 8 * 8)), "r"(r));
     __syncwarp();
     if (t == 0) o[0] = d[at];
+}
+extern "C" __global__ void turned(unsigned* o, unsigned set, int lane) {
+    __shared__ unsigned s[32];
+    int t = threadIdx.x;
+    if (set >> t & 1) s[t] = t;
+    __syncwarp();
+    unsigned r = s[t], d;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(d) : "r"(r));
+    if (t == lane) o[0] = d;
 }"""
 ROW, COLUMN = "wmma::row_major", "wmma::col_major"
 KINDS = {
@@ -273,3 +282,15 @@ def test_matrices_that_are_moved_in_shared_memory_stay_unset(wmma):
     for at in range(64):
         found = unset(wmma.transposed, o, 0b11011110, at)
         assert bool(found) == (at % 8 in (0, 5)), at
+
+
+def test_transposed_in_registers(wmma):
+    """Lane L gets element L / 4 of rows 2 * (L % 4) and the next, from the lanes that hold them."""
+    rng, o, outcomes = random.Random(9), torch.zeros(1, dtype=torch.uint32), set()
+    for lane in LANES:
+        given = rng.getrandbits(32)
+        own = [4 * (2 * (lane % 4) + k) + lane // 4 // 2 for k in (0, 1)]
+        wanted = not any(given >> source & 1 for source in own)
+        assert bool(unset(wmma.turned, o, given, lane)) == wanted, (lane, hex(given))
+        outcomes.add(wanted)
+    assert outcomes == {True, False}

@@ -1,10 +1,13 @@
-"""``ldmatrix``, ``stmatrix``, ``wmma.load`` and ``wmma.store``: matrices between memory and the lanes of a warp."""
+"""Matrices between memory and the lanes of a warp: ``ldmatrix``, ``stmatrix``, ``wmma.load``, ``wmma.store``.
+
+And from lanes to lanes: ``movmatrix``.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rawkern.engines.cpu import check_memory
+from rawkern.engines.cpu import check_memory, undefined_tiles
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, paired, parted, shuffle, transposed, view
@@ -13,14 +16,13 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
 from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
 from rawkern.engines.cpu.ptx import Instr, Vec
-from rawkern.engines.cpu.undefined_tiles import elements, lines_of, rows_of
 
 
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
     items = dest.items if isinstance(dest, Vec) else (dest,)
-    lines = [rows_of(k, ".trans" in instr.op) for k in range(len(items))]
+    lines = [undefined_tiles.rows_of(k, ".trans" in instr.op) for k in range(len(items))]
     name, matrices = _matrices(f, instr, mem, items, check_memory.READ, _rows_loaded, regs=_names(items), lines=lines)
     for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
@@ -43,13 +45,25 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     items = source.items if isinstance(source, Vec) else (source,)
     shown = {}
     if f.plan.checked:
-        parts = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items], [elements(f, reg, 16) for reg in items]
+        parts = (
+            [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items],
+            [undefined_tiles.elements(f, reg, 16) for reg in items],
+        )
         for what, wholes in zip(("values", "unset"), parts, strict=True):
             wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
             shown[what] = _columns(f.e, concat(f.e, wholes), 8 * len(items))
     name, matrices = _matrices(f, instr, mem, items, check_memory.WRITE, _rows_stored, **shown)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+
+
+def transpose(f: FunctionLowering, instr: Instr) -> None:
+    """``movmatrix``: an 8 x 8 matrix of 16-bit elements that the warp holds, a row in four lanes, to its transpose."""
+    dest, source = instr.args
+    require_warp(f, instr)
+    undefined_tiles.transposed(f, dest, source)
+    whole = view(f.e, f.vector(source, 32), "i16", 64)
+    f.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
 
 
 def _names(items: tuple) -> list[str | None]:
@@ -95,7 +109,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     regs = dest.items if isinstance(dest, Vec) else (dest,)
     loaded: list[Val] = []
     cross = _crosswise(instr.op, operand)
-    held = lines_of(kind, operand, cross)
+    held = undefined_tiles.lines_of(kind, operand, cross)
     for k, at in enumerate(places):
         extent, per = _extent(kind, operand, cross), len(held)
         whose = [(reg, held[j]) for j in range(per) for reg in regs[per * k + j :: per * len(places)]]
@@ -123,7 +137,7 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
         tile = joined(f.e, regs[per * k : per * k + per], kind)
         shown = {}
         if f.plan.checked:
-            bad = paired(f.e, [elements(f, reg, kind.bits) for reg in items[per * k : per * k + per]])
+            bad = paired(f.e, [undefined_tiles.elements(f, reg, kind.bits) for reg in items[per * k : per * k + per]])
             for what, whole in (("values", tile), ("unset", bad)):
                 shown[what] = _columns(f.e, transposed(f.e, whole, 8) if cross else whole, 8)
         extent = _extent(kind, "c", cross)

@@ -27,7 +27,7 @@ _COMPUTES = frozenset(
     ("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "sqrt", "rsqrt", "rcp", "sin", "cos",
      "ex2", "lg2", "tanh", "setp", "mad24", "mul24", "sad")
 )  # fmt: skip
-_PRODUCTS = ("mma.", "wmma.mma.")  # whose results have their shadows from `undefined_tiles`
+_TILES = ("mma.", "wmma.mma.", "movmatrix.")  # whose results have their shadows from `undefined_tiles`
 _TO_MEMORY = frozenset(("ld", "st", "atom", "red", "ldmatrix", "stmatrix", "wmma"))
 _STORES = ("st.", "stmatrix.", "wmma.store.")
 
@@ -60,7 +60,7 @@ def _gets(instr: Instr) -> bool:
 
 def _passes_on(instr: Instr) -> bool:
     """Whether what an instruction writes is unset where something that it reads is."""
-    return base(instr.op) in _MOVES | _COMPUTES or instr.op.startswith(_PRODUCTS)
+    return base(instr.op) in _MOVES | _COMPUTES or instr.op.startswith(_TILES)
 
 
 def tracks(f: FunctionLowering, names: list[str | None]) -> bool:
@@ -99,7 +99,7 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
     root, e = base(instr.op), f.e
     written = [name for name in destinations(instr) if name in doubt]
     used = [name for name in sources(instr) if name in doubt]
-    if instr.op.startswith(_PRODUCTS):
+    if instr.op.startswith(_TILES):
         return
     if used and root in _TO_MEMORY and ".param" not in instr.op:
         _reach(f, instr, used)

@@ -93,6 +93,14 @@ def multiplied(f: FunctionLowering, instr: Instr, p: Product, dest: tuple, opera
                 undefined.keep(f, reg.name, undefined.computed(f, instr, value))
 
 
+def transposed(f: FunctionLowering, dest: Reg, source: object) -> None:
+    """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
+    if dest.name in undefined.doubtful(f):
+        value = _shadow(f, source)
+        lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
+        undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(shuffle(f.e, value, x) for x in lanes)))
+
+
 def written(f: FunctionLowering, dest: tuple) -> None:
     """Registers hold a product of which nothing is known: it counts as set."""
     for reg in dest:
