@@ -190,10 +190,10 @@ def rk_check_local(ck, st, thread, a, site, s):
     if SITE.what[s] != WRITE and some == 0:
         rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
     k = 0
-    set = 1
-    if SITE.what[s] == WRITE:
-        set = ((CHECK.storing[ck] >> (thread & 31)) & 1) ^ 1
+    unset = 0
+    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> (thread & 31)) & 1:
+        unset = CHECK.unset_bytes[ck, thread & 31]
     while SITE.what[s] != READ and k < SITE.size[s]:
-        store8(init + k, set)
+        store8(init + k, ((unset >> k) & 1) ^ 1)
         k += 1
     return 1

@@ -31,6 +31,7 @@ CHECK = Record(
         *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region"),
         ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),
+        ("unset_bytes", "[32 x i64]"),
         ("values", f"[{32 * VALUES} x i64]"),
     ),
 )

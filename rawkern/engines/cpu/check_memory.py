@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rawkern.engines.cpu import undefined
+from rawkern.engines.cpu import undefined, undefined_tiles
 from rawkern.engines.cpu.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.check import (
     Site,
@@ -105,7 +105,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     if a.values is not None:
         _keep_values(f, a.values)
     if what in (WRITE, COPY) and undefined.doubtful(f):
-        put_field(f, "storing", f.e.resize(undefined.unset_lanes(f, regs), "i64"))
+        _keep_unset(f, undefined_tiles.stored(f, a), a.size)
     ck, blk, warp = identity(f)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
@@ -116,7 +116,8 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     if a.order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers:
-        undefined.loaded(f, regs, field_now(f, "unset"), number)
+        missing = e.resize(field_now(f, "unset"), "i32")
+        undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)
     return ok
 
 
@@ -203,3 +204,16 @@ def _keep_values(f: FunctionLowering, values: Sequence[Val]) -> None:
     for k, value in enumerate(values):
         wide = f.e.resize(f.e.splat(value, LANES), "i64")
         put_field(f, "values", wide, 256 * k)
+
+
+def _keep_unset(f: FunctionLowering, unset: Sequence[Val | None], size: int) -> None:
+    """Let the checker see which bytes of what is written are not set: lanes for each value of `size` bytes."""
+    e, lanes, places = f.e, const("i32", 0), None
+    for k, mask in enumerate(unset):
+        if mask is not None:
+            lanes = e.bin("or", lanes, f.mask_of(mask))
+            part = e.select(mask, const("i64", ((1 << size) - 1) << k * size, LANES), const("i64", 0, LANES))
+            places = part if places is None else e.bin("or", places, part)
+    put_field(f, "storing", e.resize(lanes, "i64"))
+    if places is not None:
+        put_field(f, "unset_bytes", places)

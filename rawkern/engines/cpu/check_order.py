@@ -234,7 +234,7 @@ def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
         rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
     set = part
     if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
-        set = 0
+        set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
     writer = 0  # accesses that this one is not ordered after
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         writer = who

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rawkern.engines.cpu import check, check_meetings, check_memory, undefined
+from rawkern.engines.cpu import check, check_meetings, check_memory, undefined, undefined_tiles
 from rawkern.engines.cpu.forms import Form
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.graph import Block
@@ -57,7 +57,8 @@ class Checks(check.Checked):
         check_meetings.passing(self.f, index)
 
     def instruction(self, instr: Instr) -> None:
-        undefined.follow(self.f, instr)
+        follow = undefined_tiles.follow if instr.op.startswith(undefined.TILES) else undefined.follow
+        follow(self.f, instr)
 
     def branch(self, block: Block) -> None:
         assert block.pred is not None

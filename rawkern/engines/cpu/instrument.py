@@ -29,6 +29,11 @@ READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"  # COPY: writ
 Note = Literal["fence", "warp_sync", "copy", "copied", "commit", "wait", "wait_all", "hand_over"]
 
 
+#: What a register holds of a matrix: for each lane pairs of a line and of the number of a value in it. A line is what
+#: one lane accesses, or one of `Watch.lines`.
+Held = tuple[tuple[tuple[int, int], ...], ...]
+
+
 @dataclass(frozen=True)
 class Access:
     """What the active lanes do to memory: each to `count` values of `size` bytes, one after the other.
@@ -37,8 +42,8 @@ class Access:
     beside this. `order`: how strong the access is, in LLVM's words or "relaxed"; empty for a plain one. `mask`: the
     active lanes that access, if not all. `align`: bytes, if not those of all values. `lengths`: where lanes may access
     less than all bytes, how many (more counts as all); `mask` are the lanes that access all. `values`: what is written,
-    where it is known. `regs`: the registers that are loaded or stored. `looks`: whether anybody reads what an atomic
-    finds.
+    where it is known. `regs`: the registers that are loaded or stored, None for what is none; `held`: what each holds,
+    if not each of them one of the lane's own values. `looks`: whether anybody reads what an atomic finds.
     """
 
     what: str
@@ -53,6 +58,7 @@ class Access:
     lengths: Val | None = None
     values: Sequence[Val] | None = None
     regs: Sequence[str | None] | None = None
+    held: Sequence[Held] | None = None
     looks: bool = True
 
 

@@ -197,7 +197,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
+    regs = [a.name if isinstance(a, Reg) else None for a in items]
     form, at = address_parts(f, mem, space)
 
     def emit(form: Form) -> list[Val]:

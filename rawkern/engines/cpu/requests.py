@@ -42,7 +42,7 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
     if reason == "POINTER":
         return f"{place} calls through a pointer that holds no function the kernel can reach"
     if reason == "PART_OF_WARP":
-        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix) that other lanes of its warp do not"
+        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not"
     if reason == "UNMET":
         return f"{place} waits for lanes of its warp that never come: deadlock"
     return (

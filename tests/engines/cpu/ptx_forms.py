@@ -84,7 +84,7 @@ def operands(op: str) -> str:
         "isspacep": "%p1, %rd1", "shfl": "%r1|%p1, %r2, 1, 31, -1", "activemask": "%r1", "elect": "%r1|%p1, -1",
         "nanosleep": "%r1", "bra": "END", "brx": "%r1, TABLE", "call": "helper", "createpolicy": "%rd1, 1.0",
         "prefetch": "[%rd1]", "prefetchu": "[%rd1]", "discard": "[%rd1], 128", "applypriority": "[%rd1], 128",
-        "pmevent": "1", "redux": "%r1, %r2, -1",
+        "pmevent": "1", "redux": "%r1, %r2, -1", "movmatrix": "%r1, %r2",
     }  # fmt: skip
     if base in fixed:
         return fixed[base].replace("|%p1", "" if base == "shfl" and ".sync" not in op else "|%p1")
