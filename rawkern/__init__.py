@@ -18,6 +18,8 @@ _HOME = {
     "check": "checking",
     "autotune": "tuning.tuned",
     "use_torch_allocator": "allocator",
+    "set_limit": "limits",
+    "get_limit": "limits",
     "Report": "reports",
     "elementwise": "formulas.elementwise",
     "reduction": "formulas.reduction",
@@ -76,6 +78,8 @@ __all__ = [  # noqa: RUF022 - in the order of the documentation
     "check",
     "autotune",
     "use_torch_allocator",
+    "set_limit",
+    "get_limit",
     "Report",
     "elementwise",
     "reduction",
@@ -148,6 +152,7 @@ if TYPE_CHECKING:
     from rawkern.formulas.elementwise import elementwise
     from rawkern.formulas.reduction import reduction
     from rawkern.kernel import RawKernel
+    from rawkern.limits import get_limit, set_limit
     from rawkern.module import RawModule, load
     from rawkern.operators import op
     from rawkern.ops.activations import add_sin_cos, geglu, gelu, silu, swiglu

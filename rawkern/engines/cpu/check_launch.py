@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from rawkern.engines.cpu import check_layout as layout
+from rawkern.engines.cpu import limits
 from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
@@ -75,6 +76,8 @@ class Checker:
         self._set("heap_table", pile.table.address)
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
+        self._set("heap_held", limits.HEAP[0])
+        self._set("heap_limit", limits.HEAP[1])
         if pile.count or any(site["what"] == "malloc" for site in self.sites):
             region, _ = self._region(HEAP_BYTES // 4, pile.memory.address >> 2)
             self._set("heap_region", region)
@@ -93,6 +96,7 @@ class Checker:
     def end(self) -> None:
         """Keep what is left on the device heap."""
         heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
+        limits.HEAP[0] = self._get("heap_held")
 
     def block_state(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""

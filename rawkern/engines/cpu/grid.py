@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rawkern.engines.cpu import requests
+from rawkern.engines.cpu import limits, requests
 from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.records import LAUNCH, REASONS
 from rawkern.engines.cpu.threads import enter_all, may_share, openmp, run_threads
@@ -100,6 +100,13 @@ class Launcher:
         self.workers.clear()
         self._room(1)
 
+    def _follow_limit(self) -> None:
+        """Have stacks of the size that is set now."""
+        if self.workers.stack_size != limits.get("stack_size"):
+            self.workers = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
+            self.workers.check = self.check
+            self._room(1)
+
     def _room(self, count: int) -> None:
         """Have at least `count` workers."""
         if count <= self.workers.count:
@@ -109,6 +116,7 @@ class Launcher:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            ctypes.addressof(limits.HEAP),
             self.check.address if self.check is not None else 0, openmp(),
         )  # fmt: skip
 
@@ -131,6 +139,7 @@ class Launcher:
             )
         most = 1 if self.code.waiting else min(64, nblocks)  # blocks that a worker takes at a time
         part = max(1, min(most, nblocks // 16))
+        recursive = self.code.recursive
         record, launch, pack_params = self.record, self.launch, self.pack_params
         head, address = memoryview(record).cast("B"), ctypes.c_void_p(self.record_address)
 
@@ -145,6 +154,8 @@ class Launcher:
                 return
             self.busy = True
             try:
+                if recursive:
+                    self._follow_limit()
                 expected = work * self.ns_per_warp
                 count = 1
                 if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():

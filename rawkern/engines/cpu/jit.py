@@ -21,7 +21,9 @@ from rawkern.errors import MissingDependencyError, UnsupportedError
 from rawkern.forking import Lock, compiling
 
 #: Functions outside of the generated code that it may call.
-ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
+ALLOWED_SYMBOLS = frozenset(
+    ("clock_gettime", "malloc", "malloc_usable_size", "free", "memcpy", "memset", "memmove", "fma", "fmaf")
+)
 _CHECKER = ("rk_check_", "rk_run_")  # what names in the checker's object file begin with
 FULL_PIPELINE_LINES = 5000
 FREE_RUNNING = 4  # lines of a kernel whose lanes may wait anywhere count as so many

@@ -81,6 +81,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
+        ("heap", "ptr"),
         ("check", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
     ),
 )  # fmt: skip

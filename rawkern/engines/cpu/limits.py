@@ -1,0 +1,28 @@
+"""How much kernels may take: of the device heap by malloc, of a thread's stack by functions that call themselves."""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["HEAP", "get", "put"]
+
+_LARGEST = {"malloc_heap_size": 16 << 30, "stack_size": 64 << 20}
+
+#: The device heap as machine code reads it: the bytes that kernels hold, and the most that they may hold.
+HEAP = (ctypes.c_uint64 * 2)(0, _LARGEST["malloc_heap_size"])
+_stack = {"stack_size": 248 << 10}
+
+
+def put(name: str, value: int) -> None:
+    """Set a limit in bytes; ValueError if it is more than there is room for."""
+    if value > _LARGEST[name]:
+        raise ValueError(f"{name} is {value} bytes, the largest on the CPU is {_LARGEST[name]}; set it to that or less")
+    if name == "malloc_heap_size":
+        HEAP[1] = value
+    else:
+        _stack[name] = value
+
+
+def get(name: str) -> int:
+    """Return a limit in bytes."""
+    return HEAP[1] if name == "malloc_heap_size" else _stack[name]
