@@ -27,6 +27,8 @@ from rawkern.formulas.reduction import reduction as reduction
 from rawkern.interop import from_torch as from_torch
 from rawkern.interop import to_torch as to_torch
 from rawkern.kernel import RawKernel as RawKernel
+from rawkern.launch.limits import get_limit as get_limit
+from rawkern.launch.limits import set_limit as set_limit
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu
 from rawkern.library.activations import gelu as gelu

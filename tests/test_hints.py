@@ -43,6 +43,11 @@ def test_missing_header(tmp_path: Path) -> None:
         ("float helper(float x) { return x; }", "mark helpers, constructors and operators __device__"),
         ("int counter;", "mark the variable __device__"),
         ("#include <cub/block/block_reduce.cuh>\n__device__ void f() { cub::CTA_SYNC(); }", "write __syncthreads()"),
+        (
+            "template <class F> __device__ int call(F f) { return f(3); }\n"
+            "__device__ int f() { return call([] __device__ (int a) { return a; }); }",
+            "leave out the lambda's __device__: in device code it is the device's anyway",
+        ),
         ("#include <torch/all.h>", "<torch/all.h> is for host code"),
         ("#include <cublas_v2.h>", "<cublas_v2.h> is for host code"),
         ("__device__ half x;", "#include <cuda_fp16.h>"),

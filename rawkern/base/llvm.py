@@ -12,7 +12,9 @@ from rawkern.base.forking import Lock, compiling
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
 #: Functions outside of the generated code that it may call.
-ALLOWED_SYMBOLS = frozenset(("clock_gettime", "malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf"))
+ALLOWED_SYMBOLS = frozenset(
+    ("clock_gettime", "malloc", "malloc_usable_size", "free", "memcpy", "memset", "memmove", "fma", "fmaf")
+)
 FULL_PIPELINE_LINES = 5000
 # llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
 # bytes, for which there is room on the page of this variable.

@@ -37,6 +37,7 @@ _HINTS = (
     (r"namespace scope variable without memory space annotations|static data member with non-const type",
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
+    ("requires --extended-lambda", "leave out the lambda's __device__: in device code it is the device's anyway"),
     (r'identifier "(u?int(?:8|16|32|64))" is undefined',
      "neither nvcc nor this compiler declares \\1; #include <cstdint> and write \\1_t"),
     *((f'identifier "{name}" is undefined',

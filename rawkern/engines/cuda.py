@@ -11,7 +11,8 @@ import functools
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -142,6 +143,44 @@ def _cuda() -> Any:
     return cuda
 
 
+_LIMITS = {"malloc_heap_size": "cudaLimitMallocHeapSize", "stack_size": "cudaLimitStackSize"}
+
+
+def set_limit(device: torch.device, name: str, value: int) -> None:
+    """Set a limit of `rawkern.set_limit` in bytes; LaunchError if the driver refuses it."""
+    runtime, index = _cuda().runtime, device.index
+    try:
+        _on_device(runtime, index, lambda: runtime.deviceSetLimit(getattr(runtime, _LIMITS[name]), value))
+    except RuntimeError as error:
+        heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
+        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from error
+
+
+def get_limit(device: torch.device, name: str) -> int:
+    """Return a limit in bytes."""
+    runtime = _cuda().runtime
+    return _on_device(runtime, device.index, lambda: runtime.deviceGetLimit(getattr(runtime, _LIMITS[name])))
+
+
+def _on_device(runtime: Any, index: int, call: Callable[[], Any]) -> Any:
+    """Make a call of CUDA's runtime for a device, in a thread of its own: the caller's device must not change."""
+    if torch.cuda._is_in_bad_fork():
+        raise RuntimeError(FORK)
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            runtime.setDevice(index)
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return done.result()
+
+
 def _refuse_capture(what: str) -> None:
     if private.stream_capturing():
         raise LaunchError(
@@ -203,21 +242,16 @@ class Module:
 @functools.cache
 def _primary_context(cuda: Any, index: int) -> int:
     """Return the context that torch and the CUDA runtime use on a device."""
-    found: list[int] = []
 
-    def look() -> None:
-        # In a thread of its own: setDevice makes the primary context current, and the caller's device must not change.
-        cuda.runtime.setDevice(index)
+    def look() -> int:
         if not cuda.driver.ctxGetCurrent():
             cuda.runtime.free(0)
-        found.append(cuda.driver.ctxGetCurrent())
+        return cuda.driver.ctxGetCurrent()
 
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    if not found or not found[0]:
+    context = _on_device(cuda.runtime, index, look)  # setDevice makes the primary context current
+    if not context:
         raise LaunchError(f"cuda:{index} has no primary context")
-    return found[0]
+    return context
 
 
 class EngineKernel:

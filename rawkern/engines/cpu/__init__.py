@@ -42,6 +42,20 @@ def load_module(program: Program, *, device: Any = None) -> Module:
     return Module(program.ptx)
 
 
+def set_limit(device: Any, name: str, value: int) -> None:
+    """Set a limit of `rawkern.set_limit` in bytes; ValueError if it is more than there is room for."""
+    from rawkern.engines.cpu import limits
+
+    limits.put(name, value)
+
+
+def get_limit(device: Any, name: str) -> int:
+    """Return a limit in bytes."""
+    from rawkern.engines.cpu import limits
+
+    return limits.get(name)
+
+
 class Module:
     """One PTX module with its variables' memory; its kernels are built with an instrument."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu import check_layout as layout
+from rawkern.engines.cpu import limits
 from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
@@ -78,6 +79,8 @@ class CheckedLaunch(Session):
         self._set("heap_table", pile.table.address)
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
+        self._set("heap_held", limits.HEAP[0])
+        self._set("heap_limit", limits.HEAP[1])
         if pile.count or any(site["what"] == "malloc" for site in self.sites):
             region, _ = self._region(HEAP_BYTES // 4, pile.memory.address >> 2)
             self._set("heap_region", region)
@@ -97,6 +100,7 @@ class CheckedLaunch(Session):
     def end(self) -> None:
         """Keep what is left on the device heap."""
         heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
+        limits.HEAP[0] = self._get("heap_held")
 
     def block(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""

@@ -28,7 +28,7 @@ CHECK = Record(
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
         *_words("me reader floor span gone need all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
-        *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region"),
+        *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),
         ("unset_bytes", "[32 x i64]"),

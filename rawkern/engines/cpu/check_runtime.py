@@ -160,6 +160,7 @@ def rk_check_malloc(ck, size):
         size > CHECK.heap_high[ck] - low
         or room > CHECK.heap_high[ck] - low
         or CHECK.heap_count[ck] == CHECK.heap_room[ck]
+        or CHECK.heap_held[ck] + size > CHECK.heap_limit[ck]
     ):
         return 0
     e = CHECK.heap_table[ck] + CHECK.heap_count[ck] * ENTRY_SIZE
@@ -169,6 +170,7 @@ def rk_check_malloc(ck, size):
     ENTRY.region[e] = CHECK.heap_region[ck]
     CHECK.heap_next[ck] = low + room
     CHECK.heap_count[ck] += 1
+    CHECK.heap_held[ck] += size
     return low
 
 
@@ -183,4 +185,5 @@ def rk_check_free(ck, blk, thread, address, site):
         rk_check_report(ck, BLOCK.session[blk], BAD_FREE, site, thread, address, e)
         return 0
     ENTRY.flags[e] = IS_FREED
+    CHECK.heap_held[ck] -= ENTRY.high[e] - ENTRY.low[e]
     return 0

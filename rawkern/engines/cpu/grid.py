@@ -17,7 +17,7 @@ import torch
 
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of, function_of
-from rawkern.engines.cpu import requests
+from rawkern.engines.cpu import limits, requests
 from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.kinds import SEGMENTS
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
@@ -106,6 +106,8 @@ class Target:
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
         self._room(1)
+        if code.recursive:
+            limits.followers.add(self)
 
     @property
     def busy(self) -> bool:
@@ -120,6 +122,12 @@ class Target:
         self.workers.clear()
         self._room(1)
 
+    def resize_stacks(self) -> None:
+        """Have stacks of the size that is set now; not while a launch runs."""
+        self.workers = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
+        self.workers.session = self.session
+        self._room(1)
+
     def _room(self, count: int) -> None:
         """Have at least `count` workers."""
         if count <= self.workers.count:
@@ -130,7 +138,7 @@ class Target:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            self.session.address, openmp(),
+            ctypes.addressof(limits.HEAP), self.session.address, openmp(),
         )  # fmt: skip
 
     def run(self, grid: Dim3, stream: int | None, values: tuple) -> None:

@@ -22,7 +22,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("session", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
+        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
     ),
 )  # fmt: skip
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked

@@ -7,6 +7,7 @@ import os
 import struct
 from functools import cache
 
+from rawkern.engines.cpu import limits
 from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.jit import Code
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
@@ -14,8 +15,7 @@ from rawkern.errors import LaunchError
 
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
-RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
-RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
+RECURSION_RESERVE = 256 << 10  # where functions may call themselves: for the frames between two looks at the room left
 PAGE = 4096
 LINES = 128  # bytes: lines of the cache come in pairs
 STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
@@ -63,9 +63,11 @@ class Workers:
         self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = code.frame_bytes + code.frame_bytes // 2
-        self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
-        self.warp_stack = (RECURSION_STACK if code.recursive else WARP_STACK) + frames
-        self.stack_room = RECURSION_STACK - RECURSION_RESERVE - frames
+        self.stack_size = limits.get("stack_size")  # of a thread
+        deep = 32 * self.stack_size + RECURSION_RESERVE
+        self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames
+        self.warp_stack = (deep if code.recursive else WARP_STACK) + frames
+        self.stack_room = max(32 * self.stack_size - frames, 0)
         self.clear()
 
     def clear(self) -> None:

@@ -166,9 +166,7 @@ def test_recursion(device):
         return n if n < 2 else fib(n - 1) + fib(n - 2)
 
     if device == "cuda":  # a GPU gives each thread a stack of 1 KB unless it is told otherwise
-        from cupy.cuda import runtime
-
-        runtime.deviceSetLimit(runtime.cudaLimitStackSize, 16 << 10)
+        rawkern.set_limit("stack_size", 16 << 10, device)
     out = poison(77, device)
     rawkern.RawKernel(code)[1, 96](77, out)
     assert out.tolist() == [
