@@ -15,7 +15,6 @@ from .engine import Failure
 from .programs import generate
 from .reduce import reduce
 from .reference import PRELUDE, available
-from .script import script
 
 
 def main() -> int:
@@ -38,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.randrange(10**9) if options.seed is None else options.seed
     if options.show:
-        print(PRELUDE + generate(seed).text())
+        print(PRELUDE + generate(seed).listing().text)
         return 0
     if options.device == "cpu" and not available():
         parser.error("there is no g++, which makes the reference")
@@ -65,7 +64,7 @@ def run(options: argparse.Namespace, seed: int) -> int:
         found[failure.manner].append(failure)
     for failures in found.values():
         for failure in failures[: options.reduce]:
-            print(script(reduce(failure, options.limit, settings), failure), flush=True)
+            print(reduce(failure, options.limit, settings).listing().text, flush=True)
     took = time.monotonic() - start
     for manner, failures in sorted(found.items(), key=lambda item: -len(item[1])):
         print(f"{len(failures):6} {manner}: seeds {', '.join(str(f.seed) for f in failures[:8])}")

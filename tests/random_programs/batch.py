@@ -13,7 +13,7 @@ from .engine import Failure, Modules, outcome
 from .launches import difference
 from .programs import generate
 from .reference import InvalidProgramError, Reference, available
-from .tree import Program
+from .tree import Listing
 
 CHECKED = 4  # one program in so many runs checked as well
 Results = dict[str, np.ndarray]
@@ -34,6 +34,8 @@ class Batch:
         Called with a seed and what is done with it, before each step that may end the process.
     programs
         Run these in place of those of the seeds.
+    flags
+        More of them for g++.
     """
 
     def __init__(
@@ -43,11 +45,12 @@ class Batch:
         check_all: bool = False,
         device: str = "cpu",
         at: Callable[[int, str], None] = lambda seed, step: None,
-        programs: Sequence[Program] | None = None,
+        programs: Sequence[Listing] | None = None,
+        flags: Sequence[str] = (),
     ):
-        self.folder, self.check_all, self.device, self.at = folder, check_all, device, at
+        self.folder, self.check_all, self.device, self.at, self.flags = folder, check_all, device, at, flags
         self.seconds: Counter[str] = Counter()
-        self.programs = programs or self._timed("generate", lambda: [generate(seed) for seed in seeds])
+        self.programs = programs or self._timed("generate", lambda: [generate(seed).listing() for seed in seeds])
 
     def _timed(self, what: str, work):
         start = time.process_time()
@@ -76,17 +79,17 @@ class Batch:
                 continue
             yield from self._compare(modules or Modules([program]), program, want)
 
-    def _reference(self, programs: Sequence[Program]) -> Reference | None:
+    def _reference(self, programs: Sequence[Listing]) -> Reference | None:
         self.at(programs[0].seed, "g++")
         start = time.perf_counter()
         try:
-            return Reference(programs, self.folder)
+            return Reference(programs, self.folder, self.flags)
         except InvalidProgramError:
             return None
         finally:
             self.seconds["g++"] += time.perf_counter() - start
 
-    def _want(self, reference: Reference, program: Program) -> Results:
+    def _want(self, reference: Reference, program: Listing) -> Results:
         """What both orders of the threads give."""
         self.at(program.seed, "reference")
         want, other = self._timed("reference", lambda: [reference.run(program, back) for back in (False, True)])
@@ -95,7 +98,7 @@ class Batch:
             raise InvalidProgramError(f"the order of the threads matters: {wrong}")
         return want
 
-    def _compare(self, modules: Modules, program: Program, want: Results | None) -> Iterator[Failure]:
+    def _compare(self, modules: Modules, program: Listing, want: Results | None) -> Iterator[Failure]:
         if self.device != "cpu":
             self.at(program.seed, self.device)
             found = self._timed(self.device, lambda: outcome(modules, program, want, self.device))

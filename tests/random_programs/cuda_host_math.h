@@ -19,6 +19,7 @@ inline int atomicSub(int* p, int v) { int old = *p; *p = (unsigned)old - v; retu
 template <class T> T atomicCAS(T* p, T expected, T v) {
     T old = *p;
     if (old == expected) *p = v;
+    else rk::yield();  // whoever spins waits for another
     return old;
 }
 

@@ -14,7 +14,7 @@ import rawkern
 
 from .launches import difference, inputs, outputs
 from .reference import PRELUDE
-from .tree import Program
+from .tree import Listing
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class Failure:
 class Modules:
     """Programs in as few modules as their options allow."""
 
-    def __init__(self, programs: Sequence[Program]):
+    def __init__(self, programs: Sequence[Listing]):
         self._modules = {}
         for options in dict.fromkeys(program.options for program in programs):
             mine = [p for p in programs if p.options == options]
-            text = "\n".join([PRELUDE, *(p.text() for p in mine)])
+            text = "\n".join([PRELUDE, *(p.text for p in mine)])
             self._modules[options] = rawkern.RawModule(code=text, options=options), mine[0].name
 
     def compile(self) -> None:
         for module, name in self._modules.values():
             getattr(module, name).ptx()
 
-    def run(self, program: Program, device: str = "cpu", checked: bool = False) -> dict[str, np.ndarray]:
+    def run(self, program: Listing, device: str = "cpu", checked: bool = False) -> dict[str, np.ndarray]:
         kernel = getattr(self._modules[program.options][0], program.name)
         given = [torch.from_numpy(a).to(device) for a in inputs().values()]
         out = {name: torch.from_numpy(a).to(device) for name, a in outputs(program).items()}
@@ -59,7 +59,7 @@ class Modules:
 
 
 def outcome(
-    modules: Modules, program: Program, want: dict[str, np.ndarray] | None, device: str = "cpu", checked: bool = False
+    modules: Modules, program: Listing, want: dict[str, np.ndarray] | None, device: str = "cpu", checked: bool = False
 ) -> Failure | dict[str, np.ndarray]:
     """Run a program once and compare, if there is something to compare with; returns its results if all is well."""
     prefix = "checked: " if checked else "" if device == "cpu" else f"{device}: "

@@ -131,7 +131,7 @@ def constant(taste: Taste, t: str) -> Expr:
         return Expr(t, rng.choice(("true", "false")), (), PER_BLOCK)
     if t[0] == "f":
         value = rng.choice((0.0, 1.0, 0.5, -2.0, 3.0, 0.1, 1e10, -7.25))
-        return Expr(t, f"{value!r}f" if t == "f32" else f"{value!r}", (), PER_BLOCK)
+        return Expr(t, f"({value!r}f)" if t == "f32" else f"({value!r})", (), PER_BLOCK)
     bits, signed = int(t[1:]), t[0] == "s"
     edges = (0, 1, 2, 3, 5, 7, 31, 32, 100, (1 << bits - signed) - 1)
     value = rng.choice(edges) if taste.chance(0.7) else rng.getrandbits(bits - signed)

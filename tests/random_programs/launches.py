@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from .tree import Program
+from .tree import Listing
 
 UNSET = -77777  # what results are before a thread writes them
 
@@ -22,9 +22,9 @@ def inputs() -> dict[str, np.ndarray]:
     return {"in": np.array(whole, np.int32), "fin": np.array(real, np.float32)}
 
 
-def outputs(program: Program) -> dict[str, np.ndarray]:
+def outputs(program: Listing) -> dict[str, np.ndarray]:
     """Memory that a program writes, as it is before."""
-    total = program.threads * int(np.prod(program.grid))
+    total = program.total
     acc = (np.arange(64, dtype=np.uint64) * 2654435761 + 12345).astype(np.uint32)
     acc[40:44] = acc[60] = 0  # floats, and a lock
     wide = np.arange(16 + 32 * (total // program.threads), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -37,12 +37,12 @@ def outputs(program: Program) -> dict[str, np.ndarray]:
     }
 
 
-def difference(got: dict[str, np.ndarray], want: dict[str, np.ndarray], program: Program) -> str:
+def difference(got: dict[str, np.ndarray], want: dict[str, np.ndarray], program: Listing) -> str:
     """Where results differ, or an empty text."""
     for name in want:
         wrong = np.flatnonzero(got[name] != want[name])
         if len(wrong):
-            k, total = int(wrong[0]), program.threads * int(np.prod(program.grid))
+            k, total = int(wrong[0]), program.total
             where = f"out[{k // total}] of thread {k % total}" if name == "out" else f"{name}[{k}]"
             return f"{len(wrong)} wrong in {name}; {where} is {got[name][k]}, not {want[name][k]}"
     return ""

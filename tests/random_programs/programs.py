@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from . import together as _  # its kinds of statements  # noqa: F401
 from .expressions import Array, Scope, Signature, Taste, Var, condition, constant, expression
 from .statements import COMMON_TYPES, block
+from .together import early_exit
 from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
@@ -55,7 +55,7 @@ def generate(seed: int) -> Program:
     scope = _kernel_variables(taste, program, scope, structs, level)
     scope = scope.but(functions=len(taste.functions))
     if level and taste.chance(0.3):
-        program.body.append(_early_exit(taste, scope))
+        program.body.append(early_exit(taste, scope))
     taste.budget = most
     program.body += block(taste, scope, rng.choice((1, 2, 2, 3)), rng.choice((2, 4, 5)))
     _ending(program, scope)
@@ -77,7 +77,7 @@ def _structs(
                 lines.append(f"{c} f{k} : {width};")
                 fields.append((f"f{k}", t, f"(({c}){{}}.f{k})"))
             elif way < 0.4:
-                lines.append("union { unsigned w; unsigned short h[2]; unsigned char b[4]; } u%d;" % k)
+                lines.append(f"union {{ unsigned w; unsigned short h[2]; unsigned char b[4]; }} u{k};")
                 fields.append((f"u{k}.w", "u32", ""))
                 arrays += [(f"u{k}.h", "u16", 2), (f"u{k}.b", "u8", 4)]
             elif way < 0.5:
@@ -216,12 +216,6 @@ def _kernel_variables(taste: Taste, program: Program, scope: Scope, structs, lev
             )
         )
     return scope
-
-
-def _early_exit(taste: Taste, scope: Scope) -> Stmt:
-    """Some threads end before the others have met."""
-    form = "{\n    const bool c = $0;\n    m = __ballot_sync(m, !c);\n    if (c) {\n        out[gid] = $1;\n        return;\n    }\n}"
-    return Stmt("early_exit", form, [condition(taste, scope, 1), expression(taste, scope, "s64", 1)])
 
 
 def _ending(program: Program, scope: Scope) -> None:

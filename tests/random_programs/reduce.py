@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
 from . import isolated
 from .engine import Failure
 from .programs import generate
-from .reference import STRICT, InvalidProgramError, Reference
+from .reference import STRICT
 from .tree import C_TYPES, Expr, Program, Stmt
 
 SHAPES = ((1,), (2,), (32,), (33,), (64,))
@@ -20,56 +18,46 @@ SHAPES = ((1,), (2,), (32,), (33,), (64,))
 def failure_of(program: Program, limit: float, settings: dict) -> Failure | None:
     """How a program fails, run by itself in another process."""
     batches = iter([[program.seed]])
-    found = isolated.run_all(batches, 1, limit, lambda count, took: None, programs=[program], **settings)
+    found = isolated.run_all(batches, 1, limit, lambda count, took: None, programs=[program.listing()], **settings)
     return next((f for f in found), None)
 
 
-def reduce(
-    failure: Failure, limit: float = 60, settings: dict | None = None, report: Callable[[str], None] = print
-) -> Program:
+def reduce(failure: Failure, limit: float, settings: dict, report: Callable[[str], None] = print) -> Program:
     """The smallest program found that fails like `failure`; each step is small, so it takes some minutes."""
-    settings = {**(settings or {}), "check_all": failure.kind.startswith("checked")}
+    settings = {**settings, "check_all": failure.kind.startswith("checked")}
     best, tried = generate(failure.seed), 0
 
     def fails(program: Program) -> bool:
+        """In the same way, also if g++ looks for what C++ leaves undefined."""
         nonlocal tried
         tried += 1
-        found = failure_of(program, limit, settings)
-        return found is not None and found.manner == failure.manner and defined(program)
+        for flags in ((), STRICT):
+            found = failure_of(program, limit, {**settings, "flags": flags})
+            if found is None or found.manner != failure.manner:
+                return False
+        return True
 
     if not fails(best):
-        report(f"seed {failure.seed}: does not fail again: {failure.manner}")
+        report(f"seed {failure.seed}: not again, or not defined: {failure.manner}")
         return best
-    while True:
-        size = best.size(), best.threads * len(best.grid), len(best.options)
-        for step in (_shapes, _statements, _unwrapped, _expressions, _parts):
+    before = None
+    while before != best.listing():
+        before = best.listing()
+        for step in (_shapes, _statements, _unwrapped, _operands, _expressions, _parts):
             best = _descend(best, step, fails)
-        if (best.size(), best.threads * len(best.grid), len(best.options)) == size:
-            report(f"seed {failure.seed}: {failure.manner}: {size[0]} characters after {tried} programs")
-            return best
-
-
-def defined(program: Program) -> bool:
-    """Whether g++'s sanitizer and both orders of threads agree that the program means something."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            Reference([program], Path(folder), STRICT)
-        except InvalidProgramError:
-            return False
-    return True
+    report(f"seed {failure.seed}: {failure.manner}: {len(before.text)} characters after {tried} programs")
+    return best
 
 
 def _descend(program: Program, step: Callable[[Program], Iterator[Callable[[], Program]]], fails) -> Program:
     """Take each change of a kind that leaves the failure; those that follow are made of the changed program."""
     position = 0
     while True:
-        changes = itertools.islice(step(program), position, None)
-        for change in changes:
+        for change in itertools.islice(step(program), position, None):
             smaller = change()
-            if smaller.text() != program.text() or smaller.options != program.options or smaller.grid != program.grid:
-                if fails(smaller):
-                    program = smaller
-                    break  # the change at this position is another one now
+            if smaller.listing() != program.listing() and fails(smaller):
+                program = smaller
+                break  # the change at this position is another one now
             position += 1
         else:
             return program
@@ -79,22 +67,12 @@ def _descend(program: Program, step: Callable[[Program], Iterator[Callable[[], P
 
 
 def _shapes(program: Program) -> Iterator[Callable[[], Program]]:
-    for name, values in (
-        ("options", [program.options[:1]]),
-        ("grid", [(1,)]),
-        ("block", SHAPES),
-        ("p", [0]),
-        ("q", [0]),
-    ):
+    smaller = [block for block in SHAPES if len(program.block) > 1 or block < program.block]
+    tried = {"options": [program.options[:1]], "grid": [(1,)], "block": smaller, "p": [0], "q": [0]}
+    for name, values in tried.items():
         for value in values:
-            if getattr(program, name) != value and (
-                name != "block" or _threads(value) < program.threads or len(program.block) > 1
-            ):
+            if getattr(program, name) != value:
                 yield lambda name=name, value=value: _with(program, lambda p: setattr(p, name, value))
-
-
-def _threads(block: tuple[int, ...]) -> int:
-    return block[0]
 
 
 def _with(program: Program, change: Callable[[Program], None]) -> Program:
@@ -144,6 +122,18 @@ def owners(program: Program) -> Iterator[Stmt]:
     for here in lists(program):
         yield from here
     yield from (f.result for f in program.functions)
+
+
+def _operands(program: Program) -> Iterator[Callable[[], Program]]:
+    """Put the simplest operands in the place of all that statements have: of the whole program, of each statement."""
+
+    def flatten(statements: Iterable[Stmt]) -> None:
+        for statement in statements:
+            statement.args = [e if not e.args else next(_simpler(e)) for e in statement.args]
+
+    yield lambda: _with(program, lambda p: flatten(owners(p)))
+    for n in range(sum(1 for _ in owners(program))):
+        yield lambda n=n: _with(program, lambda p: flatten([next(itertools.islice(owners(p), n, None))]))
 
 
 def _expressions(program: Program) -> Iterator[Callable[[], Program]]:

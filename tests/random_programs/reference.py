@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from .launches import inputs, outputs
-from .tree import Program
+from .tree import Listing
 
 HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.cuh").read_text()
@@ -43,14 +43,14 @@ def available() -> bool:
     return shutil.which("g++") is not None
 
 
-def source(programs: Sequence[Program]) -> str:
-    return "\n".join(['#include "cuda_host_math.h"', PRELUDE, *(program.text() for program in programs)])
+def source(programs: Sequence[Listing]) -> str:
+    return "\n".join(['#include "cuda_host_math.h"', PRELUDE, *(program.text for program in programs)])
 
 
 class Reference:
     """Several programs, compiled together."""
 
-    def __init__(self, programs: Sequence[Program], folder: Path, flags: Sequence[str] = ()):
+    def __init__(self, programs: Sequence[Listing], folder: Path, flags: Sequence[str] = ()):
         path = folder / f"reference{os.getpid()}_{next(_numbers)}.so"
         done = subprocess.run(
             ["g++", *FLAGS, *flags, f"-I{HERE}", "-o", str(path), "-"],
@@ -64,7 +64,7 @@ class Reference:
         self._library.rk_launch.restype = ctypes.c_char_p
         path.unlink()
 
-    def run(self, program: Program, backwards: bool = False) -> dict[str, np.ndarray]:
+    def run(self, program: Listing, backwards: bool = False) -> dict[str, np.ndarray]:
         """What a program leaves behind; `backwards` takes blocks and threads in the other order."""
         left, given = outputs(program), inputs()
         where = {"in_": given["in"], "fin": given["fin"], **left}

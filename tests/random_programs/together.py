@@ -196,3 +196,9 @@ def lock(taste, scope, depth):
         "        atomicExch(acc + 60, 0u);\n        done = true;\n    }\n}"
     )
     return Stmt("lock", form, [expression(taste, scope, "u32", 1)])
+
+
+def early_exit(taste, scope):
+    """Some threads end before the others have met."""
+    form = "{\n    const bool c = $0;\n    m = __ballot_sync(m, !c);\n    if (c) {\n        out[gid] = $1;\n        return;\n    }\n}"
+    return Stmt("early_exit", form, [condition(taste, scope, 1), expression(taste, scope, "s64", 1)])

@@ -7,9 +7,12 @@ any operand may be replaced by any other of its type.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from math import prod
+from pathlib import Path
 
 #: C types by short name; "bool" is what conditions have.
 C_TYPES = {
@@ -74,9 +77,47 @@ class Function:
         return "\n".join([*lines, "}"])
 
 
+@dataclass(frozen=True)
+class Listing:
+    """A program as text, with how it is launched: what compilers and engines take, and what files hold."""
+
+    seed: int
+    options: tuple[str, ...]
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    p: int
+    q: int
+    rows: int  # of results, each of which has one for each thread
+    text: str
+
+    @property
+    def threads(self) -> int:
+        return prod(self.block)
+
+    @property
+    def total(self) -> int:
+        return self.threads * prod(self.grid)
+
+    @property
+    def name(self) -> str:
+        """The kernel's."""
+        return f"k{self.seed}"
+
+    def write(self, path: Path) -> None:
+        """To a file of CUDA C, whose first line says how it is launched."""
+        head = {key: value for key, value in asdict(self).items() if key != "text"}
+        path.write_text(f"// {json.dumps(head)}\n{self.text}")
+
+    @classmethod
+    def read(cls, path: Path) -> Listing:
+        head, text = path.read_text().split("\n", 1)
+        values = json.loads(head.removeprefix("// "))
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}, text=text)
+
+
 @dataclass
 class Program:
-    """One kernel with what it needs."""
+    """One kernel with what it needs, and how it is launched."""
 
     seed: int
     options: tuple[str, ...]
@@ -90,36 +131,17 @@ class Program:
     body: list[Stmt] = field(default_factory=list)
     ending: list[Stmt] = field(default_factory=list)  # stores of results
 
-    @property
-    def threads(self) -> int:
-        n = 1
-        for size in self.block:
-            n *= size
-        return n
-
-    @property
-    def name(self) -> str:
-        return f"k{self.seed}"
-
-    def text(self) -> str:
-        """The program without the helpers that all share."""
+    def listing(self) -> Listing:
         head = (
-            f'extern "C" __global__ void {self.name}(const int* in, const float* fin, long long* out, int* own, '
+            f'extern "C" __global__ void k{self.seed}(const int* in, const float* fin, long long* out, int* own, '
             "unsigned* acc, unsigned long long* wide, int p, int q) {"
         )
-        body = [*indented(self.declarations), *indented(self.body), *indented(self.ending)]
-        kernel = "\n".join([head, *body, "}"])
-        parts = [*self.parts, *(f.text() for f in self.functions), kernel]
-        text = _numbered("\n".join(parts).replace("THREADS", str(self.threads)))[0]
-        return f"namespace n{self.seed} {{\n{text}\n}}\n"
-
-    @property
-    def rows(self) -> int:
-        """Of results, each of which has one for each thread."""
-        return max(_numbered("\n".join(indented(self.ending)))[1], 1)
-
-    def size(self) -> int:
-        return len(self.text())
+        lines = [*self.parts, *(f.text() for f in self.functions), head]
+        for body in (self.declarations, self.body, self.ending):
+            lines += indented(body)
+        text, rows = _numbered("\n".join([*lines, "}"]).replace("THREADS", str(prod(self.block))))
+        text = f"namespace n{self.seed} {{\n{text}\n}}\n"
+        return Listing(self.seed, self.options, self.grid, self.block, self.p, self.q, max(rows, 1), text)
 
 
 def _numbered(text: str) -> tuple[str, int]:
