@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rawkern.compile import declarations
 from rawkern.compile.hints import hint
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
@@ -27,6 +27,7 @@ _AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std:
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
+_blank = functools.lru_cache(maxsize=8)(scan.blank)  # many errors may be in one file
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def is_constexpr(problem: Problem, source: Source) -> bool:
     """Whether a problem is about a function or lambda that is constexpr, as far as the text at its place tells."""
     if problem.column is None or not problem.text.startswith(_MAY_BE_CONSTEXPR):
         return False
-    lines = declarations.blank(text_of(problem.file, source)).split("\n")[: problem.line]
+    lines = _blank(text_of(problem.file, source)).split("\n")[: problem.line]
     lines[-1] = lines[-1][: problem.column - 1]
     declared = re.split(r"[;{}]", "\n".join(lines))[-1]
     return re.search(r"\b(?:constexpr|consteval)\b", declared) is not None

@@ -12,7 +12,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -150,7 +150,7 @@ def set_limit(device: torch.device, name: str, value: int) -> None:
     """Set a limit of `rawkern.set_limit` in bytes; LaunchError if the driver refuses it."""
     runtime, index = _cuda().runtime, device.index
     try:
-        _on_device(runtime, index, lambda: runtime.deviceSetLimit(getattr(runtime, _LIMITS[name]), value))
+        _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
     except RuntimeError as error:
         heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
         raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from error
@@ -159,26 +159,16 @@ def set_limit(device: torch.device, name: str, value: int) -> None:
 def get_limit(device: torch.device, name: str) -> int:
     """Return a limit in bytes."""
     runtime = _cuda().runtime
-    return _on_device(runtime, device.index, lambda: runtime.deviceGetLimit(getattr(runtime, _LIMITS[name])))
+    return _on_device(runtime, device.index, runtime.deviceGetLimit, getattr(runtime, _LIMITS[name]))
 
 
-def _on_device(runtime: Any, index: int, call: Callable[[], Any]) -> Any:
+def _on_device(runtime: Any, index: int, call: Callable[..., Any], *args: int) -> Any:
     """Make a call of CUDA's runtime for a device, in a thread of its own: the caller's device must not change."""
     if torch.cuda._is_in_bad_fork():
         raise RuntimeError(FORK)
-    done: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            runtime.setDevice(index)
-            done.set_result(call())
-        except BaseException as error:
-            done.set_exception(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return done.result()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(runtime.setDevice, index).result()
+        return thread.submit(call, *args).result()
 
 
 def _refuse_capture(what: str) -> None:
@@ -242,13 +232,8 @@ class Module:
 @functools.cache
 def _primary_context(cuda: Any, index: int) -> int:
     """Return the context that torch and the CUDA runtime use on a device."""
-
-    def look() -> int:
-        if not cuda.driver.ctxGetCurrent():
-            cuda.runtime.free(0)
-        return cuda.driver.ctxGetCurrent()
-
-    context = _on_device(cuda.runtime, index, look)  # setDevice makes the primary context current
+    _on_device(cuda.runtime, index, cuda.runtime.free, 0)  # makes it where there is none
+    context = _on_device(cuda.runtime, index, cuda.driver.ctxGetCurrent)
     if not context:
         raise LaunchError(f"cuda:{index} has no primary context")
     return context
