@@ -259,7 +259,7 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
 
 # -- who knows whom ----------------------------------------------------------------------------------------------------
 FOLDER = Path(engine.__file__).parent
-CHECKER = {p.stem for p in FOLDER.glob("check*.py")} | {"undefined", "findings"}
+CHECKER = {p.stem for pattern in ("check*.py", "undefined*.py") for p in FOLDER.glob(pattern)} | {"findings"}
 
 
 def imports(file: Path) -> set[str]:
