@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rawkern.compile import declarations
 from rawkern.compile.hints import hint
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
@@ -27,7 +28,7 @@ _AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std:
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
 _MORE_SHOWN = 3
-_blank = functools.lru_cache(maxsize=8)(scan.blank)  # many errors may be in one file
+_blank = functools.lru_cache(maxsize=8)(declarations.blank)  # many errors may be in one file
 
 
 @dataclass(frozen=True)

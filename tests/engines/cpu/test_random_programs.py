@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.random_programs.batch import Batch
-from tests.random_programs.reference import STRICT, Reference, available
+from tests.random_programs.reference import available
 
 SEED = int(os.environ["RAWKERN_RANDOM_SEED"])  # of this run, drawn in conftest.py
 CASES, COUNT = 8, 25

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.source import from_text
 
 import rawkern
-from rawkern.compiler import CPU_ARCH, compile_program
 from rawkern.engines.cpu import jit, slots
 from rawkern.engines.cpu.plan import Plan, make_plan
-from rawkern.source import from_text
 
 SCAN = (Path(__file__).parents[3] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
 LOCK = r"""
