@@ -66,7 +66,7 @@ def gpu_sample(run: Callable[[], Any], calls: int) -> float:
     """Seconds per call on the GPU's clock, with gaps between calls; a waiting kernel hides the host's time."""
     import torch
 
-    from rawkern.timing import gpu_seconds
+    from rawkern.base.timing import gpu_seconds
 
     torch.cuda._sleep(SPIN)
     return gpu_seconds(lambda: sample(run, calls), 1)[0] / calls

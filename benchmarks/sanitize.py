@@ -157,7 +157,9 @@ def formulas(dtype: torch.dtype) -> dict[str, Callable[[], None]]:
 def operators(dtype: torch.dtype) -> dict[str, Callable[[], None]]:
     """What each operator runs; one that is public and missing here is an error."""
     found = elementwise(dtype) | over_rows(dtype) | formulas(dtype)
-    public = {n for n in rawkern.__all__ if getattr(getattr(rawkern, n), "__module__", "").startswith("rawkern.ops.")}
+    public = {
+        n for n in rawkern.__all__ if getattr(getattr(rawkern, n), "__module__", "").startswith("rawkern.library.")
+    }
     if missing := public - set(found):
         raise RuntimeError(f"not run here: {', '.join(sorted(missing))}")
     return found

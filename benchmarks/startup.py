@@ -52,17 +52,25 @@ print(json.dumps([bare, used, time.perf_counter() - start]))
 
 # Stages by the function that does each: time in it, less the time in stages it calls.
 STAGES = {
-    "reading the source": ["rawkern.source:from_text"],
-    "CuPy's NVRTC binding": ["rawkern.toolchain:nvrtc", "rawkern.nvrtc:nvrtc"],
+    "reading the source": ["rawkern.compile.source:from_text"],
+    "CuPy's NVRTC binding": ["rawkern.compile.toolchain:nvrtc", "rawkern.compile.nvrtc:nvrtc"],
     "search for the toolchain": [
-        "rawkern.toolchain:toolchain",
-        "rawkern.nvrtc:toolchain",
-        "rawkern.compiler:toolchain",
+        "rawkern.compile.toolchain:toolchain",
+        "rawkern.compile.nvrtc:toolchain",
+        "rawkern.compile.programs:toolchain",
     ],
-    "NVRTC": ["rawkern.nvrtc:run_nvrtc", "rawkern.build:run_nvrtc", "rawkern.layout:run_nvrtc"],
-    "names and types": ["rawkern.build:build", "rawkern.compiler:build", "rawkern.compiler:parameter_names"],
-    "signature, binder": ["rawkern.signature:make_signature", "rawkern.kernel:make_signature"],
-    "disk cache": ["rawkern.cache:get", "rawkern.cache:put"],
+    "NVRTC": [
+        "rawkern.compile.nvrtc:run_nvrtc",
+        "rawkern.compile.compile:run_nvrtc",
+        "rawkern.compile.layout:run_nvrtc",
+    ],
+    "names and types": [
+        "rawkern.compile.compile:build",
+        "rawkern.compile.programs:build",
+        "rawkern.compile.programs:parameter_names",
+    ],
+    "signature, binder": ["rawkern.arguments.signature:make_signature", "rawkern.kernel:make_signature"],
+    "disk cache": ["rawkern.base.cache:get", "rawkern.base.cache:put"],
     "parse PTX": ["rawkern.engines.cpu.parser:parse"],
     "lower to LLVM IR": ["rawkern.engines.cpu.jit:Translation.lower"],
     "LLVM: read IR": ["rawkern.engines.cpu.jit:emit"],

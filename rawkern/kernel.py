@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import checking, compiler, launch, lookup
-from rawkern.devices import architecture, default_device
-from rawkern.dynamo import untraced
-from rawkern.fused import Go
-from rawkern.launcher import Launcher, State
-from rawkern.module import Build, PathLike, RawModule
-from rawkern.signature import make_signature
+from rawkern.arguments.signature import make_signature
+from rawkern.base.dynamo import untraced
+from rawkern.compile import lookup, programs
+from rawkern.engines.devices import architecture, default_device
+from rawkern.launch import config as configs
+from rawkern.launch.builds import Build
+from rawkern.launch.launcher import Plan, device_of
+from rawkern.launch.unit import State
+from rawkern.module import PathLike, RawModule
 
-__all__ = ["Launcher", "RawKernel"]
+if TYPE_CHECKING:
+    from rawkern.launch.launcher import Launcher
+
+__all__ = ["RawKernel"]
+
+PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 
 def _attribute(name: str, what: str) -> property:
@@ -89,10 +96,12 @@ class RawKernel:
     def _start(self, module: RawModule, name: str | None) -> None:
         self._module = module
         self._name = name
-        self._state: State | None = None  # of the current build; None while launches are checked
-        self._known: State | None = None  # the same, then too
-        self._launchers: dict[Any, Go] = {}  # by what was between the brackets
-        self._covering: dict[Any, Go] = {}  # by forall's n, or its n and block
+        self._known: State | None = None  # of the last build that was looked at
+        self._plans: dict[Any, Plan] = {}  # by block and shared memory
+        # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
+        self._grids: dict[Any, Any] = {}
+        self._shared: dict[Any, Any] = {}
+        self._covers: dict[int | None, Any] = {}
         module._kernels.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,14 +146,14 @@ class RawKernel:
         if stream is None:
             launcher(*form[2])
         else:
-            getattr(launcher, "launcher", launcher)._on_stream(stream, tuple(form[2]), {})
+            launcher.launch(form[2], {}, stream)
 
     def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
         given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
         return f"kernel({', '.join(given)})"
 
     @untraced
-    def __getitem__(self, key: Any) -> Go:
+    def __getitem__(self, key: Any) -> Launcher:
         """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``.
 
         Parameters
@@ -163,24 +172,28 @@ class RawKernel:
             A grid, block or shared memory that no device, or not this kernel, runs with.
         """
         try:
-            found = self._launchers[key]
-            for part in key:  # 1.0 and True are found where 1 is
-                if type(part) is not int:
-                    for size in part:
-                        if type(size) is not int:
-                            raise TypeError
-            return found
-        except (KeyError, TypeError):
+            if len(key) == 2:
+                found = self._grids[key[1]](*key)
+            else:
+                found = self._shared[key[1:]](key[0], key[1]) if type(key[2]) is int else None
+            if found is not None:
+                return found
+        except (IndexError, KeyError, TypeError):
             pass
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
-        config = launch.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
-        if not all(type(size) is int for part in key for size in (part if type(part) is tuple else (part,))):
-            key = config.grid, config.block, config.shared_mem  # of lists and NumPy's ints
-        return self._launchers.get(key) or Launcher(self, config).keep(self._launchers, key)
+        config = configs.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
+        plan = self._plan(config.block, config.shared_mem)
+        if self._plans.get((config.block, config.shared_mem)) is plan:
+            x, y, z = config.block
+            for block in ((x, y, z), *[(x, y)] * (z == 1), *[(x,), x] * (y == z == 1)):
+                self._shared[block, config.shared_mem] = plan.grid
+                if not config.shared_mem:
+                    self._grids[block] = plan.grid
+        return plan.launcher(config)
 
     @untraced
-    def forall(self, n: int, *, block: int | None = None) -> Go:
+    def forall(self, n: int, *, block: int | None = None) -> Launcher:
         """Settle a launch of one dimension whose threads cover ``n`` elements; ``n`` = 0 checks and launches nothing.
 
         Parameters
@@ -200,19 +213,28 @@ class RawKernel:
         ValueError
             ``n`` is negative, or needs more than 2**31 - 1 blocks.
         """
-        if type(n) is int and (block is None or type(block) is int):  # 8.0 and True are keys equal to ints
-            try:
-                return self._covering[n if block is None else (n, block)]
-            except KeyError:
-                pass
+        try:
+            if (found := self._covers[block](n)) is not None and (block is None or type(block) is int):
+                return found
+        except (KeyError, TypeError):
+            pass
         if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
-            return Launcher(self, None)
-        count = launch.count(self.name, n)
-        threads = launch.DEFAULT_BLOCK if block is None else block
-        config = launch.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
-        key = count if block is None else (count, config.threads)
-        found = self._covering.get(key)
-        return found or Launcher(self, config, count, picks_block=block is None).keep(self._covering, key)
+            return self._plan(None, 0).symbolic()
+        count = configs.count(self.name, n)
+        threads = configs.DEFAULT_BLOCK if block is None else block
+        config = configs.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
+        plan = self._plan(None if block is None else config.block, 0)
+        if plan in self._plans.values():
+            self._covers[None if block is None else config.threads] = plan.cover
+        return plan.cover(count)
+
+    def _plan(self, block: tuple[int, int, int] | None, shared_mem: int) -> Plan:
+        found = self._plans.get((block, shared_mem))
+        if found is None:
+            found = Plan(self, block, shared_mem, self._module._settings.cooperative)
+            if len(self._plans) < PLANS_KEPT:
+                self._plans[block, shared_mem] = found
+        return found
 
     # What it is ---------------------------------------------------------------------------------------------------
 
@@ -268,7 +290,7 @@ class RawKernel:
         with self._module._lock:
             state = self._find()
             return state.build.program(
-                lookup.architecture_name(arch or compiler.CPU_ARCH, "compute"), state.asked
+                lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
             ).code.decode()
 
     def cubin(self, arch: str) -> bytes:
@@ -295,6 +317,13 @@ class RawKernel:
 
     # Finding it in the source -------------------------------------------------------------------------------------
 
+    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State:
+        """What the kernel is in the source as it is now, for a launch with these arguments."""
+        state = self._known
+        if state is None or state.build.stale():
+            state = self._find(device_of(args, kwargs))
+        return state
+
     @untraced
     def _find(self, device: torch.device | None = None) -> State:
         """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
@@ -304,7 +333,6 @@ class RawKernel:
             state = self._known
             if state is None or state.build is not build:
                 state = self._known = self._look(build, device)
-            self._state = None if checking.active() else state
             return state
 
     def _look(self, build: Build, device: torch.device | None) -> State:
@@ -322,8 +350,8 @@ class RawKernel:
             entry = lookup.entry(program, name)
         if entry is None:
             raise ValueError(lookup.unknown(program, name))
-        names = compiler.parameter_names(build.source, entry)
-        signature = make_signature(entry, names, lambda struct: compiler.struct_layout(program, struct))
+        names = programs.parameter_names(build.source, entry)
+        signature = make_signature(entry, names, lambda struct: programs.struct_layout(program, struct))
         return State(build, entry, name, asked, signature)
 
     def _engine_kernel(self, device: torch.device) -> Any:

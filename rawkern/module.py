@@ -1,7 +1,6 @@
-"""RawModule: CUDA source, from a string or a file, and the kernels and variables in it.
+"""RawModule: CUDA source, from a string or a file, and the kernels, variables and constants in it.
 
-A `Build` is one reading of that source, compiled for as many architectures and loaded on as many devices as are used.
-When the file or a header of it changes, the module makes a new Build; launches that are under way keep theirs.
+When the file or a header of it changes, the module makes a new `Build`; launches that are under way keep theirs.
 """
 
 from __future__ import annotations
@@ -9,84 +8,25 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import compiler, source
-from rawkern.compiler import CPU_ARCH, Program
-from rawkern.devices import architecture, default_device, engine, normalised
-from rawkern.dynamo import untraced
+from rawkern.base.dynamo import untraced
+from rawkern.base.forking import Lock
+from rawkern.compile import programs, source
+from rawkern.compile.source import Source
+from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.forking import Lock
-from rawkern.source import Source, Watch
+from rawkern.launch.builds import Build, Settings
 
 if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
 
-__all__ = ["Build", "RawModule", "Settings", "load"]
+__all__ = ["RawModule", "load"]
 
 PathLike = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that a module is made from; what pickling keeps."""
-
-    code: str | None
-    path: str | None
-    options: tuple[str, ...]
-    include_dirs: tuple[str, ...]
-    name_expressions: tuple[str, ...]
-    cooperative: bool
-    strided: bool
-
-    def read(self) -> Source:
-        """Read the source as it is now."""
-        if self.path is not None:
-            return source.from_path(self.path, self.options, self.include_dirs)
-        assert self.code is not None
-        return source.from_text(self.code, self.options, self.include_dirs)
-
-
-class Build:
-    """One reading of a source with its programs and loaded modules. Its methods are called under the module's lock."""
-
-    def __init__(self, settings: Settings, read: Source) -> None:
-        self.settings = settings
-        self.source = read
-        # A string without headers cannot change, and its launches need not look.
-        self.watch = Watch(read) if read.path or read.headers or read.missing else None
-        self._programs: dict[tuple[str, tuple[str, ...]], Program] = {}
-        self._modules: dict[tuple[torch.device, tuple[str, ...]], Any] = {}
-        self.variables: dict[str, Any] = {}
-
-    def changed(self) -> bool:
-        """Whether the file or one of its headers is no longer what was read."""
-        return self.watch is not None and self.watch.changed()
-
-    def program(self, arch: str | None = None, asked: tuple[str, ...] = ()) -> Program:
-        """Compile for an architecture; None takes one that is there already, or the CPU engine's.
-
-        ``asked`` are template instances and overloads that the module's own ``name_expressions`` do not name.
-        """
-        if arch is None:
-            arch = next((known for known, names in self._programs if names == asked), CPU_ARCH)
-        program = self._programs.get((arch, asked))
-        if program is None:
-            expressions = (*self.settings.name_expressions, *asked)
-            program = self._programs[arch, asked] = compiler.compile_program(self.source, arch, expressions)
-        return program
-
-    def engine_module(self, device: torch.device, asked: tuple[str, ...] = ()) -> Any:
-        """Load the program on a device, once."""
-        module = self._modules.get((device, asked))
-        if module is None:
-            program = self.program(architecture(device), asked)
-            module = self._modules[device, asked] = engine(device).load_module(program, device=device)
-        return module
 
 
 class RawModule:
@@ -230,7 +170,7 @@ class RawModule:
         """The compiled kernels, and the templates found in the source."""
         with self._lock:
             build = self._current()
-            templates = compiler.templates(build.source)
+            templates = programs.templates(build.source)
             try:
                 entries = build.program().entries
             except CompileError as error:
@@ -258,18 +198,52 @@ class RawModule:
         Returns
         -------
         torch.Tensor
-            One-dimensional, in the variable's element type; uint8, its bytes, where torch has no such type.
+            In the variable's element type and shape: ``float a[3][31]`` is float32 of shape (3, 31), a single number
+            of shape (1,). A vector such as ``float4`` adds a dimension of its numbers, a type that torch has not, such
+            as a struct, one of its bytes (uint8). Pointers are addresses (int64).
 
         Raises
         ------
         ValueError
             There is no such variable.
         """
-        from rawkern import variables
+        from rawkern.launch import variables
 
         where = default_device() if device is None else normalised(device)
         with self._lock:
             return variables.view(self._current(), name, where)
+
+    @untraced
+    def constant(self, expression: str, device: torch.device | str | int | None = None) -> bool | int | float:
+        """Return the value of a constant expression, computed by the compiler with the source's names and macros.
+
+        Parameters
+        ----------
+        expression : str
+            A constexpr variable (``"ns::Traits<float, 4>::kSize"``), an enumerator, a macro, ``"sizeof(Params)"``, a
+            call of a constexpr function (``"smem_bytes(128)"``), or any C++ made of these.
+        device : torch.device, str or int, optional
+            For whose architecture, which ``__CUDA_ARCH__`` may tell apart; by default the current CUDA device's if
+            there is one, else the CPU engine's.
+
+        Returns
+        -------
+        bool, int or float
+            As the expression's type is; an enumerator is an int, a character its code. It is that of the source as it
+            is now; what has been computed once is kept.
+
+        Raises
+        ------
+        ValueError
+            It is no constant expression, or its type is no number; the message has the compiler's words.
+        CompileError
+            The source does not compile.
+        """
+        if not isinstance(expression, str):
+            raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
+        where = default_device() if device is None else normalised(device)
+        with self._lock:
+            return programs.constant(self._current().source, architecture(where), expression)
 
     # Compiling --------------------------------------------------------------------------------------------------
 
@@ -295,7 +269,7 @@ class RawModule:
             It does not compile; launches raise the same until it is mended.
         """
         with self._lock:
-            arch = next((arch for arch, asked in self._build._programs if not asked), None) if self._build else None
+            arch = self._build.compiled_for() if self._build else None
             self._first = None
             self._renew()
             self._current().program(arch)
@@ -312,9 +286,9 @@ class RawModule:
         build = Build(self._settings, read)
         if build.changed():  # edited since the module was made
             build = Build(self._settings, self._settings.read())
+        if self._build is not None:
+            self._build.replace()
         self._build = build
-        for kernel in list(self._kernels):
-            kernel._state = None
 
 
 def load(

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rawkern.ops.activations import geglu, gelu, silu, swiglu
-from rawkern.ops.cross_entropy import cross_entropy
-from rawkern.ops.dropout import dropout
-from rawkern.ops.embedding import embedding
-from rawkern.ops.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from rawkern.ops.relu import relu, relu_
-from rawkern.ops.rotary import rotary_embedding
-from rawkern.ops.softmax import log_softmax, softmax
+from rawkern.library.activations import geglu, gelu, silu, swiglu
+from rawkern.library.cross_entropy import cross_entropy
+from rawkern.library.dropout import dropout
+from rawkern.library.embedding import embedding
+from rawkern.library.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from rawkern.library.relu import relu, relu_
+from rawkern.library.rotary import rotary_embedding
+from rawkern.library.softmax import log_softmax, softmax
 
 __all__ = [
     "GEGLU",

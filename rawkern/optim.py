@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.ops.adamw import adamw_
+from rawkern.library.adamw import adamw_
 
 __all__ = ["AdamW"]
 

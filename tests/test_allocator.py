@@ -24,7 +24,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rawkern import allocator
+    from rawkern.base import allocator
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import cache
+from rawkern.base import cache
 from rawkern.errors import RawkernError
 
 

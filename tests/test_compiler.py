@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import struct
 import subprocess
 import sys
@@ -12,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import build, cache, compiler, nvrtc, toolchain
-from rawkern.compiler import CPU_ARCH, Program, compile_program, parameter_names, struct_layout, templates
-from rawkern.errors import CompileError, MissingDependencyError, RawkernError, UnsupportedError
-from rawkern.source import from_path, from_text
+from rawkern.base import cache
+from rawkern.compile import compile, nvrtc, toolchain
+from rawkern.compile import programs as compiler
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program, parameter_names, templates
+from rawkern.compile.source import from_path, from_text
+from rawkern.errors import CompileError, MissingDependencyError
 
 ROOT = Path(__file__).parent.parent
 SQUARE = (
@@ -234,7 +235,7 @@ def test_source_without_a_kernel(code: str, message: str) -> None:
     assert message in str(_refused(code))
 
 
-# --- Names and structs -----------------------------------------------------------------------------------
+# --- Names -----------------------------------------------------------------------------------
 
 
 def test_parameter_names() -> None:
@@ -272,140 +273,7 @@ def test_parameter_names_from_a_header(tmp_path: Path) -> None:
     assert parameter_names(program.source, program.entries[0]) == ("first", "second")
 
 
-STRUCTS = """
-struct Base { short s; };
-template <class A, class B> struct Pair { A first; B second; };
-namespace ns {
-struct Inner { char c; double d[3][2]; };
-struct alignas(32) Params : Base {
-    int a; Inner in[2]; float* p; const Pair<float, int>* q; float4 f4; bool b; long long ll; static const int z = 3;
-    Pair<float, double> pr; };
-}
-namespace { struct Hidden { int x; }; }
-struct Pointee { float a; char b; };
-struct United { union { int u; float v; }; int w; };
-struct Bits { unsigned b : 3; int c; };
-class Private { int x; public: int y; };
-struct Empty {};
-struct Declared;
-extern "C" __global__ void k(ns::Params p, Hidden h, Pointee* q, Declared* d, United u, Bits b, Private v, Empty e) {}
-"""
-
-
-def test_struct_layout() -> None:
-    program = _compile(STRUCTS)
-    layout = struct_layout(program, "ns::Params")
-    assert (layout.size, layout.align) == (192, 32)
-    assert [(member.name, member.type, member.offset) for member in layout.members] == [
-        ("s", "short", 0), ("a", "int", 4), ("in", "ns::Inner [2]", 8), ("p", "float*", 120), 
-        ("q", "const Pair<float, int>*", 128),
-        ("f4", "float4", 144), ("b", "bool", 160), ("ll", "long long", 168), ("pr", "Pair<float, double>", 176),
-    ]  # fmt: skip
-    inner = struct_layout(program, "ns::Inner")
-    assert [(member.type, member.offset) for member in inner.members] == [("char", 0), ("double [3][2]", 8)]
-    assert (inner.size, inner.align) == (56, 8)
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "align", "members"),
-    [
-        ("(anonymous namespace)::Hidden", 4, 4, ["x"]),
-        ("Pointee", 8, 4, ["a", "b"]),
-        ("Pair<float, double>", 16, 8, ["first", "second"]),
-        ("United", 8, 4, []),  # members that share memory are not filled one by one
-        ("Bits", 8, 4, []),
-        ("Private", 8, 4, []),
-        ("Empty", 1, 1, []),
-    ],
-)
-def test_struct_sizes(name: str, size: int, align: int, members: list[str]) -> None:
-    layout = struct_layout(_compile(STRUCTS), name)
-    assert (layout.size, layout.align, [member.name for member in layout.members]) == (size, align, members)
-
-
-def test_layout_of_a_type_that_is_only_declared() -> None:
-    with pytest.raises(UnsupportedError, match="layout of type Declared cannot be found; it must be defined"):
-        struct_layout(_compile(STRUCTS), "Declared")
-
-
-# --- Errors ----------------------------------------------------------------------------------------------
-
-
-def test_compile_error_shows_the_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "broken (1).cu"
-    file.write_text("// first\n__global__ void k(float* x) {\n\tx[0] = yy + zz;\n}\n")
-    with pytest.raises(CompileError) as caught:
-        compile_program(from_path(file), CPU_ARCH)
-    error = caught.value
-    assert (error.file, error.line, error.column) == (str(file), 3, 9)
-    assert error.excerpt == "  2 | __global__ void k(float* x) {\n  3 | \tx[0] = yy + zz;\n    | \t       ^\n  4 | }"
-    assert str(error) == (
-        f'{file}:3:9: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
-    )
-    assert "2 errors detected" in error.log
-    assert capfd.readouterr() == ("", "")
-    copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.line, copy.log) == (str(error), error.line, error.log)
-    assert isinstance(error, RawkernError)
-
-
-def test_error_in_a_header_names_the_header(tmp_path: Path) -> None:
-    (tmp_path / "bad.h").write_text("\n__device__ int f() { return oops; }\n")
-    error = _refused('#include "bad.h"\n' + SQUARE, include_dirs=[tmp_path])
-    assert (error.file, error.line) == (str(tmp_path / "bad.h"), 2)
-    assert "2 | __device__ int f() { return oops; }" in error.excerpt
-
-
-def test_a_macro_that_stands_in_a_header(tmp_path: Path) -> None:
-    (tmp_path / "good.h").write_text("template <typename Elem> __device__ Elem f(Elem x) { return x; }\n")
-    error = _refused('#include "good.h"\n' + SQUARE, include_dirs=[tmp_path], options=["-DN=3", "-D", "Elem=float"])
-    assert "hint: -DElem=float replaces Elem in that header, too" in str(error)
-    assert "replaces" not in str(_refused("__device__ Elem f() { return oops; }", options=["-DElem=float"]))
-
-
-def test_error_at_the_end() -> None:
-    error = _refused('extern "C" __global__ void k(float* x) {\n  if (x) {\n')
-    assert 'at the end: expected a "}"' in str(error) and 'to match this "{" on line' in str(error)
-
-
-def test_missing_header(tmp_path: Path) -> None:
-    (tmp_path / "inc").mkdir()
-    (tmp_path / "k.cu").write_text('#include "nope.h"\n' + SQUARE)
-    with pytest.raises(CompileError) as caught:
-        compile_program(from_path(tmp_path / "k.cu", include_dirs=[tmp_path / "inc"]), CPU_ARCH)
-    text = str(caught.value)
-    assert 'cannot open source file "nope.h"' in text and caught.value.line == 1
-    assert f"\n    {tmp_path}\n    {tmp_path}/inc\n" in text and "include_dirs=[...]" in text
-
-
-@pytest.mark.parametrize(
-    ("code", "hint"),
-    [
-        ("#include <iostream>", "<iostream> is for host code"),
-        (
-            "int main() { square<<<1, 1>>>(0, 0, 0); }",
-            "put main() and other host code between\n  #ifndef __CUDACC_RTC__",
-        ),
-        ("float helper(float x) { return x; }", "mark helpers __device__"),
-        ("int counter;", "mark the variable __device__"),
-        ("__device__ uint32_t x;", "#include <cstdint>"),
-        ("__device__ float x = FLT_MAX;", "#include <cfloat>"),
-        ("__device__ int x = INT_MAX;", "#include <climits>"),
-        ("__device__ float x = M_PI;", "#include <cmath>"),
-        ("__device__ half x;", "#include <cuda_fp16.h>"),
-        ("__device__ void f() { cudaMalloc(0, 0); }", "calls to the CUDA runtime are host code"),
-    ],
-)
-def test_hints(code: str, hint: str) -> None:
-    assert f"hint: {hint}" in str(_refused(code + "\n" + SQUARE)) or hint in str(_refused(code + "\n" + SQUARE))
-
-
-def test_option_that_nvrtc_does_not_know() -> None:
-    assert "option '-O3' is not one of NVRTC's (nvcc has more); leave it out" in str(_refused(SQUARE, options=["-O3"]))
-
-
-def test_guarded_host_code_compiles() -> None:
-    _compile(f"#include <stdio.h>\n{SQUARE}\n#ifndef __CUDACC_RTC__\n#include <vector>\nint main() {{}}\n#endif\n")
+# --- Errors -------------------------------------------------------------------------------------------
 
 
 def test_missing_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,97 +284,6 @@ def test_missing_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
             _compile("__global__ void missing_cupy() {}")
     finally:
         toolchain.nvrtc.cache_clear()
-
-
-# --- Headers ---------------------------------------------------------------------------------------------
-
-KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
-HEADERS = {
-    "half": (
-        "cuda_fp16.h cuda_bf16.h cuda_fp8.h",
-        "x[0] = __half2float(__hadd(__float2half(1.5f), __float2half(x[1])));",
-    ),
-    "groups": (
-        "cooperative_groups.h cooperative_groups/reduce.h",
-        "auto b = cooperative_groups::this_thread_block(); auto w = cooperative_groups::tiled_partition<32>(b);"
-        "x[0] = cooperative_groups::reduce(w, x[1], cooperative_groups::plus<float>());",
-    ),
-    "mma": (
-        "mma.h",
-        "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> f; nvcuda::wmma::fill_fragment(f, 0.f);",
-    ),
-    "cub": (
-        "cub/cub.cuh",
-        "using R = cub::BlockReduce<float, 128>; __shared__ R::TempStorage s; x[0] = R(s).Sum(x[threadIdx.x]);",
-    ),
-    "libcu++": (
-        "cuda/std/cstdint cuda/std/limits cuda/atomic",
-        "cuda::atomic_ref<float> a(x[0]); a.fetch_add(cuda::std::numeric_limits<float>::max());",
-    ),
-    "math": (
-        "cmath math.h cfloat climits cstdint float.h limits.h stdint.h",
-        "x[0] = std::sqrt(x[1]) + std::abs(x[2]) + INFINITY + FLT_MAX + INT_MAX + std::isnan(x[2]);"
-        "d[0] = std::exp(d[1]) + M_PI + std::pow(x[1], 2) + UINT32_MAX;"
-        "static_assert(sizeof(std::uint64_t) == 8 && INT64_MIN < 0); constexpr float inf = INFINITY; x[1] = inf + NAN;",
-    ),
-    "standard": (
-        "algorithm limits type_traits utility tuple array",
-        "x[0] = std::max(x[1], std::numeric_limits<float>::epsilon()); std::swap(x[1], x[2]);"
-        "static_assert(std::is_same<int, int>::value);"
-        "x[3] = std::get<0>(std::make_tuple(std::move(x[4]), 1)); std::array<float, 2> a{}; x[5] = a[1];",
-    ),
-    "C": (
-        "stdio.h stdlib.h string.h assert.h stddef.h cstdio cstdlib cstring cassert cstddef time.h stdbool.h",
-        'printf("%f", d[0]); assert(x != NULL); memcpy(x, d, 8); std::size_t n = offsetof(float4, y); x[0] = n;'
-        "void* p = malloc(n); free(p);",
-    ),
-    "runtime": (
-        "cuda.h cuda_runtime.h cuda_runtime_api.h device_launch_parameters.h cuComplex.h math_constants.h",
-        "float4 f = make_float4(1, 2, 3, 4); x[0] = f.w + CUDART_INF_F + CUDA_VERSION; dim3 g = gridDim;",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("family", HEADERS)
-def test_headers_need_no_option(family: str) -> None:
-    names, body = HEADERS[family]
-    program = _compile("".join(f"#include <{name}>\n" for name in names.split()) + KERNEL % body)
-    assert _types(program) == {"k": ("float*", "double*")}
-
-
-def test_users_header_wins_over_a_stand_in(tmp_path: Path) -> None:
-    (tmp_path / "stdint.h").write_text("typedef float int32_t;")
-    program = _compile('#include <stdint.h>\nextern "C" __global__ void k(int32_t x) {}', include_dirs=[tmp_path])
-    assert _types(program) == {"k": ("float",)}
-
-
-def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some images have the runtime's headers only; CuPy brings CCCL along."""
-    real = next(
-        folder for folder in toolchain.toolchain().include_dirs if (Path(folder) / "cuda_runtime_api.h").exists()
-    )
-    for item in Path(real).iterdir():
-        if item.name != "cccl":
-            (tmp_path / item.name).symlink_to(item)
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path)])
-    toolchain.nvrtc()
-    folders, markers = toolchain._headers((13, 0), "")
-    assert folders[0] == str(tmp_path) and all("cupy" in folder for folder in folders[1:]) and len(folders) == 4
-    assert all(os.path.isfile(marker) for marker in markers)
-    monkeypatch.setattr(nvrtc, "toolchain", lambda: toolchain.Toolchain((13, 0), "", folders, ()))
-    code = "#include <cooperative_groups.h>\n#include <cub/block/block_reduce.cuh>\n" + KERNEL % ""
-    result = nvrtc.run_nvrtc(from_text(code), CPU_ARCH)
-    assert result.ok, result.log
-
-
-def test_headers_of_nvrtcs_own_release_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, version in (("old", 12090), ("near", 13020), ("own", 13000)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near", "own")])
-    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "own")
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near")])
-    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "near")
 
 
 # --- Cache -----------------------------------------------------------------------------------------------
@@ -524,7 +301,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         runs.append(arch)
         return real(source, arch, *args, **kwargs)
 
-    monkeypatch.setattr(build, "run_nvrtc", counted)
+    monkeypatch.setattr(compile, "run_nvrtc", counted)
     return runs
 
 
@@ -636,18 +413,6 @@ def test_warm_start_needs_no_cupy(tmp_path: Path) -> None:
     assert outputs[0][1] == "True"
     assert outputs[1][1] == "False"
     assert float(outputs[1][0]) < 0.02  # seconds; 0.6 ms were seen
-
-
-def test_toolchain_record_is_not_believed_when_something_was_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path / "cache"))
-    found = toolchain._search("toolchain-test")
-    assert toolchain._recorded("toolchain-test") == found
-    path, mtime, size = found.stamps[0]
-    assert "libnvrtc" in path
-    monkeypatch.setattr(toolchain, "_stamp", lambda path: (path, mtime + 1, size))
-    assert toolchain._recorded("toolchain-test") is None
 
 
 def test_a_cubin_is_whole() -> None:

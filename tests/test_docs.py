@@ -312,7 +312,9 @@ def test_table_of_operators() -> None:
     """There is a row for each operator, with its signature."""
     page = (ROOT / "docs" / "operators.md").read_text()
     rows = re.findall(r"^\| `(\w+\(.*?\))` \|", page, re.M)
-    assert sorted(rows) == sorted(map(call, (n for n, home in rawkern._HOME.items() if home.startswith("ops."))))
+    assert sorted(rows) == sorted(
+        map(call, (n for n, home in rawkern._HOME.items() if home.startswith("rawkern.library.")))
+    )
 
 
 def test_table_of_examples() -> None:

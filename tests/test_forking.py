@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rawkern import forking
+from rawkern.base import forking
 
 
 def test_a_fork_does_not_wait_for_threads_that_compile_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -22,9 +23,13 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import checking, launcher, module
+from rawkern import kernel as kernels
+from rawkern import module
+from rawkern.base.records import CPU, DONE, TARGET
+from rawkern.checked import launches as checking
+from rawkern.compile.source import Watch
 from rawkern.errors import CompileError, LaunchError
-from rawkern.source import Watch
+from rawkern.launch import builds, launcher
 
 SAXPY = r"""
 extern "C" __global__ void saxpy(int n, float a, const float* x, float* y) {
@@ -49,6 +54,29 @@ template <class T, int N> __global__ void axpy(T a, const T* x, T* y, int n) {
 # What the tests without an engine run on ---------------------------------------------------------------------
 
 
+class Target:
+    """What an engine has for launches, with a function of Python's as its native one."""
+
+    busy = linked = False
+
+    def __init__(self, signature: Any, block: Any, launch: Callable[[Any, tuple[Any, ...]], None]) -> None:
+        self.block = block
+        self.native = 0  # launches that native code has made
+
+        def go(target: int, x: int, y: int, z: int, params: int, pointers: int) -> int:
+            self.native += 1
+            launch((x, y, z), struct.unpack(signature.format, ctypes.string_at(params, signature.size)))
+            return DONE
+
+        self.run = lambda grid, stream, values: launch(grid, values)
+        self._go = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, *[ctypes.c_void_p] * 2)(go)
+        address = ctypes.cast(self._go, ctypes.c_void_p).value
+        self._record = ctypes.create_string_buffer(
+            struct.pack(TARGET.format("device", "block"), CPU, 0, address, block[0])
+        )
+        self.address = ctypes.addressof(self._record)
+
+
 class Recorder:
     """An engine that writes down what it would launch."""
 
@@ -66,7 +94,7 @@ class Recorder:
         )
 
     def kernel(self, symbol: str, signature: Any, cooperative: bool, program: Any) -> Any:
-        def launch(grid: Any, block: Any, shared_mem: int, stream: Any, values: tuple[Any, ...]) -> None:
+        def launch(grid: Any, block: Any, shared_mem: int, values: tuple[Any, ...]) -> None:
             self.launches.append(
                 {
                     "symbol": symbol,
@@ -79,10 +107,10 @@ class Recorder:
                 }
             )
 
-        def configured(grid: Any, block: Any, shared_mem: int) -> Any:
-            return lambda stream, values: launch(grid, block, shared_mem, stream, values)
+        def target(block: Any, shared_mem: int) -> Any:
+            return Target(signature, block, lambda grid, values: launch(grid, block, shared_mem, values))
 
-        return types.SimpleNamespace(configured=configured, attributes=self.attributes, max_shared_mem=49152)
+        return types.SimpleNamespace(target=target, attributes=self.attributes, max_shared_mem=49152)
 
     def configurations(self) -> list[tuple[Any, Any, int]]:
         return [(one["grid"], one["block"], one["shared_mem"]) for one in self.launches]
@@ -91,7 +119,7 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder = Recorder()
-    monkeypatch.setattr(module, "engine", lambda device: recorder)
+    monkeypatch.setattr(builds, "engine", lambda device: recorder)
     with checking.paused():  # a checked launch would run on the true one
         yield recorder
 
@@ -220,19 +248,34 @@ def test_what_equals_an_int_is_none_after_launches_either(recorder: Recorder, la
         for _ in range(3):
             settled(37, 2.0, x, y)
         assert recorder.launches[-1]["grid"] == (1, 1, 1) and recorder.launches[-1]["block"] == (64, 1, 1)
-    # They have a function for repeated launches, too.
-    assert kernel[np.int64(1), 64, 0] is kernel[np.int64(1), 64, 0]
-    assert kernel.forall(np.int32(37)) is kernel.forall(37)
 
 
-def test_many_sizes_do_not_pile_up(recorder: Recorder) -> None:
+def test_many_sizes_and_blocks_do_not_pile_up(recorder: Recorder) -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
     for n in range(1, 1000):
         for _ in range(3):
             kernel.forall(n)(37, 2.0, x, y)
-    assert len(kernel._covering) <= launcher.LAUNCHERS_KEPT
+            kernel[n, 64](37, 2.0, x, y)
+        kernel[1, n](37, 2.0, x, y)
+        kernel[1, 32, n](37, 2.0, x, y)
+    assert len(kernel._plans) == kernels.PLANS_KEPT
     assert recorder.loaded == 1
+    assert {one["grid"][0] for one in recorder.launches} == set(range(1, 1000))
+
+
+@pytest.mark.rawkern_unchecked("launches take another way")
+def test_a_million_sizes_leave_memory_flat(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    for _ in range(3):
+        kernel.forall(1)(37, 2.0, x, y)
+        kernel[1, 64](37, 2.0, x, y)
+    before = sys.getallocatedblocks()
+    for n in range(1, 500_000):
+        kernel.forall(n)
+        kernel[n, 64]
+    assert sys.getallocatedblocks() - before < 1000
 
 
 def test_cooperative_reaches_the_engine(recorder: Recorder) -> None:
@@ -265,12 +308,12 @@ def test_a_fake_launch_inside_an_operator_checks_and_runs_nothing(recorder: Reco
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    from rawkern import tensors
+    from rawkern.base import operator_state
 
     kernel = rawkern.RawKernel(SAXPY)
     environment, real = ShapeEnv(), torch.empty(37)
     dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
-    with FakeTensorMode(shape_env=environment) as mode, tensors.inside_op(fake=True):
+    with FakeTensorMode(shape_env=environment) as mode, operator_state.inside_op(fake=True):
         x = mode.from_tensor(real, symbolic_context=dynamic)
         n = x.numel()
         assert isinstance(n, torch.SymInt)
@@ -767,66 +810,11 @@ def test_a_module_compiles_when_it_is_told_to() -> None:
     module = rawkern.RawModule(SAXPY)
     assert module._build is None
     module.compile()
-    assert module._build is not None and module._build._programs  # type: ignore[unreachable]
+    assert module._build is not None and module._build.compiled_for()  # type: ignore[unreachable]
     with pytest.raises(CompileError, match="expected a"):
         rawkern.RawModule(SAXPY + "}").compile()
     with pytest.raises(CompileError, match=r"name an instance of k, such as k<float>"):
         rawkern.RawModule("template <class T> __global__ void k(T* x) {}").compile()
-
-
-VARIABLES = r"""
-struct Pair { int a; double b; };
-namespace inner { __device__ double weights[2][3]; }
-__constant__ float coefficients[4] = {1.0f, 2.5f, -3.0f, 0.5f};
-__device__ unsigned char mask;
-__device__ Pair pairs[2];
-__device__ float4 corner;
-extern "C" __global__ void use(float* y, int n) {
-    int i = threadIdx.x;
-    if (i < n) y[i] = coefficients[i % 4] + (float)inner::weights[1][2] + mask + pairs[1].a + corner.y;
-}
-extern "C" __global__ void bump() { inner::weights[1][2] += 1.0; }
-"""
-
-
-def test_variables_are_seen_and_set(device: str) -> None:
-    holder = rawkern.RawModule(VARIABLES)
-    coefficients = holder.get_global("coefficients", device)
-    assert coefficients.dtype is torch.float32 and coefficients.shape == (4,) and coefficients.device.type == device
-    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
-    weights = holder.get_global("inner::weights", device)
-    assert weights.dtype is torch.float64 and weights.tolist() == [0.0] * 6
-    assert holder.get_global("mask", device).dtype is torch.uint8
-    assert holder.get_global("pairs", device).shape == (32,)
-    assert holder.get_global("corner", device).shape == (4,)
-
-    y = torch.full((8,), float("nan"), device=device)
-    weights[5] = 100.0
-    coefficients.copy_(torch.tensor([0.0, 10.0, 20.0, 30.0]))
-    holder.use[1, 32](y, 8)
-    assert y.tolist() == [100.0, 110.0, 120.0, 130.0] * 2
-    holder.bump[1, 1]()
-    if device == "cuda":
-        torch.cuda.synchronize()
-        assert weights.tolist()[5] == 101.0
-    else:
-        assert holder.get_global("inner::weights", "cpu").data_ptr() == weights.data_ptr()
-
-
-def test_a_variable_outlives_its_module(device: str) -> None:
-    coefficients = rawkern.RawModule(VARIABLES).get_global("coefficients", device)
-    gc.collect()
-    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
-
-
-def test_variables_that_are_not_there(device: str) -> None:
-    holder = rawkern.RawModule(VARIABLES)
-    with pytest.raises(
-        ValueError, match=r"there is no variable 'nope'; the source has these variables: .*inner::weights"
-    ):
-        holder.get_global("nope", device)
-    with pytest.raises(ValueError, match=r"'use' is a function; the source has these variables: .*coefficients"):
-        holder.get_global("use", device)
 
 
 def test_edit_and_rerun(device: str, tmp_path: Path) -> None:
@@ -995,8 +983,6 @@ def test_repeated_launches_go_through_one_function(recorder: Recorder) -> None:
         kernel((1,), (64,), (37, 2.0, x, y), stream=torch.cpu.current_stream())
         assert len(recorder.launches) == 4 * count
     repeated = kernel[1, 64]
-    assert isinstance(repeated, types.FunctionType) and isinstance(kernel.forall(37), types.FunctionType)
-    assert repr(repeated).startswith("<function launch of saxpy, LaunchConfig(grid=(1, 1, 1), block=(64, 1, 1)")
     repeated(37, 2.0, y=y, x=x)
     repeated(np.int32(37), 2, x, y)
     assert {one["values"] for one in recorder.launches} == {(37, 2.0, x.data_ptr(), y.data_ptr())}
@@ -1010,24 +996,16 @@ def test_repeated_launches_go_through_one_function(recorder: Recorder) -> None:
         repeated(37, 2.0, x, y, y)
 
 
-def test_repeated_launches_with_null_pointers(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pattern of None has a function of its own, also where they take turns."""
+def test_repeated_launches_with_null_pointers(recorder: Recorder) -> None:
     kernel, (x, y) = rawkern.RawKernel(SAXPY), xy()
-    bound: list[int] = []
-    general = launcher.Launcher._any
-    monkeypatch.setattr(
-        launcher.Launcher, "_any", lambda self, args, kwargs: (bound.append(1), general(self, args, kwargs))
-    )
-    for count in range(1, 8):
-        kernel[1, 64](37, 2.0, None, y)
-        assert recorder.launches[-1]["values"] == (37, 2.0, 0, y.data_ptr())
-        assert len(bound) == min(count, 2)
     for _ in range(7):
         kernel[1, 64](37, 2.0, x, y)
         kernel[1, 64](37, 2.0, x[:0], y)
         kernel[1, 64](37, 2.0, None, y)
         values = [launch["values"][2] for launch in recorder.launches[-3:]]
-        assert values == [x.data_ptr(), 0, 0] and len(bound) == 3
+        assert values == [x.data_ptr(), 0, 0]
+    (target,) = kernel[1, 64].plan.built[1].values()
+    assert target.native >= 3 * 7 - 2  # the first two find out what native code needs to know
     kernel[1, 64](37, 2.0, None, None)
     with pytest.raises(TypeError, match="argument 1 'n' is None"):
         kernel[1, 64](None, 2.0, None, y)
@@ -1058,7 +1036,6 @@ def test_repeated_launches_see_an_edited_file(recorder: Recorder, tmp_path: Path
     for _ in range(4):
         kernel[1, 64](37, 2.0, x, y)
     held = kernel[1, 64]
-    assert held is not first
     write(path, SAXPY.replace("int n, float a", "float a, int n"))
     launches = len(recorder.launches)
     for count in range(1, 5):
@@ -1066,7 +1043,6 @@ def test_repeated_launches_see_an_edited_file(recorder: Recorder, tmp_path: Path
             launch(2.0, 37, x, y)
             assert recorder.launches[-1]["values"] == (2.0, 37, x.data_ptr(), y.data_ptr())
         assert len(recorder.launches) == launches + 3 * count
-    assert kernel[1, 64] is not held
     with pytest.raises(TypeError, match="'n' is the float 2"):
         held(2.0, 2.5, x, y)
 

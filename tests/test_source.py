@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import source
-from rawkern.scan import blank, declarations
-from rawkern.source import Watch, from_path, from_text
+from rawkern.compile import source
+from rawkern.compile.declarations import blank, declarations
+from rawkern.compile.source import Watch, from_path, from_text
 
 
 def _header_paths(read: source.Source) -> set[str]:
@@ -134,7 +134,7 @@ def watched(tmp_path: Path) -> Path:
 
 def _later(watch: Watch) -> bool:
     """Ask again, as if the interval had passed."""
-    watch._next = 0.0
+    watch.next_look = 0.0
     return watch.changed()
 
 
@@ -183,7 +183,7 @@ def test_watch_looks_at_the_disk_at_most_every_100_ms(watched: Path, monkeypatch
     watch = Watch(from_path(watched))
     looks: list[str] = []
     monkeypatch.setattr(source, "_stamp", lambda path: looks.append(path))
-    start = watch._next
+    start = watch.next_look
     for tick in range(100):
         watch.changed(_now=lambda tick=tick: start - 0.1 + tick * 0.001)
     assert not looks

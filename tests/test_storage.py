@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rawkern.storage import tensor_over
+from rawkern.base.storage import tensor_over
 
 
 def test_all_of_a_storage_or_a_part(device: str) -> None:

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
+from rawkern.base.operator_state import in_fake_op, inside_op
+from rawkern.base.streams import current_stream, record, stream_handle
 from rawkern.errors import MissingDependencyError
-from rawkern.tensors import current_stream, from_torch, in_fake_op, inside_op, record, stream_handle, to_torch
+from rawkern.interop import from_torch, to_torch
 
 ML = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
 DTYPES = [
@@ -78,6 +80,11 @@ def test_from_torch_refuses() -> None:
             torch.ones(2, dtype=torch.complex32),
             TypeError,
             "from_torch: NumPy has no dtype for complex32; pass t.view(torch.uint8)",
+        ),
+        (
+            torch.nested.nested_tensor([torch.ones(2)]),
+            TypeError,
+            "from_torch: the tensor is a nested tensor; pass t.values()",
         ),
         (np.ones(2), TypeError, "from_torch: got ndarray; pass a torch tensor"),
     ]
@@ -252,7 +259,7 @@ def test_gpu_exchange_follows_torchs_stream() -> None:
 @pytest.mark.gpu
 def test_gpu_arguments_bind() -> None:
     cupy = pytest.importorskip("cupy")
-    from rawkern.signature import make_signature
+    from rawkern.arguments.signature import make_signature
 
     signature = make_signature(SimpleNamespace(name="k", params=("float const*", "float*")), ("x", "y"))
     t, a = torch.ones(8, device="cuda"), cupy.zeros(8, dtype=cupy.float32)
@@ -278,7 +285,7 @@ def test_gpu_arguments_bind() -> None:
 @pytest.mark.gpu
 def test_gpu_arguments_follow_cupys_stream() -> None:
     cupy = pytest.importorskip("cupy")
-    from rawkern.signature import make_signature
+    from rawkern.arguments.signature import make_signature
 
     signature = make_signature(SimpleNamespace(name="k", params=("float const*",)), ("x",))
     for mine in (cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream.null):
@@ -296,7 +303,7 @@ def test_gpu_arguments_follow_cupys_stream() -> None:
 @pytest.mark.gpu
 def test_gpu_dtypes_and_strides() -> None:
     cupy = pytest.importorskip("cupy")
-    from rawkern.signature import make_signature
+    from rawkern.arguments.signature import make_signature
 
     signature = make_signature(SimpleNamespace(name="k", params=("float const*",)), ("x",))
     a = cupy.zeros((4, 6), dtype=cupy.float32)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rawkern._torch_private import sleep_on_gpu
-from rawkern.timing import gpu_seconds
+from rawkern.base.timing import gpu_seconds
+from rawkern.base.torch_private import sleep_on_gpu
 
 
 @pytest.mark.gpu

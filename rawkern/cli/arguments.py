@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.signature import Signature
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
-from rawkern.signature import Signature
 
 __all__ = ["evaluated", "owner", "replaced", "tensors_in"]
 

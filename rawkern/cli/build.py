@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern import compiler, lookup, source, toolchain
+from rawkern.base.ctype import parse
 from rawkern.cli import cubin
 from rawkern.cli.cubin import Resources
 from rawkern.cli.occupancy import MAX_THREADS, Occupancy, occupancy, specification
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
-from rawkern.ctype import parse
+from rawkern.compile import lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 
 __all__ = ["compile_options", "declare", "main", "read_source", "source_options"]
@@ -45,7 +45,7 @@ class Compiled:
 
     arch: str
     seconds: float
-    program: compiler.Program
+    program: programs.Program
     kernels: tuple[Kernel, ...]
 
 
@@ -148,7 +148,7 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
             place = {"file": error.file, "line": error.line, "column": error.column}
             print(json.dumps({"file": options.file, "error": {"message": str(error), **place}}, indent=2))
         print(error, file=sys.stderr)
-        if "has no kernel that" in str(error) and (names := compiler.templates(read)) and not options.kernel:
+        if "has no kernel that" in str(error) and (names := programs.templates(read)) and not options.kernel:
             print(f"hint: --kernel '{names[0]}<...>' compiles an instance", file=sys.stderr)
         return 1
     for one in built:
@@ -173,7 +173,7 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Com
     reporting = dataclasses.replace(read, options=(*read.options, cubin.REPORT))
     start = time.perf_counter()
     with step(f"compiling {options.file} for {arch}"):
-        program = compiler.compile_program(reporting, arch, _expressions(options))
+        program = programs.compile_program(reporting, arch, _expressions(options))
     seconds = time.perf_counter() - start
     found, spilled = cubin.resources(program.code, arch), cubin.spills(program.log)
     spec = specification(arch)
@@ -197,7 +197,7 @@ def _expressions(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(name for name in options.kernel if "<" in name or "(" in name)
 
 
-def _chosen(options: argparse.Namespace, program: compiler.Program) -> list[compiler.Entry]:
+def _chosen(options: argparse.Namespace, program: programs.Program) -> list[programs.Entry]:
     if not options.kernel:
         return list(program.entries)
     chosen = []
@@ -210,8 +210,8 @@ def _chosen(options: argparse.Namespace, program: compiler.Program) -> list[comp
     return list(dict.fromkeys(chosen))
 
 
-def _signature(read: source.Source, entry: compiler.Entry) -> str:
-    names = compiler.parameter_names(read, entry)
+def _signature(read: source.Source, entry: programs.Entry) -> str:
+    names = programs.parameter_names(read, entry)
     params = [parse(text).declare(name) for text, name in zip(entry.params, names, strict=True)]
     return f"void {entry.name}({', '.join(params)})"
 
@@ -238,7 +238,7 @@ def _print(options: argparse.Namespace, read: source.Source, built: Sequence[Com
     print("\nin bytes: spills (stores/loads), shared, constant and local memory")
     print(f"by threads of a block{dynamic}: occupancy, the share of a multiprocessor's warps,")
     print("limited by w(arps), b(locks), r(egisters), s(hared memory) or B(arriers)")
-    if not options.kernel and (left := compiler.templates(read)):
+    if not options.kernel and (left := programs.templates(read)):
         print(f"templates: {', '.join(left)}; name an instance, such as --kernel '{left[0]}<float>'")
 
 
@@ -262,7 +262,7 @@ def _listing(options: argparse.Namespace, read: source.Source, one: Compiled) ->
         symbols = {kernel.symbol for kernel in one.kernels} if options.kernel else None
         return f"// {options.file} for {one.arch}\n{sass(one.program.code, symbols)}"
     virtual = lookup.architecture_name(one.arch, "compute")
-    ptx = compiler.compile_program(read, virtual, _expressions(options)).ptx
+    ptx = programs.compile_program(read, virtual, _expressions(options)).ptx
     return f"// {options.file} for {virtual}\n{ptx.strip()}"
 
 

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from rawkern import cache
+from rawkern.base import cache
 from rawkern.cli.text import Refused, amount, plural, table
 
 __all__ = ["declare", "main"]

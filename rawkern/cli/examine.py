@@ -126,7 +126,7 @@ _HEADERS = (
 
 def toolchain(driver: Driver) -> list[Finding]:
     """NVRTC and CUDA's headers."""
-    from rawkern import toolchain
+    from rawkern.compile import toolchain
 
     extra = cuda_extra(driver)
     mend = f'pip install "rawkern[{extra}]"'
@@ -210,7 +210,7 @@ def _cupy_runtime(cupy: Any) -> int:
 
 def cache() -> list[Finding]:
     """Where compiled code is kept, whether it can be, and whether nobody else can write there."""
-    from rawkern import cache
+    from rawkern.base import cache
     from rawkern.errors import RawkernError
 
     try:
@@ -239,7 +239,7 @@ def cache() -> list[Finding]:
 
 
 def _takes_files() -> bool:
-    from rawkern import cache
+    from rawkern.base import cache
 
     key = f"doctor-{os.getpid()}"
     cache.put(key, b"doctor")
@@ -264,7 +264,7 @@ def cpu() -> list[Finding]:
         text = f"{sys.platform} on {platform.machine()}: the CPU engine runs on Linux on x86-64 and AArch64"
         return [Finding("cpu", FAULT, text, "use one of those, or a container", details)]
     try:
-        from rawkern.engines.cpu.jit import host
+        from rawkern.base.llvm import host
 
         known = host()
     except Exception as error:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rawkern.base.ctype import CType, parse
 from rawkern.cli.text import Refused
-from rawkern.ctype import CType, parse
 
 __all__ = ["MAKERS", "Maker", "dtypes_behind", "members_of", "number", "value"]
 

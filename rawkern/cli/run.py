@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     import torch
 
+    from rawkern.arguments.signature import Signature
     from rawkern.cli.margins import Margins
     from rawkern.cli.summary import Summary
     from rawkern.kernel import RawKernel
-    from rawkern.signature import Signature
 
 __all__ = ["declare", "main"]
 
@@ -115,7 +115,7 @@ def _repeats(text: str) -> int:
 def _device(name: str | None) -> torch.device:
     import torch
 
-    from rawkern.devices import default_device, normalised
+    from rawkern.engines.devices import default_device, normalised
 
     if name is None:
         return default_device()
@@ -242,7 +242,7 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
 
 
 def _default_type() -> str:
-    from rawkern.devices import default_device
+    from rawkern.engines.devices import default_device
 
     return default_device().type
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rawkern._torch_private import sleep_on_gpu
-from rawkern.timing import gpu_seconds, nothing
+from rawkern.base.timing import gpu_seconds, nothing
+from rawkern.base.torch_private import sleep_on_gpu
 
 __all__ = ["host_seconds", "launch_seconds", "launch_times"]
 

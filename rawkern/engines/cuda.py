@@ -11,26 +11,41 @@ import functools
 import os
 import struct
 import threading
-import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern._torch_private import current_device
+from rawkern.base import table
+from rawkern.base import torch_private as private
+from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
+from rawkern.base.table import address_of
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
-from rawkern.fused import Inline
 
 if TYPE_CHECKING:
-    from rawkern.compiler import Program
-    from rawkern.signature import Signature
+    from rawkern.arguments.signature import Signature
+    from rawkern.compile.programs import Program
 
-__all__ = ["EngineKernel", "Module", "architecture", "load_module"]
+__all__ = ["EngineKernel", "Module", "Target", "architecture", "load_module"]
 
 Dim3 = tuple[int, int, int]
-# Launches with everything but stream and values settled. A stream of None is torch's current stream.
-Run = Callable[[int | None, tuple[Any, ...]], None]
+#: What native launches know of a kernel with one shape of block: `Target` fills it. `attributes` are so many of the
+#: driver's CUlaunchAttribute; `most_blocks` limits cooperative grids, 0 for none.
+CUDA_TARGET = Record(
+    "Target",
+    (
+        *TARGET.fields,
+        ("function", "ptr"), ("context", "ptr"), ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"),
+        ("shared_mem", "i32"), ("attributes", "ptr"), ("count", "i32"), ("index", "i32"), ("most_blocks", "i64"),
+        ("forked", "ptr"), ("current_context", "ptr"), ("launch", "ptr"), ("stream_of", "ptr"), ("clear", "ptr"),
+        ("save_thread", "ptr"), ("restore_thread", "ptr"),
+    ),
+)  # fmt: skip
+COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_forked = ctypes.c_int64(0)
 
 STATIC_LIMIT = 48 * 1024  # bytes of shared memory a block gets unless the kernel's limit is raised
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -47,25 +62,6 @@ ATTRIBUTES = (
     "max_dynamic_shared_size_bytes",
     "preferred_shared_memory_carveout",
 )
-# EngineKernel.configured's launch as code that stands in one function with the checks of the arguments.
-PACK = """\
-try:
-    taken = pop()
-except IndexError:
-    taken = new_buffer()
-buffer, pointers = taken
-try:
-    pack_into(buffer, 0, {values})
-except (OverflowError, pack_error):
-    push(taken)
-    {otherwise}"""
-LAUNCH = """\
-stream = current_stream(index)
-try:
-    start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
-except driver_error as error:
-    again(error, (function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0))
-push(taken)"""
 FORK = (
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
     "start method (a kernel on CPU tensors runs after a fork too)"
@@ -147,6 +143,34 @@ def _cuda() -> Any:
     return cuda
 
 
+_LIMITS = {"malloc_heap_size": "cudaLimitMallocHeapSize", "stack_size": "cudaLimitStackSize"}
+
+
+def set_limit(device: torch.device, name: str, value: int) -> None:
+    """Set a limit of `rawkern.set_limit` in bytes; LaunchError if the driver refuses it."""
+    runtime, index = _cuda().runtime, device.index
+    try:
+        _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
+    except RuntimeError as error:
+        heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
+        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from error
+
+
+def get_limit(device: torch.device, name: str) -> int:
+    """Return a limit in bytes."""
+    runtime = _cuda().runtime
+    return _on_device(runtime, device.index, runtime.deviceGetLimit, getattr(runtime, _LIMITS[name]))
+
+
+def _on_device(runtime: Any, index: int, call: Callable[..., Any], *args: int) -> Any:
+    """Make a call of CUDA's runtime for a device, in a thread of its own: the caller's device must not change."""
+    if torch.cuda._is_in_bad_fork():
+        raise RuntimeError(FORK)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(runtime.setDevice, index).result()
+        return thread.submit(call, *args).result()
+
+
 def _refuse_capture(what: str) -> None:
     if private.stream_capturing():
         raise LaunchError(
@@ -165,6 +189,8 @@ class Module:
         self.driver: Any = cuda.driver
         _refuse_capture(", ".join(entry.name for entry in program.entries) or "the module")
         torch.cuda.init()
+        table.table()
+        table.learn_cuda()
         self.index = index
         self.context = _primary_context(cuda, index)
         with self.current():
@@ -206,21 +232,11 @@ class Module:
 @functools.cache
 def _primary_context(cuda: Any, index: int) -> int:
     """Return the context that torch and the CUDA runtime use on a device."""
-    found: list[int] = []
-
-    def look() -> None:
-        # In a thread of its own: setDevice makes the primary context current, and the caller's device must not change.
-        cuda.runtime.setDevice(index)
-        if not cuda.driver.ctxGetCurrent():
-            cuda.runtime.free(0)
-        found.append(cuda.driver.ctxGetCurrent())
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    if not found or not found[0]:
+    _on_device(cuda.runtime, index, cuda.runtime.free, 0)  # makes it where there is none
+    context = _on_device(cuda.runtime, index, cuda.driver.ctxGetCurrent)
+    if not context:
         raise LaunchError(f"cuda:{index} has no primary context")
-    return found[0]
+    return context
 
 
 class EngineKernel:
@@ -241,105 +257,19 @@ class EngineKernel:
         self.multiprocessors: int = properties.multi_processor_count
         self._dynamic_limit = STATIC_LIMIT - self.attributes["shared_size_bytes"]
         self._raising = threading.Lock()
-        self._size = signature.size
-        self._offsets = tuple(signature.offsets)
-        self._pack_into = struct.Struct(signature.format).pack_into
-        # Parameter buffers, taken for the time of one launch: launches run without the GIL, so two threads, or a
-        # launch inside a launch (a signal, a destructor), must never meet in one buffer.
-        self.pool: list[tuple[bytearray, int]] = []
-        _alive.add(self)
+        self.offsets = tuple(signature.offsets)
+        self.pack = struct.Struct(signature.format).pack
 
-    def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Run:
-        """Return the launch with this configuration, as a function of stream and parameter values."""
+    def target(self, block: Dim3, shared_mem: int) -> Target:
+        """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
         self._allow_shared_mem(shared_mem)
-        if self.cooperative:
-            self._check_cooperative(grid, block, shared_mem)
-        (gx, gy, gz), (bx, by, bz) = grid, block
-        function, index = self.function, self.module.index
-        pool, pack_into, start = self.pool, self._pack_into, self._starter()
-        device_now, current_stream = current_device, private.raw_stream
-        driver_error = self.module.driver.CUDADriverError
+        return Target(self, block, shared_mem)
 
-        def run(stream: int | None, values: tuple[Any, ...]) -> None:
-            try:
-                taken = pool.pop()
-            except IndexError:
-                taken = self._new_buffer()
-            buffer, pointers = taken
-            pack_into(buffer, 0, *values)
-            if stream is None:
-                stream = current_stream(index)
-            try:
-                if device_now() == index:
-                    start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
-                else:
-                    with self.module.current():
-                        start(function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0)
-            except driver_error as error:
-                self._again(error, (function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, 0))
-            pool.append(taken)
-
-        return run
-
-    def inlined(self, grid: Dim3, block: Dim3, shared_mem: int) -> Inline:
-        """Return a launch that `configured` has settled as code, on torch's current stream of the current device."""
-        names = dict(zip(("gx", "gy", "gz", "bx", "by", "bz"), (*grid, *block), strict=True))
-        names |= {
-            "again": self._again,
-            "current_stream": private.raw_stream,
-            "device_now": current_device,
-            "driver_error": self.module.driver.CUDADriverError,
-            "function": self.function,
-            "new_buffer": self._new_buffer,
-            "pack_error": struct.error,
-            "pack_into": self._pack_into,
-            "pop": self.pool.pop,
-            "push": self.pool.append,
-            "shared_mem": shared_mem,
-            "start": self._starter(),
-        }
-        # The only device is the current one, in every thread.
-        tests = () if torch.cuda.device_count() == 1 else ("device_now() == index",)
-        return Inline(tests, tuple(PACK.splitlines()), tuple(LAUNCH.splitlines()), names)
-
-    def _starter(self) -> Callable[..., None]:
-        driver = self.module.driver
-        if not self.cooperative:
-            return driver.launchKernel
-        launch = driver.launchCooperativeKernel
-
-        def start(*arguments: int) -> None:
-            launch(*arguments[:-1])  # it has no `extra`
-
-        return start
-
-    def _again(self, error: Exception, arguments: tuple[int, ...]) -> None:
-        """Launch again in a thread that had no context, because this is its first CUDA call; else say what failed."""
-        driver = self.module.driver
-        if driver.ctxGetCurrent() == self.module.context:
-            self._failed(error)
-        if not driver.ctxGetCurrent():
-            driver.ctxSetCurrent(self.module.context)
-        try:
-            with self.module.current():
-                self._starter()(*arguments)
-        except driver.CUDADriverError as second:
-            self._failed(second)
-
-    def _failed(self, error: Exception) -> NoReturn:
+    def failed(self, error: Exception) -> NoReturn:
+        """Say what the driver said of a launch, and what can be done about it."""
         text = str(error)
         hint = next((f"; {hint}" for code, hint in HINTS.items() if code in text), "")
         raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from error
-
-    def _new_buffer(self) -> tuple[bytearray, int]:
-        """Make room for one launch's parameters: their bytes, then a pointer to each."""
-        if torch.cuda._is_in_bad_fork():
-            raise RuntimeError(FORK)
-        start = (self._size + 7) // 8 * 8
-        buffer = bytearray(start + 8 * max(len(self._offsets), 1))
-        address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-        struct.pack_into(f"={len(self._offsets)}Q", buffer, start, *(address + offset for offset in self._offsets))
-        return buffer, address + start
 
     def _allow_shared_mem(self, shared_mem: int) -> None:
         if shared_mem <= self._dynamic_limit:
@@ -355,25 +285,92 @@ class EngineKernel:
                     ) from error
                 self._dynamic_limit = shared_mem
 
-    def _check_cooperative(self, grid: Dim3, block: Dim3, shared_mem: int) -> None:
-        blocks, threads = grid[0] * grid[1] * grid[2], block[0] * block[1] * block[2]
+    def most_blocks(self, threads: int, shared_mem: int) -> int:
+        """How many blocks of so many threads the device holds at a time."""
         with self.module.current():
             each = self.module.driver.occupancyMaxActiveBlocksPerMultiprocessor(self.function, threads, shared_mem)
-        if blocks > each * self.multiprocessors:
+        return each * self.multiprocessors
+
+
+class Target:
+    """One kernel on one GPU with one shape of block and dynamic shared memory."""
+
+    busy = False  # the driver has all it needs when a launch returns
+
+    def __init__(self, owner: EngineKernel, block: Dim3, shared_mem: int) -> None:
+        self.owner, self.block, self.shared_mem = owner, block, shared_mem
+        self.linked = False
+        threads = block[0] * block[1] * block[2]
+        self._most = owner.most_blocks(threads, shared_mem) if owner.cooperative else 0
+        attributes = [(COOPERATIVE, 1)] if owner.cooperative else []
+        # CUlaunchAttribute: an id, padding, and 64 bytes of a value.
+        self._attributes = ctypes.create_string_buffer(72 * max(len(attributes), 1))
+        for k, (number, value) in enumerate(attributes):
+            struct.pack_into("=i4xi", self._attributes, 72 * k, number, value)
+        launch, current = _entries()
+        self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(launch)
+        module, python = owner.module, ctypes.pythonapi
+        self._native = Filled(
+            CUDA_TARGET,
+            device=CUDA | module.index << 32, go=_go(), block=block[0], function=owner.function,
+            context=module.context, block_x=block[0], block_y=block[1], block_z=block[2], shared_mem=shared_mem,
+            attributes=ctypes.addressof(self._attributes), count=len(attributes), index=module.index,
+            most_blocks=self._most, forked=ctypes.addressof(_forked), current_context=current, launch=launch,
+            stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
+            save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
+        )  # fmt: skip
+        self.address = self._native.address
+
+    def run(self, grid: Dim3, stream: int | None, values: tuple[Any, ...]) -> None:
+        """Launch on a stream, or torch's current one; returns at once."""
+        if torch.cuda._is_in_bad_fork():
+            raise RuntimeError(FORK)
+        owner, driver = self.owner, self.owner.module.driver
+        blocks = grid[0] * grid[1] * grid[2]
+        if self._most and blocks > self._most:
+            each = self._most // owner.multiprocessors
             raise LaunchError(
-                f"{self.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{self.module.index} holds "
-                f"{each * self.multiprocessors} of this kernel ({each} on each of {self.multiprocessors} "
+                f"{owner.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{owner.module.index} "
+                f"holds {self._most} of this kernel ({each} on each of {owner.multiprocessors} "
                 f"multiprocessors); use fewer blocks and a grid-stride loop"
             )
+        params = ctypes.create_string_buffer(owner.pack(*values))
+        start = ctypes.addressof(params)
+        pointers = struct.pack(f"={len(owner.offsets)}Q", *(start + offset for offset in owner.offsets))
+        stream = private.raw_stream(owner.module.index) if stream is None else stream
+        config = struct.pack(
+            "=7I4xQQI4x", *grid, *self.block, self.shared_mem, stream, ctypes.addressof(self._attributes),
+            self._native["count"],
+        )  # fmt: skip
+        if not driver.ctxGetCurrent():  # the thread's first CUDA call
+            driver.ctxSetCurrent(owner.module.context)
+        with owner.module.current():
+            status = self._launch(config, owner.function, pointers, None)
+        if status:
+            owner.failed(driver.CUDADriverError(status))
 
 
-_alive: weakref.WeakSet[EngineKernel] = weakref.WeakSet()
+@functools.cache
+def _entries() -> tuple[int, int]:
+    """The driver's cuLaunchKernelEx and cuCtxGetCurrent, by address."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    return address_of(driver.cuLaunchKernelEx), address_of(driver.cuCtxGetCurrent)
+
+
+@functools.cache
+def _go() -> int:
+    """The function that native launches call with a `CUDA_TARGET`."""
+    table.table()
+    text = resources.files("rawkern.engines").joinpath("cuda.ll").read_text()
+    for name, value in (("DONE", DONE), ("DECLINED", DECLINED), ("CUDA", CUDA)):
+        text = text.replace(f"{{{name}}}", str(value))
+    engine = in_memory(stored_object(f"{CUDA_TARGET.llvm}\n{linked(text, (CUDA_TARGET,))}"))
+    table.keep(engine)
+    return engine.get_function_address("rk_cuda")
 
 
 def _after_fork() -> None:
-    # No buffers left means that the next launch asks for one, and is told that CUDA is gone in a forked child.
-    for kernel in list(_alive):
-        kernel.pool.clear()
+    _forked.value = 1  # the next launch takes the careful way, and is told that CUDA is gone in a forked child
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from rawkern._torch_private import PLAIN
+from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
@@ -18,7 +19,6 @@ from rawkern.formulas.parameters import Parameter, differentiable, floating, spe
 from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
-from rawkern.tensors import composing, in_fake_op, inside_op
 
 __all__ = ["Elementwise", "elementwise", "make_elementwise"]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import closed, names_in
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
-from rawkern.tensors import composing, in_fake_op
 
 __all__ = ["Gradient", "with_letters", "without_grads"]
 

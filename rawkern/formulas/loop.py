@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from rawkern._torch_private import PLAIN
+from rawkern.base.operator_state import in_fake_op
+from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
@@ -17,7 +18,6 @@ from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.tensors import in_fake_op
 
 __all__ = ["Loop"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rawkern.arguments.memory import dtype_name
 from rawkern.formulas.parameters import DTYPES, Parameter
-from rawkern.memory import dtype_name
 
 __all__ = ["as_outs", "check_out", "device_of", "joint_shape", "prepare"]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import DTYPES, Parameter, c_name
@@ -17,7 +18,6 @@ from rawkern.formulas.reduce_plan import THREADS, make_plan
 from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
-from rawkern.tensors import in_fake_op
 
 __all__ = ["ReduceLoop", "sum_to"]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
@@ -20,7 +21,6 @@ from rawkern.formulas.parameters import Parameter, differentiable, floating, spe
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
-from rawkern.tensors import composing, in_fake_op
 
 __all__ = ["Reduction", "reduction"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
 
 if TYPE_CHECKING:
     from rawkern.operators.operator import Operator

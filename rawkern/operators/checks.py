@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
 __all__ = ["changed", "named", "no_aliases", "one_device", "refuse_changes", "verify"]

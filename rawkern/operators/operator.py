@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern.base import generated, operator_state
+from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, verify
@@ -90,7 +90,7 @@ class Operator:
         full = self.arrange(*args, **kwargs)
         one_device(decl, full)
         keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
-        with tensors.inside_op(fake=True):
+        with operator_state.inside_op(fake=True):
             result = self.function(*full[: len(full) - len(keyword)], **keyword)
         verify(decl, result, full)
         return result
@@ -240,7 +240,7 @@ def _arranger(decl: Declaration) -> Callable[..., tuple[Any, ...]]:
     defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
     names = ", ".join(p.name for p in decl.params)
     text = f"def arrange({parameters(decl)}):\n    return ({names},)\n"
-    return binder.run(text, f"<rawkern arguments {decl.qualified}>", defaults)["arrange"]
+    return generated.run(text, f"<rawkern arguments {decl.qualified}>", defaults)["arrange"]
 
 
 def parameters(decl: Declaration) -> str:

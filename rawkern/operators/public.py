@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern.base import generated, operator_state
+from rawkern.base import torch_private as private
 from rawkern.operators.checks import changed, refuse_changes, verify
 from rawkern.operators.declaration import Declaration, Param
 from rawkern.operators.operator import Operator, parameters
@@ -48,7 +48,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_refuse": lambda args: refuse_changes(decl, args),
         "_record": op.apply,
         "_flat": op.flat,
-        "_state": tensors.state,
+        "_state": operator_state.state,
         "_tracing": private.jit_tracing,
         "_transforms": private.transforms,
         "_verify": lambda result, args: verify(decl, result, args),
@@ -66,7 +66,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
     rename = dict(zip(space, inner, strict=True))
     text = _write(op, decl, rename)
     defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
-    make = binder.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
+    make = generated.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
     public, op.direct = make(*inner.values(), **defaults)
     return public
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern import _torch_private as private
-from rawkern import binder, tensors
+from rawkern.base import generated, operator_state
+from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 
@@ -97,7 +97,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     many = len(results) > 1 or results[0].startswith("*")
     lines.append(f"    return {', '.join(results)}{',' if many else ''}")
     text = "\n".join(lines) + "\n"
-    return binder.run(text, f"<rawkern autograd {decl.qualified}>", {})["forward"]
+    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {})["forward"]
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:
@@ -146,12 +146,12 @@ def _careful(op: Operator, offset: int) -> Callable[..., Any]:
         if op.reverse is None:
             raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
         if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
-            level = tensors.state.level
-            tensors.state.level = tensors.IMPLEMENTATION
+            level = operator_state.state.level
+            operator_state.state.level = operator_state.IMPLEMENTATION
             try:
                 found = op.reverse.compute(grads, saved, values, needs, shapes, counts)
             finally:
-                tensors.state.level = level
+                operator_state.state.level = level
         else:
             found = op.reverse.call(grads, saved, values, needs, shapes, counts)
         return nothing + op.reverse.checked(found, shapes, dtypes, counts)
@@ -225,12 +225,12 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         "grad_enabled": torch.is_grad_enabled,
         "modes": private.dispatch_modes,
         "op": op,
-        "state": tensors.state,
+        "state": operator_state.state,
         "tracing": private.jit_tracing,
         "transforms": private.transforms,
     }
     text = "\n".join(line for line in body if line) + "\n"
-    return binder.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
+    return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
 
 
 def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:

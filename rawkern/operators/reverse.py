@@ -10,8 +10,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rawkern import _torch_private as private
-from rawkern import tensors
+from rawkern.base import operator_state
+from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError
 from rawkern.operators.batching import batched, one_of, without_batch
 from rawkern.operators.context import make_context, nest
@@ -194,11 +194,11 @@ class Reverse:
         return self._packed(found, given[0])
 
     def _run(self, *args: Any) -> Any:
-        with tensors.inside_op():
+        with operator_state.inside_op():
             return self._below(args)
 
     def _fake(self, *args: Any) -> Any:
-        with tensors.inside_op(fake=True):
+        with operator_state.inside_op(fake=True):
             return self._below(args)
 
     def _autograd(self, keyset: Any, *args: Any) -> Any:
@@ -267,7 +267,7 @@ def _is_nothing(grad: torch.Tensor) -> bool:
 
 def composed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose steps are themselves to be differentiated; a raw launch in it raises `LaunchError`."""
-    with tensors.inside_op(composed=True), _Watch():
+    with operator_state.inside_op(composed=True), _Watch():
         return function(*args)
 
 

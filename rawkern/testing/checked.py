@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rawkern import checking, errors
+from rawkern import errors
+from rawkern.checked import launches
 from rawkern.errors import CheckError
 
 __all__ = ["CheckedRun"]
@@ -25,19 +26,19 @@ class CheckedRun:
     def __init__(self, config: pytest.Config) -> None:
         self._environment = pytest.MonkeyPatch()
         self._environment.setenv("RAWKERN_CHECK", "1")
-        self._check = checking.check().__enter__()
-        self._depth = checking.depth()
+        self._check = launches.check().__enter__()
+        self._depth = launches.depth()
         self._found: list[CheckError] = []
-        checking.listeners.append(self._hear)
+        launches.listeners.append(self._hear)
         config.add_cleanup(self._end)
 
     def _end(self) -> None:
-        checking.listeners.remove(self._hear)
+        launches.listeners.remove(self._hear)
         self._check.__exit__()
         self._environment.undo()
 
     def _hear(self, error: CheckError) -> None:
-        if checking.depth() == self._depth:
+        if launches.depth() == self._depth:
             self._found.append(error)
 
     @pytest.hookimpl(wrapper=True)
@@ -48,7 +49,7 @@ class CheckedRun:
         before, self._depth = self._depth, -1  # none of what its own contexts find is ours
         os.environ["RAWKERN_CHECK"] = "0"
         try:
-            with checking.paused():
+            with launches.paused():
                 return (yield)
         finally:
             os.environ["RAWKERN_CHECK"] = "1"

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from rawkern import checking
-from rawkern._torch_private import has_memory
-from rawkern.storage import tensor_over
+from rawkern.base.storage import tensor_over
+from rawkern.base.torch_private import has_memory
+from rawkern.launch import intercept
 
 __all__ = ["Guarded", "bytes_of", "place", "unwritten", "watched"]
 
@@ -115,33 +115,21 @@ def watched(inputs: Sequence[Guarded] = ()) -> Iterator[list[tuple[str, str]]]:
     found: list[tuple[str, str]] = []
     values = frozenset(g.buffer.data_ptr() for g in inputs)
 
-    def instead(launcher: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any) -> None:
+    def guarded(launch: intercept.Launch) -> None:
         copies = _Copies(values)
-        moved = [copies.of(a, i) for i, a in enumerate(args)]
-        named = {k: copies.of(v, k) for k, v in kwargs.items()}
-        checking.instead = None
-        try:
-            if stream is None:
-                launcher._any(tuple(moved), named)
-            else:
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-                launcher._on_stream(stream, tuple(moved), named)
-                if torch.cuda.is_available():
-                    torch.cuda.synchronize()
-        finally:
-            state, launcher._kernel._state = launcher._kernel._state, None  # no launch goes the fast way, past this
-            checking.instead = instead
-        names = [p.name for p in state.signature.params] if state is not None else []
-        found.extend((kind, f"{launcher._kernel.name}: {text}") for kind, text in copies.back(names))
+        moved = tuple(copies.of(a, i) for i, a in enumerate(launch.args))
+        named = {k: copies.of(v, k) for k, v in launch.kwargs.items()}
+        if launch.stream is not None and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        launch.proceed(args=moved, kwargs=named)
+        if launch.stream is not None and torch.cuda.is_available():
+            torch.cuda.synchronize()
+        kernel = launch.launcher.plan.kernel
+        names = [p.name for p in kernel.current(moved, named).signature.params]
+        found.extend((kind, f"{kernel.name}: {text}") for kind, text in copies.back(names))
 
-    checking.instead, before = instead, checking.instead
-    checking.forget_fast_launches()
-    try:
-        with _filled_allocations():
-            yield found
-    finally:
-        checking.instead = before
+    with intercept.intercepted(guarded), _filled_allocations():
+        yield found
 
 
 class _Copies:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
 from rawkern.testing.guards import watched
 from rawkern.testing.results import Outcome, Problem, same_bits
 from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, problem_of, results_of

@@ -318,7 +318,7 @@ def _alike(problem: Problem) -> set[str]:
 
 def _checked(target: Target, trial: Trial) -> str:
     """What a checked launch says of the same call on the CPU."""
-    from rawkern.checking import check
+    from rawkern.checked.launches import check
 
     try:
         with check():

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern import cache, checking
-from rawkern.binder import DEVICES, arrange
+from rawkern.arguments.careful import DEVICES, arrange
+from rawkern.base import cache
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
 from rawkern.errors import LaunchError
-from rawkern.forking import Lock
 from rawkern.kernel import RawKernel
-from rawkern.launcher import _device_of
+from rawkern.launch import intercept
+from rawkern.launch.launcher import device_of
 from rawkern.tuning import configs as configurations
 from rawkern.tuning import record
 from rawkern.tuning.configs import Config, Space, hashed
@@ -144,7 +145,7 @@ class Choices:
         with contextlib.suppress(TypeError):  # a list where a number was
             if not kwargs and (known := self._chosen.get(hot := self.hot(args))) is not None:
                 return hot, known
-        signature = self.kernel(self.working(_device_of(args, kwargs)))._find().signature
+        signature = self.kernel(self.working(device_of(args, kwargs)))._find().signature
         hot = self.settings.key.prepare(signature, arrange(signature, args, kwargs))
         choice = self._chosen.get(hot)
         if choice is None:
@@ -188,7 +189,7 @@ class Choices:
             return launch.key, known
         if setting == "off":
             return launch.key, self._remember(launch.key, first)
-        if checking.active():
+        if intercept.active():
             return None, self._choice(first)  # until it is measured
         if private.stream_capturing():
             raise LaunchError(
@@ -203,7 +204,7 @@ class Choices:
             with contextlib.suppress(*FAILURES):
                 go: Any = launch.settle(self.kernel(config), config)
                 self.kernel(config)._find(DEVICES[launch.key[0]])
-                return config, getattr(go, "launcher", go)._nothing
+                return config, go.n == 0
         return self.settings.configs[0], False
 
     def _tune(self, launch: _Launch, retune: bool) -> Choice:

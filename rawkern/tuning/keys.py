@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from rawkern import reachable
-from rawkern._torch_private import PLAIN
-from rawkern.binder import run
-from rawkern.signature import Signature
+from rawkern.arguments.signature import Signature
+from rawkern.base.generated import run
+from rawkern.base.torch_private import PLAIN
+from rawkern.checked import reachable
 from rawkern.tuning.record import plain
 
 __all__ = ["Key", "device_index"]

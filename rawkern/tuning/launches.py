@@ -7,11 +7,9 @@ from typing import Any
 
 import torch
 
-from rawkern import _torch_private as private
-from rawkern import tensors
-from rawkern.dynamo import untraced
-from rawkern.fused import Go
-from rawkern.launcher import Launcher
+from rawkern.base import operator_state, streams
+from rawkern.base import torch_private as private
+from rawkern.base.dynamo import untraced
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
 from rawkern.tuning.keys import device_index
@@ -31,7 +29,7 @@ class TunedLauncher:
     def __init__(self, choices: Choices, settle: Settle, *, keeps: bool) -> None:
         self._choices = choices
         self._settle = settle
-        self._gos: dict[Any, Go] | None = {} if keeps else None  # what launches, by key
+        self._gos: dict[Any, Any] | None = {} if keeps else None  # what launches, by key
         if keeps:
             choices.launchers.add(self)
 
@@ -48,7 +46,9 @@ class TunedLauncher:
             try:
                 if (gos := self._gos) is not None:
                     go = gos.get(choices.hot(args))
-                elif tensors.state.level > tensors.IMPLEMENTATION or (found := choices.known(args)) is None:
+                elif (
+                    operator_state.state.level > operator_state.IMPLEMENTATION or (found := choices.known(args)) is None
+                ):
                     go = None
                 else:
                     go = self._settle(*found)
@@ -61,15 +61,13 @@ class TunedLauncher:
 
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         choices = self._choices
-        level = tensors.state.level
-        if level > tensors.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
-            Launcher(choices.kernel(choices.working()), None)(*args, **kwargs)  # checks, or says what is wrong
+        level = operator_state.state.level
+        if level > operator_state.IMPLEMENTATION or (not level and (private.dispatch_modes() or private.jit_tracing())):
+            choices.kernel(choices.working()).forall(0)(*args, **kwargs)  # checks, or says what is wrong
             return
         hot, found = self._find(args, kwargs)
         go: Any = self._settle(*found)
         go(*args, **kwargs)
-        if isinstance(go, Launcher) and not (go._ready[2] and go._go is None):
-            return  # it will make a function for repeated launches
         if self._gos is not None and hot is not None:
             if len(self._gos) >= KEPT:
                 self._gos.clear()
@@ -82,16 +80,16 @@ class TunedLauncher:
             return None, (choices.kernel(given[choices]), given[choices])
         return choices.choose(self._settle, args, kwargs)
 
-    def _on_stream(self, stream: Any, args: tuple[Any, ...]) -> None:
+    def launch(self, args: tuple[Any, ...], stream: Any) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
         device = device_index(args)
         if device < 0:  # on the CPU streams have no meaning
             self(*args)
             return
-        with torch.cuda.stream(torch.cuda.ExternalStream(tensors.stream_handle(stream), device=device)):
+        with torch.cuda.stream(torch.cuda.ExternalStream(streams.stream_handle(stream), device=device)):
             _, found = self._find(args, {})
         go: Any = self._settle(*found)
-        getattr(go, "launcher", go)._on_stream(stream, args, {})
+        go.launch(args, {}, stream)
 
     def __repr__(self) -> str:
         return f"<launch of {self._choices.name}, tuned>"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import rawkern
-from rawkern import cache
-from rawkern.toolchain import toolchain
+from rawkern._version import __version__
+from rawkern.base import cache
+from rawkern.compile.toolchain import toolchain
 from rawkern.tuning.configs import Config, hashed, shown
 
 __all__ = ["Trial", "Tuning", "best", "device_name", "load", "plain", "record_key", "store"]
@@ -80,7 +80,7 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         return f"{properties.name}, {properties.multi_processor_count} multiprocessors"
-    from rawkern.engines.cpu.jit import host
+    from rawkern.base.llvm import host
 
     return f"CPU engine, {host().name}, {torch.get_num_threads()} threads"
 
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
 
 def record_key(*parts: Any) -> str:
     """The name of a record on disk, of all that the choice depends on."""
-    versions = _FORMAT, rawkern.__version__, toolchain().identity
+    versions = _FORMAT, __version__, toolchain().identity
     return "tuning-" + hashlib.sha256(json.dumps([*versions, *parts], sort_keys=True).encode()).hexdigest()
 
 

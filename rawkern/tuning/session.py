@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
-from rawkern.binder import arrange
+from rawkern.arguments.careful import arrange
+from rawkern.checked.reachable import tensors_in
+from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError
-from rawkern.fused import Go
 from rawkern.kernel import RawKernel
-from rawkern.launcher import State
-from rawkern.reachable import tensors_in
-from rawkern.source import Source
+from rawkern.launch.unit import State
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
@@ -21,7 +20,7 @@ from rawkern.tuning.written import Reference, Saved, Written, find, of_variables
 
 __all__ = ["FAILURES", "Session", "Settle"]
 
-Settle = Callable[[RawKernel, Config], Go]  # a kernel with the grid and block of a configuration
+Settle = Callable[[RawKernel, Config], Any]  # a kernel with the grid and block of a configuration
 
 # What tells that a configuration cannot be taken: it does not compile, a limit of the device, arguments it refuses.
 FAILURES = (RawkernError, TypeError, ValueError, OverflowError)

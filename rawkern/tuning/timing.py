@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from rawkern.timing import gpu_seconds
+from rawkern.base.timing import gpu_seconds
 
 __all__ = ["seconds"]
 

@@ -7,8 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rawkern.dynamo import untraced
-from rawkern.fused import Go
+from rawkern.base.dynamo import untraced
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
@@ -225,7 +224,7 @@ class TunedKernel:
         if "shared_mem" in self._settings.in_config and shared_mem != 0:
             raise TypeError(f"{self.name}: shared_mem is in the configurations and in the brackets; leave one out")
 
-        def settle(kernel: RawKernel, c: Config) -> Go:
+        def settle(kernel: RawKernel, c: Config) -> Any:
             return kernel[
                 grid(c) if callable(grid) else grid,
                 c["block"] if block is None else block(c) if callable(block) else block,
@@ -260,7 +259,7 @@ class TunedKernel:
         if "shared_mem" in self._settings.in_config:
             raise TypeError(f"{self.name}: shared_mem is in the configurations, which forall has not; use tuned[...]")
 
-        def settle(kernel: RawKernel, c: Config) -> Go:
+        def settle(kernel: RawKernel, c: Config) -> Any:
             threads: Any = block(c) if callable(block) else c.get("block", block)
             count: Any = n(c) if callable(n) else n
             return kernel.forall(count, block=threads)
@@ -284,7 +283,7 @@ class TunedKernel:
         if stream is None:
             launcher(*args)
         else:
-            launcher._on_stream(stream, tuple(args))
+            launcher.launch(tuple(args), stream)
 
     def _keep(self, form: Any, settle: Settle, varies: bool) -> TunedLauncher:
         if varies:  # the functions may give something else next time

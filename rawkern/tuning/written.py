@@ -7,18 +7,17 @@ from typing import Any
 
 import torch
 
-from rawkern import reachable, variables
-from rawkern.arguments import Call
-from rawkern.binder import arrange, careful
-from rawkern.ctype import CType
-from rawkern.devices import default_device
+from rawkern.arguments.careful import Call, arrange, bind
+from rawkern.arguments.memory import Memory
+from rawkern.arguments.rules import Pointer
+from rawkern.arguments.scalars import Where
+from rawkern.base.storage import tensor_over
+from rawkern.checked import reachable
+from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError
-from rawkern.launcher import State
-from rawkern.memory import Memory
-from rawkern.signature import Bound
-from rawkern.storage import tensor_over
-from rawkern.tensors import to_torch
-from rawkern.values import Where
+from rawkern.interop import to_torch
+from rawkern.launch import variables
+from rawkern.launch.unit import State
 
 __all__ = ["Saved", "Written", "find", "of_variables"]
 
@@ -33,9 +32,9 @@ class Written(Call):
         self.outputs: list[tuple[str, torch.Tensor]] = []
         self.arrays: list[torch.Tensor] = []  # the memory of arguments that are no tensors
 
-    def _check(self, ctype: CType, target: CType, memory: Memory, where: Where) -> None:
-        super()._check(ctype, target, memory, where)
-        if not ctype.const:
+    def found(self, pointer: Pointer) -> None:
+        memory, where = pointer.memory, pointer.where
+        if pointer.writes:
             self.outputs.append((where.expr, _as_tensor(memory, where)))
         if memory.tensor is None and memory.contiguous:
             self.arrays.append(_as_tensor(memory, where))
@@ -55,7 +54,7 @@ def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
     signature = state.signature
     given = arrange(signature, args, kwargs)
     call = Written(state.strided, signature.struct_layout)
-    bound = careful(signature, Bound, given, state.strided, call)
+    bound = bind(signature, given, state.strided, call)
     device = bound.device or default_device()
     with lock:
         held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *of_variables(state, device)]

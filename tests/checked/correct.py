@@ -102,6 +102,21 @@ extern "C" __global__ void steps(float* a, float* b, int n) {
         grid.sync();
     }
 }
+// threads that write and return before a barrier: the compiler makes one store of theirs and that of the others
+extern "C" __global__ void early_with_result(const int* x, int* out) {
+    __shared__ int s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    if (s[t] % 5) {
+        out[t] = s[t];
+        return;
+    }
+    int v = s[t] + s[t ^ 1];
+    __syncthreads();
+    out[t] = v;
+}
+
 // threads that return before a barrier; all set the same flag; a tail without values
 extern "C" __global__ void early(int n, const int* x, int* out, int* any) {
     __shared__ int s[64];

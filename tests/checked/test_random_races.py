@@ -7,7 +7,7 @@ import random
 import torch
 
 import rawkern
-from rawkern import checking
+from rawkern.checked import launches
 from rawkern.engines.cpu import check, jit
 
 DTYPES = {"int": torch.int32, "short": torch.int16, "double": torch.float64, "int2": torch.int32}
@@ -60,18 +60,18 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
         cases.append((program(rng, ty), ty, rng.choice([1, 2]), block))
     together = [findings(*case) for case in cases]
     assert any(together) and not all(together)
-    sources = {m: text.replace("runs = CHECK.copying[ck] == 0", "runs = 0") for m, text in check._sources().items()}
-    assert sources != check._sources()
-    monkeypatch.setattr(check, "_sources", lambda: sources)
+    sources = {m: text.replace("runs = CHECK.copying[ck] == 0", "runs = 0") for m, text in check.sources().items()}
+    assert sources != check.sources()
+    monkeypatch.setattr(check, "sources", lambda: sources)
     monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
-    jit.checker.cache_clear()
-    jit.load_checker.cache_clear()
+    jit.instrument_object.cache_clear()
+    jit.load_instrument.cache_clear()
     try:
         for case, found in zip(cases, together, strict=True):
-            checking._builds.clear()
+            launches._builds.clear()
             assert findings(*case) == found, case[0]
     finally:
-        jit.checker.cache_clear()
-        jit.load_checker.cache_clear()
-        checking._builds.clear()
+        jit.instrument_object.cache_clear()
+        jit.load_instrument.cache_clear()
+        launches._builds.clear()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import cache
+from rawkern.base import cache
 from rawkern.cli import main
 
 DAY = 86400

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import compiler, source, toolchain
 from rawkern.cli import cubin
+from rawkern.compile import programs, source, toolchain
 from rawkern.errors import RawkernError
 
 FILE = Path(__file__).with_name("kernels.cu")
 INSTANCE = "axpy<double, 4>"
 
 
-def _compiled(arch: str) -> compiler.Program:
+def _compiled(arch: str) -> programs.Program:
     read = source.from_path(FILE)
-    return compiler.compile_program(dataclasses.replace(read, options=(*read.options, cubin.REPORT)), arch, (INSTANCE,))
+    return programs.compile_program(dataclasses.replace(read, options=(*read.options, cubin.REPORT)), arch, (INSTANCE,))
 
 
 def _reported(log: str, symbol: str) -> dict[str, int]:
@@ -71,7 +71,7 @@ def test_spills_of_a_kernel_and_of_the_functions_it_calls() -> None:
 def test_warnings_stay_in_the_log() -> None:
     code = 'extern "C" __global__ void k(float* x) { int unused; x[0] = 1; }'
     read = source.from_text(code, (cubin.REPORT,))
-    log = compiler.compile_program(read, "sm_90").log
+    log = programs.compile_program(read, "sm_90").log
     assert "Used " in log and "ptxas info" in log
     left = cubin.without_report(log)
     assert "ptxas" not in left and 'variable "unused" was declared but never referenced' in left

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import rawkern as package
-from rawkern import toolchain
 from rawkern.cli import examine, main
 from rawkern.cli.driver import Driver, Gpu
 from rawkern.cli.probe import probe
+from rawkern.compile import toolchain
 from tests.cli.command import ROOT, rawkern
 
 NO_DRIVER = Driver("", (0, 0), (), "no NVIDIA driver: the system has no libcuda.so.1")

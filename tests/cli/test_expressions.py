@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rawkern import ctype
+from rawkern.base import ctype
 from rawkern.cli.expressions import POISON, Maker, dtypes_behind, number, value
 from rawkern.cli.summary import summary, to_numpy
 from rawkern.cli.text import Refused

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern import nvrtc, source, toolchain
 from rawkern.cli import cubin
 from rawkern.cli.occupancy import SPECIFICATIONS, occupancy, specification
+from rawkern.compile import nvrtc, source, toolchain
 
 # Reads "major minor warps shared opt-in reserved threads registers static dynamic barriers" a line, answers with blocks.
 HEADER_PROGRAM = r"""
@@ -146,7 +146,7 @@ def test_driver_agrees() -> None:
     import torch
 
     import rawkern
-    from rawkern.devices import default_device
+    from rawkern.engines.devices import default_device
 
     major, minor = torch.cuda.get_device_capability()
     spec = SPECIFICATIONS[major, minor]

@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import struct
 import threading
 import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import rawkern
-from rawkern import _torch_private as private
-from rawkern.compiler import Entry
+from rawkern.arguments.signature import make_signature
+from rawkern.base import table
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
+from rawkern.base.records import CPU, CUDA, TARGET
+from rawkern.compile.programs import Entry
 from rawkern.engines import cuda
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
-from rawkern.signature import make_signature
+from rawkern.launch import launcher
 
 CONTEXT = 0x1000
 POINTERS = ("const float*", "float*", "int", "double")
 
 
 class DriverError(RuntimeError):
-    pass
+    def __init__(self, status: int) -> None:
+        super().__init__(MESSAGES[status])
+
+
+MESSAGES = {
+    201: "CUDA_ERROR_INVALID_CONTEXT: invalid device context",
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal one",
+}
 
 
 class Driver:
@@ -36,10 +49,13 @@ class Driver:
     def __init__(self) -> None:
         self.launches: list[dict[str, Any]] = []
         self.context = CONTEXT
-        self.failures: list[str] = []
+        self.failures: list[int] = []
         self.attributes = {0: 1024, 1: 1024, 4: 32}
         self.set: list[tuple[int, int, int]] = []
         self.layout: tuple[str, tuple[int, ...]] = ("", ())
+        self.before_launch: Callable[[], None] = lambda: None
+        self.launch_native = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self.launch)
+        self.current_native = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self.current)
 
     def ctxGetCurrent(self) -> int:
         return self.context
@@ -62,45 +78,71 @@ class Driver:
     def occupancyMaxActiveBlocksPerMultiprocessor(self, function: int, threads: int, shared_mem: int) -> int:
         return 2
 
-    def launchKernel(self, function, gx, gy, gz, bx, by, bz, shared_mem, stream, pointers, extra) -> None:
+    def current(self, context: int) -> int:
+        """cuCtxGetCurrent."""
+        ctypes.c_uint64.from_address(context).value = self.context
+        return 0
+
+    def launch(self, config: int, function: int, pointers: int, extra: int | None) -> int:
+        """cuLaunchKernelEx."""
+        self.before_launch()
         if self.failures:
-            raise DriverError(self.failures.pop())
+            return self.failures.pop()
         formats, offsets = self.layout
         where = (ctypes.c_uint64 * max(len(offsets), 1)).from_address(pointers) if offsets else ()
         values = tuple(
             struct.unpack(code, ctypes.string_at(where[i], struct.calcsize(code)))[0] for i, code in enumerate(formats)
         )
-        self.launches.append(
-            {
-                "grid": (gx, gy, gz),
-                "block": (bx, by, bz),
-                "shared_mem": shared_mem,
-                "stream": stream,
-                "values": values,
-                "context": self.context,
-                "function": function,
-            }
+        gx, gy, gz, bx, by, bz, shared_mem, stream, attributes, count = struct.unpack(
+            "=7I4xQQI4x", ctypes.string_at(config, 56)
         )
+        found = {
+            "grid": (gx, gy, gz),
+            "block": (bx, by, bz),
+            "shared_mem": shared_mem,
+            "stream": stream,
+            "values": values,
+            "context": self.context,
+            "function": function,
+        }
+        if count:
+            found["attributes"] = [
+                struct.unpack("=i4xi", ctypes.string_at(attributes + 72 * k, 12)) for k in range(count)
+            ]
+        self.launches.append(found)
+        return 0
 
-    def launchCooperativeKernel(self, *arguments: int) -> None:
-        assert len(arguments) == 10
-        self.launchKernel(*arguments, 0)
-        self.launches[-1]["cooperative"] = True
+
+def work_stream(kind: int, index: int, stream: int) -> int:
+    assert kind == CUDA
+    ctypes.c_uint64.from_address(stream).value = 500 + index
+    return 0
+
+
+WORK_STREAM = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(work_stream)
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     driver = Driver()
     fake = types.SimpleNamespace(driver=driver)
     monkeypatch.setattr(cuda, "_cuda", lambda: fake)
+    monkeypatch.setattr(
+        cuda, "_entries", lambda: (table.address_of(driver.launch_native), table.address_of(driver.current_native))
+    )
     monkeypatch.setattr(cuda, "_primary_context", lambda cuda, index: CONTEXT)
-    monkeypatch.setattr(cuda, "current_device", lambda: 0)
     monkeypatch.setattr(private, "raw_stream", lambda index: 500 + index)
     monkeypatch.setattr(private, "stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr(table, "learn_cuda", lambda: None)
     properties = types.SimpleNamespace(shared_memory_per_block_optin=232448, multi_processor_count=3)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
-    return driver
+    table.table()
+    before = table.field("work_stream")
+    table.field("work_stream", table.address_of(WORK_STREAM))
+    yield driver
+    table.field("work_stream", before)
+    cuda._forked.value = 0
 
 
 def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, cooperative: bool = False):
@@ -116,7 +158,7 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
 
 def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
     kernel = make(driver)
-    kernel.configured((3, 2, 1), (32, 4, 1), 64)(1234, (2**63 + 8, 16, -5, 0.1))
+    kernel.target((32, 4, 1), 64).run((3, 2, 1), 1234, (2**63 + 8, 16, -5, 0.1))
     assert driver.launches == [
         {
             "grid": (3, 2, 1),
@@ -131,38 +173,34 @@ def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
 
 
 def test_no_parameters(driver: Driver) -> None:
-    make(driver, ()).configured((1, 1, 1), (1, 1, 1), 0)(0, ())
+    make(driver, ()).target((1, 1, 1), 0).run((1, 1, 1), 0, ())
     assert len(driver.launches) == 1
 
 
 def test_torchs_current_stream_is_asked_for_at_each_launch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make(driver, ("int",)).configured((1, 1, 1), (32, 1, 1), 0)
+    run = functools.partial(make(driver, ("int",)).target((32, 1, 1), 0).run, (1, 1, 1))
     run(None, (1,))
     run(0, (2,))
     assert [launch["stream"] for launch in driver.launches] == [500, 0]
 
 
-def test_a_buffer_is_never_shared_by_two_launches(driver: Driver) -> None:
-    """A launch inside a launch, as a signal handler or a destructor makes one, keeps its own parameters."""
-    kernel = make(driver, ("int",))
-    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
-    real, seen = driver.launchKernel, []
+def test_a_launch_inside_a_launch_keeps_its_parameters(driver: Driver) -> None:
+    """As a signal handler or a destructor makes one."""
+    kernel, seen = make(driver, ("int",)), []
+    run = functools.partial(kernel.target((32, 1, 1), 0).run, (1, 1, 1))
 
-    def interrupted(*arguments: int) -> None:
+    def interrupted() -> None:
         if not seen:
             seen.append(1)
             run(None, (22,))
-        real(*arguments)
 
-    driver.launchKernel = interrupted  # type: ignore[method-assign]
-    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
+    driver.before_launch = interrupted
     run(None, (11,))
     assert [launch["values"] for launch in driver.launches] == [(22,), (11,)]
-    assert len(kernel.pool) == 2
 
 
 def test_threads_keep_their_parameters_apart(driver: Driver) -> None:
-    run = make(driver, ("int", "double")).configured((1, 1, 1), (32, 1, 1), 0)
+    run = functools.partial(make(driver, ("int", "double")).target((32, 1, 1), 0).run, (1, 1, 1))
 
     def many(number: int) -> None:
         for i in range(500):
@@ -179,16 +217,15 @@ def test_threads_keep_their_parameters_apart(driver: Driver) -> None:
 
 
 def test_a_thread_without_a_context_gets_the_primary_one(driver: Driver) -> None:
-    run = make(driver, ("int",)).configured((1, 1, 1), (32, 1, 1), 0)
+    run = functools.partial(make(driver, ("int",)).target((32, 1, 1), 0).run, (1, 1, 1))
     driver.context = 0
-    driver.failures = ["CUDA_ERROR_INVALID_CONTEXT: invalid device context"]
     run(None, (7,))
     assert [launch["values"] for launch in driver.launches] == [(7,)]
     assert driver.context == CONTEXT
 
 
 def test_another_current_device_is_left_as_it_was(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = make(driver, ("int",), index=1).configured((1, 1, 1), (32, 1, 1), 0)
+    run = functools.partial(make(driver, ("int",), index=1).target((32, 1, 1), 0).run, (1, 1, 1))
     driver.context = 0x2000
     run(None, (7,))
     assert driver.launches[0]["context"] == CONTEXT
@@ -198,95 +235,78 @@ def test_another_current_device_is_left_as_it_was(driver: Driver, monkeypatch: p
 
 def test_driver_errors_say_what_to_do(driver: Driver) -> None:
     kernel = make(driver, ("int",))
-    driver.failures = ["CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"]
+    driver.failures = [700]
     with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
-        kernel.configured((1, 1, 1), (32, 1, 1), 0)(0, (1,))
+        kernel.target((32, 1, 1), 0).run((1, 1, 1), 0, (1,))
 
 
 def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> None:
     kernel = make(driver, ("int",))
-    kernel.configured((1, 1, 1), (32, 1, 1), 47 * 1024)  # 1 KiB is the kernel's own
+    kernel.target((32, 1, 1), 47 * 1024)  # 1 KiB is the kernel's own
     assert driver.set == []
-    kernel.configured((1, 1, 1), (32, 1, 1), 100 * 1024)
-    kernel.configured((1, 1, 1), (32, 1, 1), 64 * 1024)
+    kernel.target((32, 1, 1), 100 * 1024)
+    kernel.target((32, 1, 1), 64 * 1024)
     assert driver.set == [(99, 8, 100 * 1024)]
     assert kernel.max_shared_mem == 232448
 
 
-class Fused:
-    """The function that checks and launches at once. CPU tensors, of index -1, stand in for those of a GPU."""
+class Native:
+    """Launches of native code. CPU tensors, at CPU addresses, stand in for those of a GPU."""
 
-    def __init__(self, driver: Driver, *types_: str) -> None:
-        self.kernel = make(driver, types_, index=-1)
+    def __init__(self, driver: Driver, *types_: str, index: int = 0, cooperative: bool = False) -> None:
+        engine_kernel = make(driver, types_, index, cooperative)
         signature = make_signature(Entry("k", "k", types_), [])
-        self.inline = self.kernel.inlined((3, 2, 1), (32, 4, 1), 64)
-        maker = signature.maker(self.inline, strided=False, watched=False)
-        assert maker is not None
-        self.others: list[Any] = []
-        self._state = self
-        self.go = maker(self, self, None, lambda *call: self.others.append(call), -1, **self.inline.names)
+        self.name, self._module = "k", types.SimpleNamespace(_lock=Lock())
+        self.build = types.SimpleNamespace(until=ctypes.c_int64((1 << 63) - 1))
+        self.signature, self.strided, self.others = signature, False, 0
+        self.target = engine_kernel.target((32, 4, 1), 64)
+        ctypes.c_int64.from_address(self.target.address + TARGET.offset("device")).value = CPU
+        plan = launcher.Plan(self, (32, 4, 1), 64, cooperative)  # type: ignore[arg-type]
+        plan.built = self, {torch.device("cpu"): self.target}  # type: ignore[assignment]
+        plan.record.set(until=ctypes.addressof(self.build.until))
+        plan._ready(self, self.target)  # type: ignore[arg-type]
+        self.go = plan.grid((3, 2), (32, 4))
+
+    def current(self, args: Any, kwargs: Any) -> Any:
+        self.others += 1
+        return self
 
 
-@pytest.fixture
-def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-
-
-@pytest.mark.usefixtures("one_device")
-def test_checks_and_launch_in_one_function(driver: Driver) -> None:
-    fused = Fused(driver, *POINTERS)
+def test_checks_and_launch_in_native_code(driver: Driver) -> None:
+    native = Native(driver, *POINTERS)
     x, y = torch.ones(4), torch.ones(4)
     for count in range(1, 5):
-        fused.go(x, y, -count, 0.1)
-        assert y._version == count and len(fused.kernel.pool) == 1
+        native.go(x, y, -count, 0.1)
+        assert y._version == count
     assert [launch.pop("values")[2] for launch in driver.launches] == [-1, -2, -3, -4]
-    fused.go(y, x, 7, 2)
+    native.go(y, x, 7, 2)
     assert driver.launches.pop() == {
         "grid": (3, 2, 1),
         "block": (32, 4, 1),
         "shared_mem": 64,
-        "stream": 499,
+        "stream": 500,
         "values": (y.data_ptr(), x.data_ptr(), 7, 2.0),
         "context": CONTEXT,
         "function": 99,
     }
-    assert not fused.others
+    assert not native.others
 
 
-@pytest.mark.usefixtures("one_device")
-def test_nothing_has_happened_when_a_number_is_out_of_range(driver: Driver) -> None:
-    fused = Fused(driver, *POINTERS)
-    x, y = torch.ones(4), torch.ones(4)
-    fused.go(x, y, 1, 0.1)
-    for n in (2**31, -(2**31) - 1, 2**70):
-        fused.go(x, y, n, 0.1)
-        assert fused.others.pop() == (fused.go, (x, y, n, 0.1), {})
-    floats = Fused(driver, "float", "float*")
-    for a in (3.5e38, -1e39):
-        floats.go(a, y)
-        assert floats.others.pop() == (floats.go, (a, y), {})
-    assert y._version == 1 and len(driver.launches) == 1
-    assert len(fused.kernel.pool) == len(floats.kernel.pool) == 1
+def test_a_native_launch_inside_another_and_in_threads(driver: Driver) -> None:
+    seen = []
 
-
-@pytest.mark.usefixtures("one_device")
-def test_a_fused_launch_inside_another_and_in_threads(driver: Driver) -> None:
-    real, seen = driver.launchKernel, []
-
-    def interrupted(*arguments: int) -> None:
+    def interrupted() -> None:
         if not seen:
             seen.append(1)
-            fused.go(y, y, 22, 22.0)
-        real(*arguments)
+            native.go(y, y, 22, 22.0)
 
-    driver.launchKernel = interrupted  # type: ignore[method-assign]
-    fused, y = Fused(driver, *POINTERS), torch.ones(4)
-    fused.go(y, y, 11, 11.0)
+    driver.before_launch = interrupted
+    native, y = Native(driver, *POINTERS), torch.ones(4)
+    native.go(y, y, 11, 11.0)
     assert [launch["values"][2:] for launch in driver.launches] == [(22, 22.0), (11, 11.0)]
-    assert len(fused.kernel.pool) == 2
     driver.launches.clear()
     threads = [
-        threading.Thread(target=lambda k=k: [fused.go(y, y, k * 1000 + i, float(k * 1000 + i)) for i in range(500)])
+        threading.Thread(target=lambda k=k: [native.go(y, y, k * 1000 + i, float(k * 1000 + i)) for i in range(500)])
         for k in range(4)
     ]
     for thread in threads:
@@ -295,48 +315,43 @@ def test_a_fused_launch_inside_another_and_in_threads(driver: Driver) -> None:
         thread.join()
     values = [launch["values"] for launch in driver.launches]
     assert len(values) == 2000 == len({value[2] for value in values}) and all(value[2] == value[3] for value in values)
+    assert not native.others
 
 
-@pytest.mark.usefixtures("one_device")
-def test_fused_launches_that_fail(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    fused, y = Fused(driver, "float*"), torch.ones(4)
-    driver.context = 0
-    driver.failures = ["CUDA_ERROR_INVALID_CONTEXT: invalid device context"]
-    fused.go(y)
-    assert len(driver.launches) == 1 and driver.context == CONTEXT
-    driver.failures = ["CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"]
-    with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:-1: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
-        fused.go(y)
-    fused.go(y)
+def test_native_launches_that_the_careful_way_has_to_make(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    native, y = Native(driver, "float*"), torch.ones(4)
+    for context in (0, 0x2000):  # a thread without a context, or with another device's
+        driver.context = context
+        native.go(y)
+        assert driver.launches.pop()["context"] == CONTEXT and driver.context == (context or CONTEXT)
+    assert native.others == 2 and y._version == 2
+    driver.context, driver.failures = CONTEXT, [700, 700]
+    with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
+        native.go(y)
+    native.go(y)
+    assert native.others == 3 and len(driver.launches) == 1
     cuda._after_fork()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
-        fused.go(y)
-    assert len(driver.launches) == 2
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_fused_launches_hand_over_on_another_current_device(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    current = 0
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(cuda, "current_device", lambda: current)
-    fused, y = Fused(driver, "float*"), torch.ones(4)
-    fused.go(y)
-    assert fused.others and not driver.launches and y._version == 0
-    current = -1
-    fused.go(y)
+        native.go(y)
     assert len(driver.launches) == 1
+
+
+def test_native_cooperative_launches(driver: Driver) -> None:
+    native, y = Native(driver, "float*", cooperative=True), torch.ones(4)
+    native.go(y)
+    assert driver.launches[0]["attributes"] == [(2, 1)] and not native.others
+    with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
+        native.go.plan.grid(7, (32, 4))(y)
 
 
 def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
     kernel = make(driver, ("int",), cooperative=True)
-    kernel.configured((6, 1, 1), (32, 1, 1), 0)(0, (4,))
-    assert driver.launches[0]["cooperative"]
+    kernel.target((32, 1, 1), 0).run((6, 1, 1), 0, (4,))
+    assert driver.launches[0]["attributes"] == [(2, 1)]
     assert driver.launches[0]["values"] == (4,)
     with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
-        kernel.configured((7, 1, 1), (32, 1, 1), 0)(0, (4,))
+        kernel.target((32, 1, 1), 0).run((7, 1, 1), 0, (4,))
 
 
 def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +362,7 @@ def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pyte
 
 def test_after_a_fork_there_is_no_cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = make(driver, ("int",))
-    run = kernel.configured((1, 1, 1), (32, 1, 1), 0)
+    run = functools.partial(kernel.target((32, 1, 1), 0).run, (1, 1, 1))
     run(None, (1,))
     cuda._after_fork()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.toolchain import toolchain
+from rawkern.compile.toolchain import toolchain
 
 pytestmark = pytest.mark.skipif(
     not any("curand_kernel.h" in path for path, _, _ in toolchain().stamps),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import rawkern
-from rawkern import _torch_private as private
+from rawkern.base import torch_private as private
 
 from .cases import numbers
 from .kernels import affine, mul, relu_, scale

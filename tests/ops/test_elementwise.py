@@ -13,7 +13,7 @@ import torch
 
 import rawkern
 from rawkern.formulas.axes import aligned_ways, strided_layout
-from rawkern.ops.instances import kernel, vector_kernel
+from rawkern.library.instances import kernel, vector_kernel
 
 from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.ops import cross_entropy, embedding, norm, rows, scale_by_sign_of_sum, softmax, sum  # noqa: F401
+from rawkern.library import cross_entropy, embedding, norm, rows, scale_by_sign_of_sum, softmax, sum  # noqa: F401
 from tests.ops.common import numbers
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import checking
+from rawkern.checked import launches
 from rawkern.testing import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def _all_is_imported() -> None:
     kernel = rawkern.RawKernel('extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }')
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 2](torch.zeros(1, dtype=torch.int32))
-    with checking.paused():
+    with launches.paused():
         kernel[1, 1](torch.zeros(1, dtype=torch.int32))
 
 
@@ -358,9 +358,9 @@ def test_other_programs():
 
 def test_checked_run(pytester) -> None:
     pytester.makepyfile(CHECKED + MORE)
-    before = os.environ.get("RAWKERN_CHECK"), checking.depth()
+    before = os.environ.get("RAWKERN_CHECK"), launches.depth()
     result = run(pytester, "--rawkern-check")
-    assert (os.environ.get("RAWKERN_CHECK"), checking.depth()) == before and not checking.listeners[len(LISTENERS) :]
+    assert (os.environ.get("RAWKERN_CHECK"), launches.depth()) == before and not launches.listeners[len(LISTENERS) :]
     out = str(result.stdout)
     said = dict(
         line.split("::")[1].split()[:2] for line in out.splitlines() if line.startswith("test_") and "::" in line
@@ -382,7 +382,7 @@ def test_checked_run(pytester) -> None:
     assert "assert (1 + 1) == 3" in out
 
 
-LISTENERS = list(checking.listeners)
+LISTENERS = list(launches.listeners)
 
 
 ON_A_GPU = """
@@ -430,7 +430,7 @@ def test_marked():
     launch(1)
 """
     )
-    with checking.paused():
+    with launches.paused():
         run(pytester).assert_outcomes(passed=3)
 
 

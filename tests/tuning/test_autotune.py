@@ -21,8 +21,8 @@ import pytest
 import torch
 
 import rawkern
-from rawkern import compiler
-from rawkern.launcher import Launcher
+from rawkern.compile import programs
+from rawkern.launch import launcher
 from rawkern.tuning import timing
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Session
@@ -551,7 +551,7 @@ def test_a_configuration_that_does_not_compile_is_compiled_once(monkeypatch: pyt
     tuned = tuned_saxpy("compiled once", {"ADDED": ["not C", 0, 1]})
     tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
     compiled: list[str] = []
-    monkeypatch.setattr(compiler, "compile_program", lambda source, *_: compiled.append(source.text))
+    monkeypatch.setattr(programs, "compile_program", lambda source, *_: compiled.append(source.text))
     tuned.forall(1003)(n=1003, a=2.5, x=x, y=y)
     assert not compiled
 
@@ -653,7 +653,7 @@ def test_processes_measure_once(device: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_foreign_record_is_not_used(timed: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    from rawkern import cache
+    from rawkern.base import cache
 
     x, y, _ = inputs("cpu")
     usual = cache.get_record
@@ -758,7 +758,7 @@ def test_an_edited_file_is_tuned_anew(device: str, tmp_path: Path, timed: list[f
     assert len(timed) == 2 and chosen(tuned).config == {"WORK": 0, "ADDED": 0}
     path.write_text(f"// edited {device}\n{SOURCE.replace('+ ADDED', '+ (1 - ADDED)')}")
     os.utime(path, ns=(1, 1))
-    tuned._choices.changed.__self__._next = 0  # type: ignore[union-attr]  # the disk is looked at every 0.1 s
+    tuned._choices.changed.__self__.next_look = 0  # type: ignore[union-attr]  # the disk is looked at every 0.1 s
     y.copy_(expected - 2.5 * x)
     launch(1003, 2.5, x, y)
     torch.testing.assert_close(y, expected)
@@ -935,8 +935,13 @@ def test_a_stream_for_arrays_that_are_no_tensors(monkeypatch: pytest.MonkeyPatch
     tuned = tuned_saxpy("stream of arrays", {"WORK": [SLOW, 0]})
     stream, n = torch.cuda.Stream(), 1 << 20
     seen: list[Any] = []
-    usual = Launcher._on_stream
-    monkeypatch.setattr(Launcher, "_on_stream", lambda self, *args: (seen.append(args[0]), usual(self, *args)))
+    usual = launcher.Launcher.make
+
+    def make(self: Any, args: Any, kwargs: Any, stream: Any = None) -> None:
+        seen.extend([] if stream is None else [stream])
+        usual(self, args, kwargs, stream)
+
+    monkeypatch.setattr(launcher.Launcher, "make", make)
     x, y = cupy.ones(n, dtype=np.float32), cupy.zeros(n, dtype=np.float32)
     cupy.cuda.get_current_stream().synchronize()
     for count in (1, 2):

@@ -10,19 +10,17 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-import threading
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base.forking import Lock
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.errors import UnsupportedError
-from rawkern.forking import Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rawkern.compiler import Program
-    from rawkern.engines.cpu.grid import Launcher
-    from rawkern.signature import Signature
+    from rawkern.arguments.signature import Signature
+    from rawkern.compile.programs import Program
+    from rawkern.engines.cpu.grid import Target
 
     Dim3 = tuple[int, int, int]
 
@@ -44,15 +42,29 @@ def load_module(program: Program, *, device: Any = None) -> Module:
     return Module(program.ptx)
 
 
-class Module:
-    """One PTX module with its variables' memory; `checked`: its kernels are built for checked launches."""
+def set_limit(device: Any, name: str, value: int) -> None:
+    """Set a limit of `rawkern.set_limit` in bytes; ValueError if it is more than there is room for."""
+    from rawkern.engines.cpu import limits
 
-    def __init__(self, text: str, checked: bool = False):
+    limits.put(name, value)
+
+
+def get_limit(device: Any, name: str) -> int:
+    """Return a limit in bytes."""
+    from rawkern.engines.cpu import limits
+
+    return limits.get(name)
+
+
+class Module:
+    """One PTX module with its variables' memory; its kernels are built with an instrument."""
+
+    def __init__(self, text: str, instrument: type[Instrument] = Instrument):
         from rawkern.engines.cpu.jit import Translation
 
         self.translation = Translation(text)
         self.layout = self.translation.globals()
-        self.checked = checked
+        self.instrument = instrument
         self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
@@ -78,9 +90,8 @@ class EngineKernel:
         self.name = signature.name
         self.globals_address = module.globals_address
         self.params_size = signature.size
-        self.pack_params = Struct(signature.format).pack_into
+        self.pack = Struct(signature.format).pack
         self._shapes: dict[str, tuple] = {}
-        self._local = threading.local()
 
     def loaded(self, shape: str) -> tuple:
         """Machine code for a shape of block: (code, loaded, shape)."""
@@ -91,33 +102,17 @@ class EngineKernel:
             with self.module.lock:
                 found = self._shapes.get(shape)
                 if found is None:
-                    code = self.module.translation.code(self.symbol, self.module.layout, shape, self.module.checked)
-                    loaded = Loaded(code)
+                    instrument = self.module.instrument
+                    code = self.module.translation.code(self.symbol, self.module.layout, shape, instrument)
+                    loaded = Loaded(code, instrument)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 
-    def configured(self, grid: Dim3, block: Dim3, shared_mem: int) -> Callable[[int | None, tuple], None]:
-        """Settle a launch; calling the result runs it to its end on this machine's cores (streams have no meaning)."""
-        here = threading.local()
+    def target(self, block: Dim3, shared_mem: int) -> Target:
+        """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
+        from rawkern.engines.cpu.grid import Target
 
-        def run(stream: int | None, values: tuple) -> None:
-            try:
-                go = here.go
-            except AttributeError:
-                go = here.go = self._launcher(block, shared_mem).settled(grid)
-            go(values)
-
-        return run
-
-    def _launcher(self, block: Dim3, shared_mem: int) -> Launcher:
-        """The calling thread's stacks and records for a block shape."""
-        from rawkern.engines.cpu.grid import Launcher
-
-        launchers = self._local.__dict__.setdefault("launchers", {})
-        found = launchers.get((block, shared_mem))
-        if found is None:
-            found = launchers[block, shared_mem] = Launcher(self, block, shared_mem)
-        return found
+        return Target(self, block, shared_mem)
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -45,7 +45,9 @@ def address_parts(f: FunctionLowering, mem: Mem, space: str) -> tuple[Form, int]
 
     LLVM folds the second into each load and store, unless the sum is used by something else as well.
     """
-    return (address(f, mem, space), 0) if f.plan.checked else (address(f, Mem(mem.base, 0), space), mem.offset)
+    if f.watch.whole_addresses:
+        return address(f, mem, space), 0
+    return address(f, Mem(mem.base, 0), space), mem.offset
 
 
 def address(f: FunctionLowering, mem: Mem, space: str) -> Form:

@@ -13,7 +13,6 @@ from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.lanewise import pointer
 from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import Mem, Reg
-from rawkern.engines.cpu.roots import find_roots
 from rawkern.engines.cpu.rows import Row
 
 TURNS = 16
@@ -25,7 +24,9 @@ SECOND_LEVEL = 2  # of the cache, as LLVM counts
 def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False) -> None:
     """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches later."""
     stride = stride_of(form)
-    if f.plan.checked or not stride or not isinstance(form, (Affine, Wide)) or len(begin := set(starts(f, form))) > 1:
+    if not f.watch.prefetches or not stride or not isinstance(form, (Affine, Wide)):
+        return
+    if len(begin := set(starts(f, form))) > 1:
         return
     e, distance = f.e, DISTANCE
     if any(f.block in members for _, members in f.flow.loops):
@@ -46,12 +47,9 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
 
 def _first(f: FunctionLowering, mem: Mem, row: Row) -> bool:
     """Whether no code before the loop touches what the same parameter or variable points to: that is in the cache."""
-    if f.roots is None:
-        f.roots = find_roots(f.plan, f.function)
-    roots = f.roots
-    root = roots.get(getattr(mem.base, "name", ""))
+    root = f.roots.get(getattr(mem.base, "name", ""))
     return root is not None and not any(
-        base(i.op) in ("ld", "ldu", "st") and isinstance(a, Mem) and roots.get(getattr(a.base, "name", "")) == root
+        base(i.op) in ("ld", "ldu", "st") and isinstance(a, Mem) and f.roots.get(getattr(a.base, "name", "")) == root
         for block in f.flow.blocks[: row.header]
         for i in block.instrs
         for a in i.args

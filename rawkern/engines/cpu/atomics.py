@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu import arith, check_memory
+from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.addresses import address, decode, in_shared
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import UPDATE, Access
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Pair, Reg, Vec
@@ -38,10 +39,8 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     ity = int_type(8 * size)
     if not isinstance(args[0], Mem) or ity == "i128":
         raise f.unsupported()
-    form = address(f, args[0], space)
-    form = check_memory.access(
-        f, form, args[0], space, check_memory.UPDATE, size, 1, order or "relaxed", looks=dest is not None
-    )
+    access = Access(UPDATE, args[0], space, size, order=order or "relaxed", looks=dest is not None)
+    form = f.watch.access(access, address(f, args[0], space))
     addrs = f.e.splat(f.plain(form), LANES)
     operands = [
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)

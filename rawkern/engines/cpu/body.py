@@ -1,267 +1,258 @@
-"""Body of a PTX function: statements, operands and scopes.
-
-Names declared in nested scopes (inline assembly, call sequences) are made unique, so that later stages see one flat
-function.
-"""
+"""Body of a PTX function: statements and operands."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 
-from rawkern.engines.cpu.declarations import literal, variable
-from rawkern.engines.cpu.ptx import (
-    Function,
-    Imm,
-    Instr,
-    Label,
-    Loc,
-    Mem,
-    Not,
-    Pair,
-    Ptx,
-    Reg,
-    Special,
-    Sym,
-    Var,
-    Vec,
-    describe,
-)
+from rawkern.engines.cpu.constants import constant, unknown
+from rawkern.engines.cpu.declarations import variables
+from rawkern.engines.cpu.ptx import Function, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Sym, Vec, describe
+from rawkern.engines.cpu.scopes import Scopes
+from rawkern.engines.cpu.tokens import END, closing, is_name, shown, split
 from rawkern.errors import UnsupportedError
 
-_LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
-_REG_RANGE = re.compile(r"([\w$%]+)<(\d+)>$")
-_NESTED = re.compile(r"[{}]|([A-Za-z_$%][\w$]*)\s*:(?!:)")
-_LOC = re.compile(
-    r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)"
-    r"(?:\s*,\s*function_name\s+([\w$]+)(?:\s*\+\s*(\d+))?\s*,\s*inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?"
-)
-_BLANK = re.compile(r"[\s;]*")
+_TABLES = (".branchtargets", ".calltargets", ".callprototype")
 
 
 class Body:
-    """Parses one function's body into `function`, resolving scopes."""
+    """Parses one function's body into `function`; `files` are the numbers that ``.loc`` uses."""
 
     def __init__(self, ptx: Ptx, function: Function, files: dict[int, str]):
         self.ptx, self.function, self.files = ptx, function, files
-        self.scopes: list[dict[str, str]] = [{}]  # declared name -> unique name
-        self.prefixes: list[dict[str, tuple[str, str, int]]] = [{}]  # %r -> (unique prefix, type, count)
-        self.count = 0
+        self.names = Scopes(function)
         self.loc = 0
         self.loc_ids: dict[tuple, int] = {}
-        self.cache: dict[str, object] = {}  # operand text -> operand, while no inner scope is open
+        self.cache: dict[str, object] = {}  # operands of one token, while the scopes stay the same
 
-    def parse(self, text: str) -> None:
-        pos, end = 0, len(text)
-        while True:
-            blank = _BLANK.match(text, pos)
-            assert blank is not None
-            pos = blank.end()
-            if pos >= end:
-                return
-            char = text[pos]
-            if char == "{":
-                self.scopes.append({})
-                self.prefixes.append({})
-                self.cache = {}
-                pos += 1
-                self._labels_ahead(text, pos)
-            elif char == "}":
-                self.scopes.pop()
-                self.prefixes.pop()
-                self.cache = {}
-                pos += 1
-            elif text.startswith((".loc ", ".loc\t"), pos):
-                stop = text.find("\n", pos)
-                self._loc(text[pos : stop if stop >= 0 else end])
-                pos = stop if stop >= 0 else end
-            else:
-                label = _LABEL.match(text, pos)
-                if label:
-                    pos = self._label(label, text)
-                    continue
-                stop = text.find(";", pos)
-                if stop < 0:
-                    raise UnsupportedError(f"PTX statement without an end: {text[pos : pos + 60]!r}")
-                try:
-                    self._statement(text[pos:stop])
-                except UnsupportedError as error:
-                    raise UnsupportedError(f"{error}; it comes from {describe(self.ptx.locs[self.loc])}") from None
-                pos = stop + 1
+    def parse(self, stream: list[str], pos: int) -> int:
+        """Parse from behind the opening brace to the closing one; returns the place behind that.
 
-    def _loc(self, text: str) -> None:
-        match = _LOC.match(text)
-        if match is None:
-            return
-        key = match.groups()
-        if key not in self.loc_ids:
-            file, line, column, _, _, ifile, iline, icolumn = key
-            outer = None
-            if ifile is not None:
-                outer = Loc(self.files.get(int(ifile), "?"), int(iline), int(icolumn))
-                for known in reversed(self.ptx.locs):  # the call itself may have been inlined
-                    if known and (known.file, known.line, known.column) == (outer.file, outer.line, outer.column):
-                        outer = known
-                        break
-            self.ptx.locs.append(Loc(self.files.get(int(file), "?"), int(line), int(column), outer))
-            self.loc_ids[key] = len(self.ptx.locs) - 1
-        self.loc = self.loc_ids[key]
-
-    def _labels_ahead(self, text: str, pos: int) -> None:
-        """Declare the labels of the scope that begins here, as branches may stand before them."""
+        A statement that is not understood makes the function one that cannot be used; the others are read nevertheless.
+        """
         depth = 1
-        for match in _NESTED.finditer(text, pos):
-            if match.group(1):
-                if depth == 1:
-                    self._declare(match.group(1))
-            elif match.group() == "{":
+        while depth:
+            token = stream[pos]
+            if token == "{":
                 depth += 1
-            else:
+                pos += 1
+                self.names.open()
+                self.cache = {}
+                self._labels_ahead(stream, pos)
+            elif token == "}":
                 depth -= 1
-                if depth == 0:
-                    return
-
-    def _label(self, label: re.Match, text: str) -> int:
-        name, pos = label.group(1), label.end()
-        rest = text[pos:].lstrip()[:16]
-        if rest.startswith((".branchtargets", ".calltargets", ".callprototype")):
-            stop = text.index(";", pos)
-            statement = text[pos:stop].strip()
-            if statement.startswith(".branchtargets"):
-                targets = [self._operand(t) for t in statement[len(".branchtargets") :].split(",")]
-                self.function.tables[self._declare(name)] = [t.name for t in targets]  # type: ignore[union-attr]
-            return stop + 1
-        self.function.body.append(Label(self._declare(name) if len(self.scopes) > 1 else name))
+                pos += 1
+                self.names.close()
+                self.cache = {}
+            elif token == ";":
+                pos += 1
+            elif token == END:
+                raise UnsupportedError(f"PTX ends inside a function, {self.function.name}")
+            elif token == ".loc":
+                pos = self._loc(stream, pos)
+            elif stream[pos + 1] == ":" and is_name(token):
+                pos = self._label(stream, pos)
+            else:
+                pos = self._guarded(stream, pos)
         return pos
 
-    def _declare(self, name: str) -> str:
-        if len(self.scopes) == 1:
-            unique = name
-        elif name in self.scopes[-1]:  # a label, declared ahead
-            return self.scopes[-1][name]
-        else:
-            self.count += 1
-            unique = f"{name}@{self.count}"
-        self.scopes[-1][name] = unique
-        return unique
+    def _guarded(self, stream: list[str], pos: int) -> int:
+        """One statement; returns the place behind its semicolon."""
+        stop = _end_of_statement(stream, pos)
+        try:
+            if stream[stop] != ";":
+                raise UnsupportedError(f"PTX statement without an end: {shown(stream[pos:stop])[:60]!r}")
+            self._statement(stream[pos:stop])
+        except UnsupportedError as error:
+            if not self.function.refused:
+                self.function.refused = f"{error}; it comes from {describe(self.ptx.locs[self.loc])}"
+        return stop + (stream[stop] == ";")
 
-    def _statement(self, text: str) -> None:
-        if text[0] == ".":
-            text = re.sub(r"^(\.\w+)\.", r"\1 .", text)  # ".reg.b32 f" is ".reg .b32 f"
-            word = text.split(None, 1)[0]
-            if word == ".reg":
-                self._registers(text)
-            elif word in (".param", ".local", ".shared"):
-                self._variables(text)
-            elif word not in (".pragma", ".maxntid"):
-                raise UnsupportedError(f"PTX directive not supported: {text!r}")
+    def _loc(self, stream: list[str], pos: int) -> int:
+        """``.loc file line column [, function_name label [+ offset], inlined_at file line column]``."""
+        end = pos + 4
+        numbers = stream[pos + 1 : end]
+        if stream[end : end + 2] == [",", "function_name"]:
+            at = end + 3 + 2 * (stream[end + 3] == "+")
+            end = at + 5
+            numbers += stream[at + 2 : end]
+        key = tuple(stream[pos + 1 : end])
+        if key not in self.loc_ids:
+            file, line, column, *outer = (int(x) for x in numbers)
+            self.ptx.locs.append(
+                Loc(self.files.get(file, "?"), line, column, self._inlined_at(*outer) if outer else None)
+            )
+            self.loc_ids[key] = len(self.ptx.locs) - 1
+        self.loc = self.loc_ids[key]
+        return end
+
+    def _inlined_at(self, file: int, line: int, column: int) -> Loc:
+        """Where code was inlined; the call itself may have been inlined."""
+        outer = Loc(self.files.get(file, "?"), line, column)
+        for known in reversed(self.ptx.locs):
+            if known and (known.file, known.line, known.column) == (outer.file, outer.line, outer.column):
+                return known
+        return outer
+
+    def _labels_ahead(self, stream: list[str], pos: int) -> None:
+        """Declare the labels of the scope that begins here, as branches may stand before them."""
+        depth = 1
+        while depth and stream[pos] != END:
+            token = stream[pos]
+            if token == ":" and depth == 1 and is_name(stream[pos - 1]) and stream[pos - 2] != "?":
+                self.names.declare(stream[pos - 1])
+            depth += (token == "{") - (token == "}")
+            pos += 1
+
+    def _label(self, stream: list[str], pos: int) -> int:
+        name, kind = stream[pos], stream[pos + 2]
+        if kind not in _TABLES:
+            self.function.body.append(Label(self.names.declare(name) if self.names.nested else name))
+            return pos + 2
+        stop = _end_of_statement(stream, pos)
+        if kind == ".branchtargets":
+            targets = [self._operand(t) for t in split(stream[pos + 3 : stop])]
+            self.function.tables[self.names.declare(name)] = [t.name for t in targets]  # type: ignore[union-attr]
+        return stop
+
+    def _statement(self, part: list[str]) -> None:
+        if part[0][0] == ".":
+            self._directive(part)
             return
-        guard, negated = None, False
-        if text[0] == "@":
-            head, text = text.split(None, 1)
-            negated = head[1] == "!"
-            guard = self._operand(head[2:] if negated else head[1:])
+        guard, negated, at = None, False, 0
+        if part[0] == "@":
+            negated = part[1:2] == ["!"]
+            at = 2 + negated
+            guard = self._operand(part[at - 1 : at])
             if not isinstance(guard, Reg):
-                raise UnsupportedError(f"PTX guard is no predicate register: {head!r}")
-        parts = text.split(None, 1)
-        args = [self._operand(a) for a in _split(parts[1])] if len(parts) > 1 else []
-        self.function.body.append(Instr(parts[0], args, guard, negated, self.loc))
+                raise UnsupportedError(f"PTX guard is no predicate register: {shown(part[:at])!r}")
+        op = "".join(part[at : at + 1])
+        if not op or not is_name(op):
+            raise UnsupportedError(f"PTX statement not understood: {shown(part)[:60]!r}")
+        at += 1
+        while at < len(part) and part[at][0] == ".":  # suffixes may stand apart
+            op += part[at]
+            at += 1
+        calls = op in ("call", "call.uni")
+        args = [self._list(a) if calls and a[0] == "(" else self._operand(a) for a in split(part[at:])]
+        instr = Instr(op, args, guard, negated, self.loc)
+        self.function.body += self._call(instr) if calls else [instr]
 
-    def _registers(self, text: str) -> None:
-        words = text.split(None, 2)
-        kind, names = words[1].lstrip("."), words[2]
-        for name in (n.strip() for n in names.split(",")):
-            match = _REG_RANGE.match(name)
-            if match:
-                prefix, count = match.group(1), int(match.group(2))
-                unique = prefix
-                if len(self.scopes) > 1:
-                    self.count += 1
-                    unique = f"{prefix}@{self.count}."
-                self.prefixes[-1][prefix] = (unique, kind, count)
-            else:
-                self.function.regs[self._declare(name)] = kind
+    def _directive(self, part: list[str]) -> None:
+        if part[0] == ".reg":
+            self.names.registers(part)
+            self.cache = {}
+        elif part[0] in (".param", ".local", ".shared"):
+            for var in variables(part):
+                unique = self.names.declare(var.name)
+                self.function.local_vars[unique] = replace(var, name=unique)
+            self.cache = {}
+        elif part[0] not in (".pragma", ".maxntid"):
+            raise UnsupportedError(f"PTX directive not supported: {shown(part)!r}")
 
-    def _variables(self, text: str) -> None:
-        var = variable(text)
-        unique = self._declare(var.name)
-        self.function.local_vars[unique] = Var(unique, var.space, var.type, var.align, var.size, var.init)
+    def _list(self, part: list[str]) -> list:
+        """The results or arguments of a call."""
+        return [self._operand(a) for a in split(_inside(part))]
 
-    def _operand(self, text: str):
-        text = text.strip()
-        known = self.cache.get(text)
-        if known is None:
-            known = self.cache[text] = self._make_operand(text)
+    def _call(self, instr: Instr) -> list[Instr]:
+        """A call whose results and arguments are variables: registers and constants are moved from and to such."""
+        lists = {k: list(a) for k, a in enumerate(instr.args) if isinstance(a, list)}
+        if all(isinstance(a, Sym) for items in lists.values() for a in items):
+            return [instr]
+        function = self._called(instr.args[1 if 0 in lists else 0])
+        before, after = [], []
+        for k, items in lists.items():
+            formal = function.params if k else function.returns
+            if len(formal) != len(items):
+                raise UnsupportedError(f"PTX call of {function.name} with {len(items)} values instead of {len(formal)}")
+            for j, var in enumerate(formal):
+                value = items[j]
+                if isinstance(value, Sym):
+                    continue
+                name = self.names.unique(var.name)
+                self.function.local_vars[name] = replace(var, name=name)
+                items[j] = Sym(name)
+                if k:
+                    before.append(replace(instr, op=f"st.param.{var.type}", args=[Mem(Sym(name), 0), value]))
+                elif value is not None:
+                    after.append(replace(instr, op=f"ld.param.{var.type}", args=[value, Mem(Sym(name), 0)]))
+        args = [lists.get(k, a) for k, a in enumerate(instr.args)]
+        return [*before, replace(instr, args=args), *after]
+
+    def _called(self, target: object) -> Function:
+        """The function that a call names, which has to be declared before."""
+        name = str(getattr(target, "name", target))
+        if name not in self.ptx.functions:
+            raise UnsupportedError(self.ptx.unknown.get(name, f"PTX call of {name} with values instead of variables"))
+        return self.ptx.functions[name]
+
+    def _operand(self, part: list[str]):
+        if len(part) != 1:
+            return self._compound(part)
+        token = part[0]
+        if token in self.cache:
+            return self.cache[token]
+        if token == "_":
+            known = None
+        else:
+            known = self.names.find(token) if is_name(token) and token != "WARP_SZ" else constant(part)
+        self.cache[token] = known
         return known
 
-    def _make_operand(self, text: str):
-        first = text[0]
+    def _compound(self, part: list[str]):
+        """An operand of several tokens."""
+        if not part:
+            raise UnsupportedError("PTX operand missing")
+        first = part[0]
         if first == "[":
-            return self._memory(text[1:-1].strip())
+            return self._memory(_inside(part))
         if first == "{":
-            return Vec(tuple(self._operand(a) if a != "_" else None for a in _split(text[1:-1])))
-        if first == "(":
-            return [self._operand(a) for a in _split(text[1:-1])]
-        if first == "!":
-            reg = self._operand(text[1:])
-            assert isinstance(reg, Reg)
-            return Not(reg)
-        if "|" in text:
-            a, b = (t.strip() for t in text.split("|"))
-            return Pair(self._operand(a) if a != "_" else None, self._operand(b) if b != "_" else None)
-        if first.isdigit() or first in "+-":
-            return literal(text)
-        if text == "_":
-            return None
-        return self._name(text)
+            return Vec(tuple(self._operand(a) for a in split(_inside(part))))
+        if first == "!" and len(part) == 2 and is_name(part[1]):
+            reg = self._operand(part[1:])
+            if isinstance(reg, Reg):
+                return Not(reg)
+        elif len(part) == 3 and part[1] == "|" and (is_name(first) or first == "_"):
+            pair = [self._operand(part[k : k + 1]) for k in (0, 2)]
+            if all(p is None or isinstance(p, Reg) for p in pair):
+                return Pair(*pair)  # type: ignore[arg-type]
+        elif is_name(first) and first != "WARP_SZ":
+            if part[1][0] == ".":  # a special register's suffix that stands apart
+                return self._operand([first + part[1], *part[2:]])
+            base = self._operand(part[:1])
+            if isinstance(base, Sym) and part[1] in ("+", "-"):
+                return Sym(base.name, constant(part[1:]).value)
+        else:
+            return constant(part)
+        raise unknown(part)
 
-    def _memory(self, text: str):
-        if "," in text:  # texture coordinates; kept as a list, refused later by instruction name
-            return [self._operand(a) for a in _split(text)]
-        match = re.fullmatch(r"([\w$%.@]+)\s*(?:\+\s*(-?\s*\w+))?", text)
-        if match is None:
-            raise UnsupportedError(f"PTX address not understood: [{text}]")
-        base = self._operand(match.group(1))
-        offset = literal(match.group(2).replace(" ", "")).value if match.group(2) else 0
-        if isinstance(base, Sym):
-            base, offset = Sym(base.name), offset + base.offset
-        return Mem(base, offset)
-
-    def _name(self, text: str):
-        match = re.fullmatch(r"([A-Za-z_$%][\w$.]*)\s*(?:\+\s*(-?\w+))?", text)
-        if match is None:
-            raise UnsupportedError(f"PTX operand not understood: {text!r}")
-        name, offset = match.group(1), literal(match.group(2)).value if match.group(2) else 0
-        prefix = name.rstrip("0123456789")
-        number = name[len(prefix) :]
-        for scope, prefixes in zip(reversed(self.scopes), reversed(self.prefixes), strict=True):
-            if name in scope:
-                unique = scope[name]
-                return Reg(unique) if unique in self.function.regs else Sym(unique, offset)
-            if number and prefix in prefixes and int(number) < prefixes[prefix][2]:
-                unique, kind, _ = prefixes[prefix]
-                self.function.regs[unique + number] = kind
-                return Reg(unique + number)
-        if name[0] == "%":
-            return Special(name)
-        if name == "WARP_SZ":
-            return Imm(32, "i")
-        return Sym(name, offset)
+    def _memory(self, part: list[str]):
+        if "," in part:  # texture coordinates; kept as a list, refused later by instruction name
+            return [self._operand(a) for a in split(part)]
+        if part and not (is_name(part[0]) and part[0] != "WARP_SZ"):
+            return Mem(constant(part), 0)
+        base = self._operand(part[:1])
+        if isinstance(base, (Reg, Sym)) and (len(part) == 1 or part[1] in ("+", "-")):
+            return Mem(base, constant(part[1:]).value if len(part) > 1 else 0)
+        raise UnsupportedError(f"PTX address not understood: [{shown(part)}]")
 
 
-def _split(text: str) -> list[str]:
-    """Split operands at commas outside of brackets."""
-    if "{" not in text and "(" not in text and "[" not in text:
-        return [t.strip() for t in text.split(",")] if text.strip() else []  # a call without arguments has "( )"
-    parts, depth, start = [], 0, 0
-    for i, char in enumerate(text):
-        if char in "{([":
-            depth += 1
-        elif char in "})]":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    tail = text[start:].strip()
-    if tail:
-        parts.append(tail)
-    return parts
+def _inside(part: list[str]) -> list[str]:
+    """What stands in the brackets that the tokens begin and should end with."""
+    if closing(part, 0) != len(part) - 1 or part[-1] not in ")]}":
+        raise unknown(part)
+    return part[1:-1]
+
+
+def _end_of_statement(stream: list[str], pos: int) -> int:
+    """Where a statement's semicolon stands, or where the scope or the text ends without one."""
+    try:
+        stop = stream.index(";", pos)
+    except ValueError:
+        stop = len(stream) - 1
+    depth = 0
+    if "}" in stream[pos:stop]:
+        for at in range(pos, stop):
+            depth += (stream[at] == "{") - (stream[at] == "}")
+            if depth < 0:
+                return at
+    return stop

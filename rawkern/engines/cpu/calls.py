@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ptx import Function, Instr, Reg, Sym
-from rawkern.engines.cpu.records import REASONS
-from rawkern.engines.cpu.symbols import load_parameter, store_parameter
+from rawkern.engines.cpu.records import LAUNCH, REASONS
 from rawkern.engines.cpu.variables import function_address
 
 #: Functions that every PTX module may call without defining them.
@@ -105,27 +104,51 @@ def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, pa
     elif name == "__assertfail":
         message, file = (load_parameter(f, p.name, 0, 8) for p in params[:2])
         service(f, "ASSERT", instr, message, file)
-    elif name in ("malloc", "free") and f.plan.checked:
-        check.heap_call(f, name, results, load_parameter(f, params[0].name, 0, 8))
+    elif name == "malloc" and f.watch.has_heap:
+        store_parameter(f, results[0].name, 0, f.watch.malloc(load_parameter(f, params[0].name, 0, 8)))
+    elif f.watch.has_heap:
+        f.watch.free(load_parameter(f, params[0].name, 0, 8))
     elif name == "malloc":
-        f.module.declare("malloc", "declare ptr @malloc(i64)")
-
-        def allocate(e: Emitter, at: str, args: list[Val]) -> Val:
-            p = e.let("ptr", 1, f"call ptr @malloc({args[0]})")
-            return e.let("i64", 1, f"ptrtoint {p} to i64")
-
-        f.module.helper("rk_malloc", lambda m: lane_loop(m, "rk_malloc", "i64", ["i64"], allocate))
         size = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
-        store_parameter(f, results[0].name, 0, e.call("rk_malloc", "i64", LANES, size, size, f.act()))
+        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        f.module.helper("rk_malloc", lambda m: lane_loop(m, "rk_malloc", "i64", ["i64"], _take))
+        store_parameter(f, results[0].name, 0, e.call("rk_malloc", "i64", LANES, heap, size, f.act()))
     else:
-        f.module.declare("free", "declare void @free(ptr)")
-
-        def release(e: Emitter, at: str, args: list[Val]) -> None:
-            e.line(f"call void @free({at})")
-
-        f.module.helper("rk_free", lambda m: lane_loop(m, "rk_free", None, [], release))
         address = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
-        e.line(f"call void @rk_free({address}, {f.act()})")
+        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        f.module.helper("rk_free", lambda m: lane_loop(m, "rk_free", None, ["i64"], _give_back))
+        f.e.line(f"call void @rk_free({heap}, {address}, {f.act()})")
+
+
+def _take(e: Emitter, heap: str, args: list[Val]) -> Val:
+    """Memory of the device heap, null where more would be held than the limit behind the heap's count allows."""
+    _declare_heap(e)
+    p = e.let("ptr", 1, f"call ptr @malloc({args[0]})")
+    size = e.let("i64", 1, f"call i64 @malloc_usable_size({p})")
+    before = e.let("i64", 1, f"atomicrmw add {heap}, {size} monotonic")
+    limit = e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, {heap}, i32 1')}")
+    over = e.cmp("icmp ugt", e.bin("add", before, size), limit)
+    back = e.let("i64", 1, f"select {over}, {size}, i64 0")
+    e.line(f"{e.fresh('held')} = atomicrmw sub {heap}, {back} monotonic")
+    e.line(f"call void @free({e.let('ptr', 1, f'select {over}, {p}, ptr null')})")
+    return e.let("i64", 1, f"ptrtoint {e.let('ptr', 1, f'select {over}, ptr null, {p}')} to i64")
+
+
+def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
+    _declare_heap(e)
+    p = e.let("ptr", 1, f"inttoptr {args[0]} to ptr")
+    size = e.let("i64", 1, f"call i64 @malloc_usable_size({p})")
+    e.line(f"{e.fresh('held')} = atomicrmw sub {heap}, {size} monotonic")
+    e.line(f"call void @free({p})")
+
+
+def _declare_heap(e: Emitter) -> None:
+    for name, text in (
+        ("malloc", "ptr @malloc(i64)"),
+        ("free", "void @free(ptr)"),
+        ("malloc_usable_size", "i64 @malloc_usable_size(ptr)"),
+    ):
+        e.module.declare(name, f"declare {text}")
 
 
 def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:

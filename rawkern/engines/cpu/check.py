@@ -1,24 +1,24 @@
-"""Checked builds: the calls of the checker that kernels make, and the table of places they are made from."""
+"""Checked builds: what is kept of a function meanwhile, calls of the checker, and the places they are made from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+from rawkern.engines.cpu.check_layout import CHECK, KINDS
 from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import Note, Watch
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
+from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
-from rawkern.engines.cpu.roots import Root, find_roots
-from rawkern.engines.cpu.symbols import store_parameter
+from rawkern.engines.cpu.roots import Root
 from rawkern.engines.cpu.variables import RESERVED, RESERVED_BYTES
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
-    from rawkern.engines.cpu.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Site:
     an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
     one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
     the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
-    memory the array that the address comes from starts and ends.
+    memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
     """
 
     what: str
@@ -42,6 +42,25 @@ class Site:
     lines: tuple[tuple[str, int], ...]
     defers: bool = False
     array: tuple[int, int] | None = None
+    kept: bool = False
+
+
+class Checked(Watch):
+    """A function that gets checks; `checker` has the events."""
+
+    def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
+        self.f = f
+        self.sites = sites  # of the whole build, with their numbers
+        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave
+        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
+        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
+        self.shadows: dict[str, str] = {}  # and the slots that say so
+
+
+def checked(f: FunctionLowering) -> Checked:
+    """What is kept of a function in a checked build."""
+    assert isinstance(f.watch, Checked)
+    return f.watch
 
 
 def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
@@ -55,10 +74,9 @@ def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
 
 
 def add_site(f: FunctionLowering, site: Site) -> Val:
-    """Number of a site in the plan's table."""
-    if site not in f.plan.checked_sites:
-        f.plan.checked_sites[site] = len(f.plan.checked_sites)
-    return const("i64", f.plan.checked_sites[site])
+    """Number of a site in the build's table."""
+    sites = checked(f).sites
+    return const("i64", sites.setdefault(site, len(sites)))
 
 
 def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
@@ -72,16 +90,14 @@ def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
     if "check.block" not in f.entry_cache:
         f.entry_cache["check.block"] = f.once.let("i64", 1, "ptrtoint ptr %blk to i64")
         f.entry_cache["check.warp"] = f.once.let("i64", 1, "zext i32 %warp to i64")
-    return f.field(LAUNCH, "check"), f.entry_cache["check.block"], f.entry_cache["check.warp"]
+    return f.field(LAUNCH, "session"), f.entry_cache["check.block"], f.entry_cache["check.warp"]
 
 
 def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
     """A field of the checker that does not change, plus a number."""
-    from rawkern.engines.cpu.check_layout import CHECK
-
     key = f"check.{name}.{add}"
     if key not in f.entry_cache:
-        at = f.once.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name))
+        at = f.once.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
         pointer = f.once.let("ptr", 1, f"inttoptr {at} to ptr")
         value = f.once.let("i64", 1, f"load i64, {pointer}")
         f.entry_cache[key] = f.once.bin("add", value, add) if add else value
@@ -90,33 +106,26 @@ def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
 
 def enter(f: FunctionLowering) -> None:
     """A warp starts a kernel."""
-    if f.plan.checked and f.function.entry:
+    if f.function.entry:
         ck, blk, _ = identity(f)
         f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
 
 
 def field_now(f: FunctionLowering, name: str) -> Val:
     """A field of the checker as it is now."""
-    from rawkern.engines.cpu.check_layout import CHECK
-
-    at = f.e.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name))
+    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
     return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 
-def note(f: FunctionLowering, what: str, *args: Val) -> None:
-    """Tell the checker of something that orders accesses: ``fence``, ``arrive`` and others in `check_sync`."""
-    if f.plan.checked:
-        ck, blk, warp = identity(f)
-        more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
-        f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
+def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: Val) -> None:
+    """Tell the checker of something that orders accesses: the functions of `check_sync`."""
+    ck, blk, warp = identity(f)
+    more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
+    f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
 
 
 def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
     """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
-    if not f.plan.checked:
-        return
-    from rawkern.engines.cpu.check_layout import KINDS
-
     ck, blk, warp = identity(f)
     number = add_site(f, meeting_site(f, instr or f.instr))
     more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
@@ -143,8 +152,8 @@ def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
     f.e.line(f"call i64 @rk_check_unset({ck}, {blk}, {warp}, {f.e.resize(lanes, 'i64')}, i64 {site})")
 
 
-def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> None:
-    """``malloc`` and ``free`` of the device heap that the checker keeps."""
+def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
+    """``malloc`` and ``free`` of the device heap that the checker keeps; what the active lanes get."""
     e = f.e
     ck, blk, warp = identity(f)
     argument = e.splat(argument, LANES)
@@ -159,32 +168,26 @@ def heap_call(f: FunctionLowering, name: str, results: list, argument: Val) -> N
     helper = f"rk_checked_{name}"
     f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
     extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
-    got = e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
-    if name == "malloc":
-        store_parameter(f, results[0].name, 0, got)
+    return e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
 
 
 def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
-    if f.roots is None:
-        f.roots = find_roots(f.plan, f.function)
     if isinstance(mem.base, Reg):
         return f.roots.get(mem.base.name)
     return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
 
 
 def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
-    from rawkern.engines.cpu.check_layout import CHECK
-
-    at = f.e.bin("add", f.field(LAUNCH, "check"), CHECK.offset(name) + offset)
+    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name) + offset)
     f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 
-def table(plan: Plan) -> dict:
+def table(plan: Plan, sites: Iterable[Site]) -> dict:
     """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
     every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
     sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
     return {
-        "sites": [asdict(site) for site in plan.checked_sites],
+        "sites": [asdict(site) for site in sites],
         "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},
         "variables": {
             name: (at, sizes[name], plan.ptx.variables[name].space) for name, at in plan.layout.offsets.items()
@@ -193,21 +196,20 @@ def table(plan: Plan) -> dict:
 
 
 @cache
-def _sources() -> dict[Any, str]:
+def sources() -> dict[Any, str]:
     """The modules of the checker itself, with their texts."""
-    from rawkern.engines.cpu import check_access, check_order, check_runtime, check_sync
+    from rawkern.engines.cpu import check_access, check_conflicts, check_order, check_runtime, check_sync
 
     package = resources.files("rawkern.engines.cpu")
-    modules = (check_runtime, check_sync, check_order, check_access)
+    modules = (check_runtime, check_sync, check_conflicts, check_order, check_access)
     return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
 
 
 def checker() -> str:
     """LLVM IR of the checker itself, an object file of its own, loaded once for all kernels."""
     from rawkern.engines.cpu import check_runs, scalar
-    from rawkern.engines.cpu.check_layout import CHECK
 
-    parts = [scalar.compiled(text, vars(module)) for module, text in _sources().items()]
+    parts = [scalar.compiled(text, vars(module)) for module, text in sources().items()]
     return "\n".join([*parts, check_runs.text(), STACK_RANGE % CHECK.offset("stack_range")])
 
 
@@ -226,9 +228,8 @@ define internal i64 @rk_check_stack_range(i64 %%ck, i64 %%blk, i64 %%warp) {
 def connection() -> str:
     """LLVM IR that stands in each checked kernel's object: what connects it with the checker."""
     from rawkern.engines.cpu import scalar
-    from rawkern.engines.cpu.check_layout import CHECK
     from rawkern.engines.cpu.records import linked
 
     text = resources.files("rawkern.engines.cpu").joinpath("check.ll").read_text()
-    declarations = [scalar.declared(source) for source in _sources().values()]
+    declarations = [scalar.declared(source) for source in sources().values()]
     return "\n".join([CHECK.llvm, *declarations, linked(text, (CHECK, BLOCK))])

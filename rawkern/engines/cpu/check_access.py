@@ -13,7 +13,7 @@ from rawkern.engines.cpu.check_layout import (
     BOUNDS, CHECK, ENTRY, FREED_USE, GENERIC, IS_CONST, IS_FREED, IS_SHARED, IS_UNKNOWN, LOCAL, MISALIGNED, READ,
     READ_ONLY_WRITE, SHARED, SITE, STATE, TIME_AT, WRITE,
 )  # fmt: skip
-from rawkern.engines.cpu.check_order import rk_check_cell, rk_check_trace, rk_check_trace_even
+from rawkern.engines.cpu.check_order import rk_check_cell, rk_check_spread, rk_check_trace, rk_check_trace_even
 from rawkern.engines.cpu.check_runtime import rk_check_find, rk_check_found_unset, rk_check_report
 from rawkern.engines.cpu.records import BLOCK
 from rawkern.engines.cpu.scalar import elsewhere, highest_bit, inline, load8, lowest_bit, store8
@@ -28,8 +28,9 @@ def rk_check_even(ck, blk, warp, mask, site, stride, run):
     Returns the lanes that may go on. The bases stand in the CHECK record.
     """
     CHECK.unset[ck] = 0
+    CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     e = SITE.root[s]
     if stride >> 63 == 0 and SITE.space[s] != LOCAL:
         if e == 0 and SITE.space[s] == SHARED:
@@ -77,29 +78,15 @@ def rk_check_inside(ck, blk, mask, s, e, stride, run):
     return 1
 
 
-def rk_check_spread(ck, stride, run):
-    """Write down the addresses of all lanes."""
-    lane = 0
-    k = 0
-    while lane < 32:
-        a = CHECK.bases[ck, k]
-        end = lane + run
-        while lane < end:
-            CHECK.addresses[ck, lane] = a
-            a = a + stride
-            lane += 1
-        k += 1
-    return 0
-
-
 def rk_check_access(ck, blk, warp, mask, site, low, high, bits):
     """Check a warp's access; returns the lanes that may go on.
 
     `low` and `high` are the lowest and highest of the active lanes' addresses, `bits` all of them or-ed; the addresses
     stand in the CHECK record.
     """
+    CHECK.lanes[ck] = mask
     s = CHECK.sites[ck] + site * SITE_SIZE
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     size = SITE.size[s]
     e = SITE.root[s]
     if bits & (SITE.align[s] - 1) == 0 and e != 0 and SITE.space[s] != LOCAL:
@@ -203,10 +190,10 @@ def rk_check_local(ck, st, thread, a, site, s):
     if SITE.what[s] != WRITE and some == 0:
         rk_check_found_unset(ck, st, thread, a - CHECK.frame[ck], site, s, 0)
     k = 0
-    set = 1
-    if SITE.what[s] == WRITE:
-        set = ((CHECK.storing[ck] >> (thread & 31)) & 1) ^ 1
+    unset = 0
+    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> (thread & 31)) & 1:
+        unset = CHECK.unset_bytes[ck, thread & 31]
     while SITE.what[s] != READ and k < SITE.size[s]:
-        store8(init + k, set)
+        store8(init + k, ((unset >> k) & 1) ^ 1)
         k += 1
     return 1

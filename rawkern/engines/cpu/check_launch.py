@@ -9,16 +9,18 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+from rawkern.base.forking import Lock
 from rawkern.engines.cpu import check_layout as layout
+from rawkern.engines.cpu import limits
 from rawkern.engines.cpu.check_heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.check_layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
 from rawkern.engines.cpu.findings import Dim3, Finding, Piece, Place
-from rawkern.engines.cpu.grid import Launcher, shape_of
+from rawkern.engines.cpu.grid import Target, shape_of
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.variables import RESERVED
 from rawkern.engines.cpu.workers import Mapping
 from rawkern.errors import LaunchError
-from rawkern.forking import Lock
 
 MAX_REPORTS = 1024
 TIMES = 1 << 30  # that the accesses of a launch may have; what comes later is not looked at for races
@@ -29,8 +31,10 @@ _SPACES |= {"shared": layout.SHARED, "local": layout.LOCAL, "meeting": layout.ME
 _WHAT = {"reads": layout.READ, "writes": layout.WRITE, "copies": layout.WRITE, "updates": layout.UPDATE}
 
 
-class Checker:
+class CheckedLaunch(Session):
     """Records and shadow memory of one checked launch."""
+
+    parallel = False
 
     def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
         self.sites: list[dict] = checks["sites"]
@@ -75,6 +79,8 @@ class Checker:
         self._set("heap_table", pile.table.address)
         self._set("heap_count", pile.count)
         self._set("heap_room", HEAP_PIECES)
+        self._set("heap_held", limits.HEAP[0])
+        self._set("heap_limit", limits.HEAP[1])
         if pile.count or any(site["what"] == "malloc" for site in self.sites):
             region, _ = self._region(HEAP_BYTES // 4, pile.memory.address >> 2)
             self._set("heap_region", region)
@@ -83,18 +89,20 @@ class Checker:
         self._set("times", TIMES)
         self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
 
-    def is_late(self) -> bool:
-        """Whether a kernel that has gone wrong takes long to end: with a zero for a value it may loop for ever."""
+    def complaint(self) -> str | None:
+        """A kernel that has gone wrong may take long to end: with a zero for a value it may loop for ever."""
         if self._get("nreports"):
             self.found_at = self.found_at or perf_counter()
-            return perf_counter() - self.found_at > PATIENCE
-        return False
+            if perf_counter() - self.found_at > PATIENCE:
+                return "stopped, as it does not end after what was found"
+        return None
 
     def end(self) -> None:
         """Keep what is left on the device heap."""
         heap().next, heap().count = self._get("heap_next"), self._get("heap_count")
+        limits.HEAP[0] = self._get("heap_held")
 
-    def block_state(self, shared_total: int) -> int:
+    def block(self, shared_total: int) -> int:
         """Memory for what the checker knows of a further block."""
         region, shadow = self._region(shared_total // 4 + 2)
         state = self._new(STATE.size)
@@ -240,7 +248,7 @@ class Checker:
                 0,
                 site["defers"],
             )
-            rows.append(struct.pack("=14Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0))))
+            rows.append(struct.pack("=15Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0)), site["kept"]))
         table = self._new(SITE.size * len(rows))
         ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
         self._set("sites", table)
@@ -299,22 +307,22 @@ def run(
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code, loaded, _ = kernel.loaded(shape_of(block))
-    launcher = Launcher(kernel, block, shared_mem)
-    grid_sync = Piece("the grid's barrier", ctypes.addressof(launcher.grid_sync), 64, 1, False, followed=False)
-    start = launcher.record_address + LAUNCH.size
+    target = Target(kernel, block, shared_mem)
+    grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
+    start = target.record_address + LAUNCH.size
     parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
-    checker = Checker(code.checks, pieces, kernel.globals_address, code.shared_static + shared_mem)
-    checker.start(grid, launcher.nwarps, loaded.stack_range)
-    launcher.watch(checker)
+    checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
+    checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
+    target.watch(checked)
     error = None
     try:
-        launcher.settled(grid)(values)
+        target.run(grid, None, values)
     except LaunchError as failed:
         error = failed
     finally:
-        checker.end()
-    found = checker.findings(grid, block)
+        checked.end()
+    found = checked.findings(grid, block)
     if not found and error is not None and "deadlock" in str(error):
-        found = checker.stuck(grid, block)
+        found = checked.stuck(grid, block)
     return found, error

@@ -7,6 +7,7 @@ from rawkern.engines.cpu.records import Record
 WARPS = 32  # of a block at most
 AGENTS = 64  # whose accesses have an order of their own: warps, and behind them the copies that warps have under way
 BARRIERS = 16
+VALUES = 8  # that a lane writes at once, at most
 GROUPS = 64  # of copies of a warp that are told apart
 _CLOCKS = f"[{WARPS} x i64]"
 _SEEN = f"[{WARPS * AGENTS} x i64]"
@@ -25,12 +26,13 @@ CHECK = Record(
         *_words("clock times blind log row runner runner_since owner owner_since copying"),
         *_words("grid_x grid_y nwarps shared_total reserved reserved_end order null runs"),
         *_words("limits_of limits_at owned owned_span shared_span own own_span"),
-        *_words("me reader floor span gone need all_shared"),
+        *_words("me reader floor span gone need all_shared lanes"),
         *_words("frame frame_bytes frame_init stack_low stack_high stack_range"),
-        *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region"),
+        *_words("heap_low heap_next heap_high heap_table heap_count heap_room heap_region heap_held heap_limit"),
         ("bases", "[4 x i64]"),
         ("addresses", "[32 x i64]"),
-        ("values", "[128 x i64]"),
+        ("unset_bytes", "[32 x i64]"),
+        ("values", f"[{32 * VALUES} x i64]"),
     ),
 )
 #: A piece of memory; `region`: where it is followed (0: it is not).
@@ -42,7 +44,9 @@ REGION = Record("Region", _words("words plane read"))
 #: An instruction that touches memory, or at which threads meet.
 SITE = Record(
     "Site",
-    _words("root size element align what space strong seen defers unset_address unset_thread unset_block start end"),
+    _words(
+        "root size element align what space strong seen defers unset_address unset_thread unset_block start end kept"
+    ),
 )
 READ, WRITE, UPDATE = 0, 1, 2  # what
 GENERIC, GLOBAL, SHARED, LOCAL, MEETING = range(5)  # space
@@ -90,7 +94,7 @@ def runs() -> list[int]:
     return table
 
 
-#: Kinds of findings, as their exceptions are listed in `rawkern.reports`.
+#: Kinds of findings, as their exceptions are listed in `rawkern.checked.reports`.
 KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rawkern.engines.cpu import undefined
-from rawkern.engines.cpu.check import add_site, blame, meeting_site, note
+from rawkern.engines.cpu.check import add_site, blame, checked, meeting_site, note
 from rawkern.engines.cpu.forms import LANES, ramp
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.graph import Flow
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import is_barrier, is_meeting
 from rawkern.engines.cpu.ptx import Instr
 
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
-    from rawkern.engines.cpu.graph import Flow
-
 
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:
     """A warp comes to a barrier; `counted`: the barrier says how many threads it takes."""
-    if f.plan.checked:
-        same = _is_aligned(instr) and not counted
-        site = add_site(f, meeting_site(f, instr))
-        note(f, "arrive", number, site, const("i64", int(same)))
+    same = _is_aligned(instr) and not counted
+    site = add_site(f, meeting_site(f, instr))
+    note(f, "arrive", number, site, const("i64", int(same)))
 
 
 def _is_aligned(instr: Instr) -> bool:
@@ -31,17 +26,28 @@ def _is_aligned(instr: Instr) -> bool:
 
 def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
     """For blocks where lanes meet after a branch: the blocks of barriers and warp instructions passed by."""
-    if f.meeting_points is None:
-        f.meeting_points = {}
+    kept = checked(f)
+    if kept.meeting_points is None:
+        found = kept.meeting_points = {}
         places = [
             k for k, block in enumerate(f.flow.blocks) if any(_is_aligned(x) or is_meeting(x.op) for x in block.instrs)
         ]
-        for i in f.analysis.divergent if f.plan.checked and f.function.entry else ():
+        for i in f.analysis.divergent if f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
-            if stop is not None:
-                known = f.meeting_points.setdefault(stop, [])
+            if stop is not None and not _is_shared_end(f, stop):
+                known = found.setdefault(stop, [])
                 known += [k for k in places if k in between and k not in known]
-    return f.meeting_points
+    return kept.meeting_points
+
+
+def _is_shared_end(f: FunctionLowering, block: int) -> bool:
+    """Whether a block is the end of several ways of the source, which the compiler has made one: lanes there return.
+
+    What it makes of instructions of different lines has line 0. Threads that have returned are not waited for.
+    """
+    first = next(iter(f.flow.blocks[block].instrs), None)
+    merged = first is not None and getattr(f.plan.ptx.locs[first.loc], "line", 1) == 0
+    return merged and not _waits_later(f.flow, block)
 
 
 def _between(flow: Flow, index: int) -> set[int]:
@@ -103,23 +109,21 @@ def _waits_later(flow: Flow, block: int) -> bool:
 
 def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
     """The warp arrives at a barrier for the lanes `freed` at each block: all that live should be at one."""
-    if f.plan.checked:
-        alive = f.e.let("i32", 1, "load i32, ptr %alive")
-        for key, lanes in freed.items():
-            instr = f.flow.blocks[key].instrs[-1]
-            if _is_aligned(instr):
-                missed(f, key, lanes, instr)
-                rest = f.e.bin("and", alive, f.e.invert(lanes))
-                some = f.e.cmp("icmp ne", rest, 0)
-                blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)
+    alive = f.e.let("i32", 1, "load i32, ptr %alive")
+    for key, lanes in freed.items():
+        instr = f.flow.blocks[key].instrs[-1]
+        if _is_aligned(instr):
+            missed(f, key, lanes, instr)
+            rest = f.e.bin("and", alive, f.e.invert(lanes))
+            some = f.e.cmp("icmp ne", rest, 0)
+            blame(f, "DIVERGENT_BARRIER", f.e.select(some, lanes, 0), instr, rest)
 
 
 def members(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     """Each lane must be named by its own mask."""
-    if f.plan.checked:
-        own = f.e.bin("and", f.e.bin("lshr", f.e.splat(mask, LANES), ramp("i32", 1)), 1)
-        outside = f.e.bin("and", f.mask_of(f.e.cmp("icmp eq", own, 0)), f.act())
-        blame(f, "MASK_WITHOUT_SELF", outside, instr)
+    own = f.e.bin("and", f.e.bin("lshr", f.e.splat(mask, LANES), ramp("i32", 1)), 1)
+    outside = f.e.bin("and", f.mask_of(f.e.cmp("icmp eq", own, 0)), f.act())
+    blame(f, "MASK_WITHOUT_SELF", outside, instr)
 
 
 def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, inside: Val, named: Val) -> None:
@@ -127,8 +131,7 @@ def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, insi
 
     Reductions by ``shfl.down`` get such values at their ends.
     """
-    if f.plan.checked:
-        e = f.e
-        there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
-        bad = e.bin("and", f.mask_of(e.cmp("icmp eq", there, 0)), f.mask_of(inside))
-        undefined.exchanged(f, dest, e.bin("and", bad, f.act()), add_site(f, meeting_site(f, instr)))
+    e = f.e
+    there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
+    bad = e.bin("and", f.mask_of(e.cmp("icmp eq", there, 0)), f.mask_of(inside))
+    undefined.exchanged(f, dest, e.bin("and", bad, f.act()), add_site(f, meeting_site(f, instr)))

@@ -5,55 +5,48 @@ Lanes whose access fails go on with an address of the checker's own: they read z
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from rawkern.engines.cpu import undefined
+from rawkern.engines.cpu import undefined, undefined_tiles
 from rawkern.engines.cpu.addresses import fits, starts, stride_of
-from rawkern.engines.cpu.check import Site, add_site, field, field_now, identity, note, place, put_field, root_of
+from rawkern.engines.cpu.check import (
+    Site,
+    add_site,
+    checked,
+    field,
+    field_now,
+    identity,
+    note,
+    place,
+    put_field,
+    root_of,
+)
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, ramp
+from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base, callee
 from rawkern.engines.cpu.ptx import Mem
 from rawkern.engines.cpu.roots import Root, array_of
 from rawkern.engines.cpu.variables import RESERVED, local_frame
 
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
-
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
-READ, WRITE, COPY, UPDATE = "reads", "writes", "copies", "updates"
 
 
-def access(
-    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
-    values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
-    regs: list[str | None] | None = None,
-) -> Form:  # fmt: skip
-    """The addresses of an access of `count` values of `size` bytes, replaced where it fails.
-
-    `order`: how strong the access is, empty for a plain one; `looks`: whether anybody reads an atomic's result; `mask`:
-    the lanes that access, if not all active ones; `align`: bytes, if not those of the whole access; `regs`: registers
-    that are loaded or stored.
-    """
-    if not f.plan.checked:
-        return form
-    ok = _allowed(f, form, mem, space, what, size, count, order, values, looks, mask, align, regs)
-    if mask is not None:
-        ok = f.e.bin("or", ok, f.e.invert(mask))
-    return _replaced(f, form, what, ok)
+def access(f: FunctionLowering, a: Access, form: Form) -> Form:
+    """The addresses of an access, replaced where it fails."""
+    ok = _allowed(f, a, form)
+    if a.mask is not None:
+        ok = f.e.bin("or", ok, f.e.invert(a.mask))
+    return _replaced(f, form, a.what, ok)
 
 
-def around(
-    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
-    emit: Callable[[Form], list[Val]], values: list[Val] | None = None, regs: list[str | None] | None = None,
-) -> list[Val]:  # fmt: skip
+def around(f: FunctionLowering, a: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
     """An access as in `access`, with what `emit` makes of its addresses, in the usual build's way where none fails."""
-    if not f.plan.checked:
-        return emit(form)
-    ok = _allowed(f, form, mem, space, what, size, count, order, values, regs=regs)
+    ok = _allowed(f, a, form)
     if not isinstance(form, (Affine, Wide)):
-        return emit(_replaced(f, form, what, ok))
+        return emit(_replaced(f, form, a.what, ok))
     e = f.e
     f.actv()  # made before the ways part
     known, ways = dict(f.cache), []
@@ -62,7 +55,7 @@ def around(
     for label in (fine, failing):
         e.label(label)
         f.cache = dict(known)
-        got = emit(form if label == fine else _replaced(f, form, what, ok))
+        got = emit(form if label == fine else _replaced(f, form, a.what, ok))
         end = e.fresh("after")[1:]
         e.line(f"br label %{end}")
         e.label(end)
@@ -76,22 +69,15 @@ def around(
     ]
 
 
-def lines(
-    f: FunctionLowering, mem: Mem, space: str, what: str, at: Val, pitch: Val, shape: tuple[int, int, int]
-) -> tuple[Val, Val]:
-    """Address and pitch of a matrix in memory that the warp accesses as one: of a matrix of zeros where that fails.
-
-    `shape`: how many lines, bytes of a line, bytes of an element.
-    """
-    if not f.plan.checked:
-        return at, pitch
-    e, (count, size, element) = f.e, shape
+def lines(f: FunctionLowering, a: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
+    """Address and pitch of `count` lines that the warp accesses as one: of a matrix of zeros where that fails."""
+    e = f.e
     starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
     mask = const("i32", (1 << count) - 1)
-    got = access(f, starts, mem, space, what, element, size // element, "", mask=mask, align=element)
+    got = access(f, replace(a, mask=mask), starts)
     bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
     ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
-    return e.select(ok, at, field(f, "null", SINK if what == WRITE else 0)), e.select(ok, pitch, 0)
+    return e.select(ok, at, field(f, "null", SINK if a.what == WRITE else 0)), e.select(ok, pitch, 0)
 
 
 def _replaced(f: FunctionLowering, form: Form, what: str, ok: Val) -> Form:
@@ -102,37 +88,36 @@ def _replaced(f: FunctionLowering, form: Form, what: str, ok: Val) -> Form:
     return e.select(e.let("i1", LANES, f"bitcast {ok} to <32 x i1>"), f.plain(form), e.splat(null, LANES))
 
 
-def _allowed(
-    f: FunctionLowering, form: Form, mem: Mem, space: str, what: str, size: int, count: int, order: str,
-    values: list[Val] | None = None, looks: bool = True, mask: Val | None = None, align: int = 0,
-    regs: list[str | None] | None = None,
-) -> Val:  # fmt: skip
+def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
     """Look at an access; the lanes that may go on."""
-    e = f.e
-    root = root_of(f, mem)
-    strong = bool(order) or (what == READ and _is_validated(f, root))
+    e, what = f.e, a.what
+    root, space, size = root_of(f, a.mem), a.space, a.size * a.count
+    strong = bool(a.order) or (what == READ and _is_validated(f, root))
     if root is not None and root[0] == "local":
         space = "local"
-    defers = what == READ and regs is not None and undefined.tracks(f, regs)
-    array = array_of(f.function, f.roots or {}, root)
-    site = Site(what, space, root, size * count, size, strong, align or size * count, place(f), defers, array)
+    regs = a.regs or ()
+    defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
+    array = array_of(f.function, f.roots, root)
+    kept = a.values is not None
+    site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept)
     number = add_site(f, site)
     _tell_frame(f, space)
-    if values is not None:
-        _keep_values(f, values)
+    if a.values is not None:
+        _keep_values(f, a.values)
     if what in (WRITE, COPY) and undefined.doubtful(f):
-        put_field(f, "storing", f.e.resize(undefined.unset_lanes(f, regs or []), "i64"))
+        _keep_unset(f, undefined_tiles.stored(f, a), a.size)
     ck, blk, warp = identity(f)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
-    if order in ("release", "acq_rel") or (order and RESERVED in f.plan.shared):
+    if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence")
-    if order and what != WRITE and looks:
+    if a.order and what != WRITE and a.looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
-    ok = _call(f, form, mask or f.act(), number)
-    if order and what != READ:
+    ok = _call(f, form, a.mask or f.act(), number)
+    if a.order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
-    if defers and regs is not None:
-        undefined.loaded(f, regs, field_now(f, "unset"), number)
+    if defers:
+        missing = e.resize(field_now(f, "unset"), "i32")
+        undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)
     return ok
 
 
@@ -180,13 +165,14 @@ def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
     ``old = *p; do { seen = old; old = atomicCAS(p, seen, ...); } while (old != seen)`` is CUDA's own way to write an
     atomic operation; ``if (v < *p) atomicMin(p, v)`` saves some.
     """
-    if f.validated is None:
+    kept = checked(f)
+    if kept.validated is None:
         instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.startswith(("atom.", "red."))]
         roots = (
             root_of(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
         )
-        f.validated = frozenset(roots)
-    return root in f.validated
+        kept.validated = frozenset(roots)
+    return root in kept.validated
 
 
 def _tell_frame(f: FunctionLowering, space: str) -> None:
@@ -213,8 +199,21 @@ def _hands_out(f: FunctionLowering) -> bool:
     return any(callee(i) not in ("vprintf", "__assertfail", "malloc", "free") for i in calls)
 
 
-def _keep_values(f: FunctionLowering, values: list[Val]) -> None:
-    """Let the checker see what is written: a write that changes nothing is no conflict."""
+def _keep_values(f: FunctionLowering, values: Sequence[Val]) -> None:
+    """Let the checker see what is written: a write that changes nothing is no conflict (`check_order`)."""
     for k, value in enumerate(values):
         wide = f.e.resize(f.e.splat(value, LANES), "i64")
         put_field(f, "values", wide, 256 * k)
+
+
+def _keep_unset(f: FunctionLowering, unset: Sequence[Val | None], size: int) -> None:
+    """Let the checker see which bytes of what is written are not set: lanes for each value of `size` bytes."""
+    e, lanes, places = f.e, const("i32", 0), None
+    for k, mask in enumerate(unset):
+        if mask is not None:
+            lanes = e.bin("or", lanes, f.mask_of(mask))
+            part = e.select(mask, const("i64", ((1 << size) - 1) << k * size, LANES), const("i64", 0, LANES))
+            places = part if places is None else e.bin("or", places, part)
+    put_field(f, "storing", e.resize(lanes, "i64"))
+    if places is not None:
+        put_field(f, "unset_bytes", places)

@@ -9,15 +9,15 @@ where those of earlier blocks stand for nothing; 0 in global memory. What orders
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.check_conflicts import (
+    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_seen, rk_check_race,
+)  # fmt: skip
 from rawkern.engines.cpu.check_layout import (
-    AGENTS, CHECK, LANE_MASK, MASK_AT, RACE, READ, REGION, REPORT, REST_AT, RUN_ROW, SITE, SITE_AT, SITES, STATE,
-    STRONG_AT, TIME_AT, UPDATE, WARPS, WRITE,
+    CHECK, MASK_AT, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT, UPDATE, WRITE,
 )  # fmt: skip
-from rawkern.engines.cpu.check_runtime import rk_check_found_unset, rk_check_report
-from rawkern.engines.cpu.check_sync import ORDER_SIZE, rk_check_limits
-from rawkern.engines.cpu.scalar import (
-    elsewhere, highest_bit, inline, load8, load16, load32, load64, lowest_bit, store64,
-)  # fmt: skip
+from rawkern.engines.cpu.check_runtime import rk_check_found_unset
+from rawkern.engines.cpu.check_sync import rk_check_limits
+from rawkern.engines.cpu.scalar import elsewhere, highest_bit, inline, load64, lowest_bit, store64
 
 SITE_SIZE = SITE.size
 ALL_SET = 15 << REST_AT
@@ -45,17 +45,31 @@ def rk_check_trace_even(ck, st, warp, mask, site, s, region, base, stride, run):
         rk_check_mine(ck, st, warp, site, s, base)
     lane = 0
     k = 0
+    spread = 0
     while lane < 32:
         part = ((mask >> lane) & ((1 << run) - 1)) << lane
         a = CHECK.bases[ck, k]
         if part and (runs == 0 or a & 3 or rk_check_run(ck, part, size, what, region, a, lane, size * run) == 0):
-            at = lane
-            while at < lane + run:
-                CHECK.addresses[ck, at] = a
-                a = a + stride
-                at += 1
+            if spread == 0:
+                rk_check_spread(ck, stride, run)
+                spread = 1
             rk_check_trace(ck, st, warp, part, site, s, region, base)
         lane += run
+        k += 1
+    return 0
+
+
+def rk_check_spread(ck, stride, run):
+    """Write down the addresses of all lanes."""
+    lane = 0
+    k = 0
+    while lane < 32:
+        a = CHECK.bases[ck, k]
+        end = lane + run
+        while lane < end:
+            CHECK.addresses[ck, lane] = a
+            a = a + stride
+            lane += 1
         k += 1
     return 0
 
@@ -173,7 +187,8 @@ def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
         if SITE.what[s] == READ:
             unset = unset & rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base)
         else:
-            rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base)
+            if rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
+                REGION.read[region] = 1
         a = (a & (0 - 4)) + 4
     if unset and SITE.what[s] == READ:
         rk_check_found_unset(ck, st, warp * 32 + lane, end - SITE.size[s] - STATE.window[st], site, s, SITE.root[s])
@@ -191,6 +206,13 @@ def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
         unset = 1
     elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
         rk_check_race(ck, st, warp, lane, a, site, who)
+    rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
+    return unset
+
+
+@inline
+def rk_check_note_read(ck, st, warp, cell, plane, me, part, base):
+    """Be the last to read a word."""
     first = load64(cell + plane)
     if first >= base and first:
         if rk_check_is_mine(ck, st, warp, me, first):
@@ -199,108 +221,38 @@ def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
         elif rk_check_is_seen(ck, st, warp, first) == 0:  # who has seen this read has seen that one
             store64(cell + plane + plane, first)
     store64(cell + plane, me | (part << MASK_AT) | (warp << REST_AT))
-    return unset
+    return 0
 
 
 @inline
 def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
-    """Follow a write of one word, or an atomic operation on it."""
+    """Follow a write of one word, or an atomic operation on it; returns whether it counts as a read."""
     who = load64(cell)
     if who < base:
         who = 0
     if SITE.what[s] == UPDATE and base != 0 and (who >> REST_AT) & part != part:
         rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
+    set = part
+    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
+        set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
+    writer = 0  # accesses that this one is not ordered after
     if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
-        if rk_check_same(ck, st, warp, lane, s, a, who, me):
-            return 0
-        rk_check_race(ck, st, warp, lane, a, site, who)
-    else:
+        writer = who
+    reader = 0
+    if (writer >> MASK_AT) & part != part:
         reader = load64(cell + plane)
         if reader < base or (reader >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, reader) == 0:
             reader = load64(cell + plane + plane)
-        if reader >= base and (reader >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, reader):
-            if rk_check_same(ck, st, warp, lane, s, a, 0, me):
-                return 0
-            rk_check_race(ck, st, warp, lane, a, site, reader)
-    init = ((who >> REST_AT) | part) & 15
-    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
-        init = init & (part ^ 15)
-    store64(cell, me | (part << MASK_AT) | (init << REST_AT))
-    return 0
-
-
-@inline
-def rk_check_is_mine(ck, st, warp, me, who):
-    """Whether an access is by this thread."""
-    return (who ^ me) & LANE_MASK == 0 and load64(CHECK.log[ck] + (who >> TIME_AT) * 8) == STATE.number[
-        st
-    ] * AGENTS + warp
-
-
-@inline
-def rk_check_is_seen(ck, st, warp, who):
-    """Whether an access is by the warp's own block, and the warp has seen it."""
-    other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)
-    seen = STATE.seen[st, warp * AGENTS + other % AGENTS]
-    if other % AGENTS == WARPS + warp:
-        seen = STATE.met[st, warp]
-    return other // AGENTS == STATE.number[st] and who >> TIME_AT <= seen
-
-
-@inline
-def rk_check_apart(ck, st, warp, me, who):
-    """Whether an access is by another thread and nothing orders it before this one."""
-    time = who >> TIME_AT
-    if time == 0 or (who >> STRONG_AT) & (me >> STRONG_AT) & 1:
-        return 0
-    other = load64(CHECK.log[ck] + time * 8)
-    mine = STATE.number[st]
-    if (who ^ me) & LANE_MASK == 0 and other == mine * AGENTS + warp:
-        return 0
-    block = other // AGENTS
-    if block == mine:
-        if other % AGENTS == WARPS + warp and (who ^ me) & LANE_MASK:  # a copy by another lane
-            return time > STATE.met[st, warp]
-        return time > STATE.seen[st, warp * AGENTS + other % AGENTS]
-    passed = load64(CHECK.order[ck] + block * ORDER_SIZE)
-    looked = load64(CHECK.order[ck] + mine * ORDER_SIZE + 8)
-    return passed <= time or looked <= time
-
-
-def rk_check_same(ck, st, warp, lane, s, a, who, me):
-    """Whether a write changes nothing: it writes what is there, or what another lane of this access writes there."""
-    if SITE.what[s] != WRITE or CHECK.copying[ck]:
-        return 0
-    start = CHECK.addresses[ck, lane]
-    k = (a - start) // SITE.element[s]
-    size = SITE.element[s]
-    at = start + k * size
-    value = CHECK.values[ck, k * 32 + lane]
-    if (who ^ me) >> SITE_AT == 0:  # the same time tells warp and block
-        other = who & LANE_MASK
-        if CHECK.addresses[ck, other] == start:
-            return value == CHECK.values[ck, k * 32 + other]
-    if size == 1:
-        return load8(at) == value
-    if size == 2:
-        return load16(at) == value
-    if size == 4:
-        return load32(at) == value
-    return load64(at) == value
-
-
-def rk_check_race(ck, st, warp, lane, a, site, who):
-    """Note a race with an earlier access."""
-    e = 0
-    if a - STATE.window[st] < CHECK.shared_total[ck]:
-        a = a - STATE.window[st]
-        if a >= CHECK.reserved[ck] and a < CHECK.reserved_end[ck]:
+        if reader < base or (reader >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, reader) == 0:
+            reader = 0
+    if writer or reader:
+        counts = rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader)
+        if counts == NOTHING:
             return 0
-        e = SITE.root[CHECK.sites[ck] + site * SITE_SIZE]
-    r = rk_check_report(ck, st, RACE, site, warp * 32 + lane, a, e)
-    if r:
-        other = load64(CHECK.log[ck] + (who >> TIME_AT) * 8)
-        REPORT.other_site[r] = (who >> SITE_AT) & (SITES - 1)
-        REPORT.other_block[r] = other // AGENTS
-        REPORT.other_thread[r] = (other % WARPS) * 32 + (who & LANE_MASK)
+        if counts == READ and who:
+            store64(cell, who | (set << REST_AT))
+            rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
+            return 1
+    set = set | ((who >> REST_AT) & (part ^ 15))
+    store64(cell, me | (part << MASK_AT) | (set << REST_AT))
     return 0

@@ -23,7 +23,7 @@ STATE_ORDER, STATE_REST = STATE.offset("seen"), STATE.size - STATE.offset("seen"
 
 def rk_check_enter(ck, blk):
     """A warp starts: the first of a block makes the block's state new."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     number = BLOCK.x[blk] + CHECK.grid_x[ck] * (BLOCK.y[blk] + CHECK.grid_y[ck] * BLOCK.z[blk])
     if STATE.number[st] == number and STATE.serial[st] == CHECK.serial[ck]:
         return 0
@@ -92,7 +92,7 @@ def rk_check_found_unset(ck, st, thread, address, site, s, e):
 def rk_check_blame(ck, blk, warp, lanes, site, kind, other):
     """Report the first of some lanes, if there are any."""
     if lanes:
-        r = rk_check_report(ck, BLOCK.check[blk], kind, site, warp * 32 + lowest_bit(lanes), 0, 0)
+        r = rk_check_report(ck, BLOCK.session[blk], kind, site, warp * 32 + lowest_bit(lanes), 0, 0)
         if r:
             REPORT.extra[r] = other
     return 0
@@ -117,7 +117,7 @@ def rk_check_unset(ck, blk, warp, lanes, site):
         kind = UNINITIALIZED
         if SITE.space[s] == MEETING:
             kind = INACTIVE_SOURCE
-        r = rk_check_report(ck, BLOCK.check[blk], kind, at, thread, SITE.unset_address[s], root)
+        r = rk_check_report(ck, BLOCK.session[blk], kind, at, thread, SITE.unset_address[s], root)
         if r and SITE.unset_thread[s]:
             REPORT.block[r] = SITE.unset_block[s]
     return 0
@@ -160,6 +160,7 @@ def rk_check_malloc(ck, size):
         size > CHECK.heap_high[ck] - low
         or room > CHECK.heap_high[ck] - low
         or CHECK.heap_count[ck] == CHECK.heap_room[ck]
+        or CHECK.heap_held[ck] + size > CHECK.heap_limit[ck]
     ):
         return 0
     e = CHECK.heap_table[ck] + CHECK.heap_count[ck] * ENTRY_SIZE
@@ -169,6 +170,7 @@ def rk_check_malloc(ck, size):
     ENTRY.region[e] = CHECK.heap_region[ck]
     CHECK.heap_next[ck] = low + room
     CHECK.heap_count[ck] += 1
+    CHECK.heap_held[ck] += size
     return low
 
 
@@ -180,7 +182,8 @@ def rk_check_free(ck, blk, thread, address, site):
     if CHECK.heap_low[ck] <= address and address < CHECK.heap_next[ck]:
         e = rk_check_find(ck, address, 0)
     if e == 0 or ENTRY.low[e] != address or ENTRY.flags[e] & IS_FREED:
-        rk_check_report(ck, BLOCK.check[blk], BAD_FREE, site, thread, address, e)
+        rk_check_report(ck, BLOCK.session[blk], BAD_FREE, site, thread, address, e)
         return 0
     ENTRY.flags[e] = IS_FREED
+    CHECK.heap_held[ck] -= ENTRY.high[e] - ENTRY.low[e]
     return 0

@@ -82,7 +82,7 @@ def rk_check_draw(ck, st, agent):
 
 def rk_check_fence(ck, blk, warp):
     """A fence: strong writes from now on pass on what happened before it."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     fenced = st + STATE_FENCED + warp * ROW
     rk_check_join(fenced, st + STATE_SEEN + warp * ROW, CHECK.row[ck])
@@ -93,7 +93,7 @@ def rk_check_fence(ck, blk, warp):
 
 def rk_check_pass_on(ck, blk, warp):
     """A strong write: others may see what happened before the last fence."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     if STATE.fence_time[st, warp] == 0:
         return 0
     rk_check_join(st + STATE_POT, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
@@ -105,7 +105,7 @@ def rk_check_pass_on(ck, blk, warp):
 
 def rk_check_look(ck, blk, warp):
     """A strong read: what others have passed on lies in the past now."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     if STATE.ordered[st]:
         CHECK.limits_of[ck] = 0
         rk_check_join(st + STATE_SEEN + warp * ROW, st + STATE_POT, CHECK.row[ck])
@@ -122,7 +122,7 @@ def rk_check_look(ck, blk, warp):
 
 def rk_check_warp_sync(ck, blk, warp):
     """Lanes of a warp have met."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     STATE.seen[st, warp * AGENTS + warp] = STATE.clocks[st, warp]
     STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
@@ -132,7 +132,7 @@ def rk_check_warp_sync(ck, blk, warp):
 
 def rk_check_arrive(ck, blk, warp, number, site, same):
     """A warp comes to a barrier; `same`: to that instruction all the block's warps must come."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     number = number & 15
     STATE.at[st, warp] = site + 1
@@ -159,7 +159,7 @@ def rk_check_arrive(ck, blk, warp, number, site, same):
 
 def rk_check_open(blk, number):
     """A barrier opens: up to `all_seen` whoever leaves it has seen all there was in the block."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     arrived = st + STATE_ARRIVED + number * ROW
     opened = st + STATE_OPENED + number * ROW
     rk_check_join(opened, arrived, ROW)
@@ -183,7 +183,7 @@ def rk_check_open(blk, number):
 
 def rk_check_depart(ck, blk, warp, number):
     """A warp goes on behind a barrier; fences of any that met there serve all."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     number = number & 15
     STATE.at[st, warp] = 0
     CHECK.limits_of[ck] = 0
@@ -203,7 +203,7 @@ def rk_check_depart(ck, blk, warp, number):
 
 def rk_check_copy(ck, blk, warp):
     """A warp starts copies: until they are waited for nothing orders them, not even for the threads that copy."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     if STATE.copies[st, warp] == 0:
         STATE.ordered[st] = 1
         STATE.copies[st, warp] = rk_check_draw(ck, st, WARPS + warp)
@@ -220,7 +220,7 @@ def rk_check_copied(ck, blk, warp):
 
 def rk_check_commit(ck, blk, warp):
     """The copies so far are a group. Lanes that commit on ways of their own count as a group of the warp each time."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     n = STATE.groups[st, warp]
     STATE.group_times[st, warp * GROUPS + n % GROUPS] = STATE.latest[st, warp]
@@ -231,7 +231,7 @@ def rk_check_commit(ck, blk, warp):
 
 def rk_check_wait(ck, blk, warp, pending):
     """A warp waits till no more than so many of its groups are pending; each lane sees its own copies then."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     n = STATE.groups[st, warp]
     if pending >= n:
         return 0
@@ -252,7 +252,7 @@ def rk_check_wait_all(ck, blk, warp):
 
 def rk_check_hand_over(ck, blk, warp):
     """Copies so far will be seen by whoever waits at an mbarrier."""
-    st = BLOCK.check[blk]
+    st = BLOCK.session[blk]
     STATE.ordered[st] = 1
     if STATE.latest[st, warp] > STATE.pot[st, WARPS + warp]:
         STATE.pot[st, WARPS + warp] = STATE.latest[st, warp]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rawkern.engines.cpu import check, check_meetings, undefined
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.ir import Module, Val, const
+from rawkern.engines.cpu.instrument import Instrument
+from rawkern.engines.cpu.ir import Module, Val, const, size_of
 from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.parameters import make_buffers
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
-from rawkern.engines.cpu.symbols import make_buffers
 from rawkern.engines.cpu.variables import local_frame
 from rawkern.engines.cpu.waiting import barrier, resume_set_aside
 
@@ -24,16 +24,16 @@ Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
 SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 
 
-def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers) -> str:
+def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
     """The text of one function of a kernel."""
-    f = FunctionLowering(plan, module, function)
+    f = FunctionLowering(plan, module, function, instrument)
     make_buffers(f)
-    check.enter(f)
+    f.watch.enter()
     if function.name in plan.recursive:
         f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
-    frame = local_frame(function)
+    frame = local_frame(function) * LANES
     if frame:
-        f.entry.append(f"%frame = alloca [{frame * LANES} x i8], align 64")
+        f.entry.append(f"%frame = alloca [{frame} x i8], align 64")
     twice = _worth_twice(f)
     if twice:  # first, so that it is known where lanes that part look for others
         _for_whole_warps(f, handlers)
@@ -47,6 +47,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         _instructions(f, i, handlers)
         _end(f, i)
     _finish(f)
+    module.frame = max(module.frame, frame + sum(map(size_of, f.kept.values())))
     name, params = signature(function)
     inline = "" if plan.waiting or not function.entry else " alwaysinline"
     body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
@@ -60,8 +61,8 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
 
 def _worth_twice(f: FunctionLowering) -> bool:
     """Whether to emit a kernel's blocks for whole warps as well: where masks are a good part of what it does."""
-    plain = f.function.entry and not (f.plan.waiting or f.plan.checked or f.analysis.free_running)
-    return plain and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
+    plain = f.function.entry and not (f.plan.waiting or f.analysis.free_running)
+    return plain and f.watch.whole_warps and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
 
 
 def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
@@ -78,6 +79,7 @@ def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
         f.cache["act"] = const("i32", -1)
         for reg in f.analysis.fresh[i]:
             f.forget(reg)
+        f.watch.block(i)
         _instructions(f, i, handlers)
         _end(f, i)
     f.whole = False
@@ -91,7 +93,7 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
         why = refusal(instr.op)
         if why is not None:
             raise f.unsupported(why)
-        undefined.follow(f, instr)
+        f.watch.instruction(instr)
         handlers[base(instr.op)](f, instr)
 
 
@@ -119,13 +121,18 @@ def _begin(f: FunctionLowering, i: int) -> None:
         f.cache["act"] = act
     for reg in f.analysis.fresh[i]:
         f.forget(reg)
-    check_meetings.passing(f, i)
+    f.watch.block(i)
 
 
 def _end(f: FunctionLowering, i: int) -> None:
     """Leave a block as its last instruction says."""
     block, e = f.flow.blocks[i], f.e
+    ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
     act = f.act()
+    if ending is not None:
+        f.instr = ending
+        if not block.guards:
+            f.watch.instruction(ending)
     if block.kind == "ret":
         f.flush()
         retire(f, act)
@@ -136,12 +143,12 @@ def _end(f: FunctionLowering, i: int) -> None:
         jump(f, block.targets[0], act)
         return
     if block.kind in ("barrier", "meeting"):
-        f.instr = block.instrs[-1]
+        assert ending is not None
         wait = barrier if block.kind == "barrier" else meeting
-        wait(f, f.instr, block.targets[0])
+        wait(f, ending, block.targets[0])
         return
     assert block.pred is not None
-    undefined.branch(f, block.pred.name)
+    f.watch.branch(block)
     form = f.operand_form(block.pred, 1)
     if isinstance(form, Agreed):
         _diverge(f, i, act, form)
@@ -208,6 +215,7 @@ def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     yes, no = f.flow.blocks[i].targets
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
+            f.copy(target, ending)
             retire(f, ending)
             jump(f, other, going)
             return
@@ -263,10 +271,10 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             if other == t:
                 mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
         mask = e.bin("and", act, mask)
+        f.copy(t, mask)
         if f.flow.blocks[t].exit_only:
             retire(f, mask)
         else:
-            f.copy(t, mask)
             wait_at(f, t, mask)
             going[t] = mask
     for t in sorted(going):
@@ -287,20 +295,26 @@ def _finish(f: FunctionLowering) -> None:
     e.label("end")
     if f.analysis.free_running:
         resume_set_aside(f)
+        e.line("br label %over")
+        e.label("over")
     e.line("ret void")
     release_met(f)
     for w in f.analysis.checks:
         f.mask(f"wait{w}")
-    _make_masks(f)
+    _make_memory(f)
 
 
-def _make_masks(f: FunctionLowering) -> None:
-    """Memory for the masks: registers for LLVM to find, but where lanes may wait anywhere, those would be too many."""
+def _make_memory(f: FunctionLowering) -> None:
+    """Memory for masks, and for what shall not become registers: one piece, which LLVM is told that others know of."""
     if not f.analysis.free_running:
         for name in f.masks:
             f.entry += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
-    elif f.masks:
-        size = len(f.masks)
-        f.entry += [f"%masks = alloca [{size} x i32]", f"store [{size} x i32] zeroinitializer, ptr %masks"]
-        f.entry.append('call void asm sideeffect "", "r"(ptr %masks)')
-        f.entry += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
+        return
+    words = f"[{len(f.masks)} x i32]"
+    whole = f"{{ {', '.join([*f.kept.values(), words])} }}"
+    lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
+    for k, ref in enumerate([*f.kept, "%masks"]):
+        lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
+    lines.append(f"store {words} zeroinitializer, ptr %masks")
+    lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
+    f.entry[:0] = lines

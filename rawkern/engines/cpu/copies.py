@@ -5,10 +5,10 @@ PTX lets an asynchronous copy happen at any time until it is waited for, so at o
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check, check_memory
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import COPY, READ, UPDATE, Access
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop, pointer
 from rawkern.engines.cpu.mbarrier import arrive_at, barrier_address
@@ -18,21 +18,21 @@ from rawkern.engines.cpu.ptx import Imm, Instr, Mem, Reg
 def copy(f: FunctionLowering, instr: Instr) -> None:
     """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done.
 
-    Checked builds are told of all: until a copy is waited for nothing may use what it reads and writes.
+    An instrument is told of all: until a copy is waited for nothing may use what it reads and writes.
     """
     op = instr.op
     if op.startswith("cp.async.mbarrier.arrive"):
-        check.note(f, "hand_over")
+        f.watch.note("hand_over")
         if ".noinc" in op:  # else one more is expected, which arrives at once
-            arrive_at(f, barrier_address(f, instr, instr.args[0], check_memory.UPDATE), const("i32", 1))
+            arrive_at(f, barrier_address(f, instr, instr.args[0], UPDATE), const("i32", 1))
     elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
         _copy(f, instr)
     elif op.startswith("cp.async.commit_group"):
-        check.note(f, "commit")
+        f.watch.note("commit")
     elif op.startswith("cp.async.wait_group"):
-        check.note(f, "wait", f.value(instr.args[0], 32))
+        f.watch.note("wait", f.value(instr.args[0], 32))
     elif op.startswith("cp.async.wait_all"):
-        check.note(f, "wait_all")
+        f.watch.note("wait_all")
 
 
 def _copy(f: FunctionLowering, instr: Instr) -> None:
@@ -51,12 +51,12 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     width, read = size.value, f.act()
     if count is not None:  # of lanes that read less, what they read is not looked at
         read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
-    check.note(f, "copy")
-    form = check_memory.access(f, address(f, to, "shared"), to, "shared", check_memory.COPY, width, 1, "")
+    f.watch.note("copy")
+    form = f.watch.access(Access(COPY, to, "shared", width), address(f, to, "shared"))
     dst = e.splat(f.plain(form), LANES)
     form = e.splat(f.plain(address(f, source, "global")), LANES)
-    src = f.plain(check_memory.access(f, form, source, "global", check_memory.READ, width, 1, "", mask=read))
-    check.note(f, "copied")
+    src = f.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
+    f.watch.note("copied")
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
         f.module.helper(

@@ -126,20 +126,23 @@ def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Wai
         spinning = bool(result.divergent) and bool(result.spin_headers)
         result.free_running = spinning or lanes_can_meet(flow, result.concurrent, result.constants, waiting)
     if result.free_running:
-        places: list[set[int]] = [set() for _ in flow.blocks]
+        places = [0] * len(flow.blocks)
         for i in result.divergent:
             reached = flow.reachable(i)
+            bits = sum(1 << w for w in reached)
             for b in reached:
-                places[b] |= reached
-        result.concurrent = [frozenset(found) for found in places]
+                places[b] |= bits
+        shared = {bits: frozenset(blocks_of(bits)) for bits in set(places)}  # many blocks have the same
+        result.concurrent = [shared[bits] for bits in places]
 
 
 def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
     """Fill `blends`: writes to registers that lanes elsewhere still need the old value of."""
     cyclic = {m for _, members in flow.loops for m in members}
     result.blends = set()
+    needed = _needed_elsewhere(flow, result)
     for i, block in enumerate(flow.blocks):
-        live = frozenset().union(*(flow.live_in[w] for w in result.concurrent[i]))
+        live = needed[i]
         if live:
             for instr in block.instrs:
                 for name in destinations(instr):
@@ -152,20 +155,29 @@ def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
                     result.blends.add((i, name))
 
 
+def _needed_elsewhere(flow: Flow, result: Analysis) -> list[frozenset[str]]:
+    """For each block, the registers that lanes need which can wait at other blocks meanwhile."""
+    needed = {
+        places: frozenset().union(*(flow.live_in[w] for w in places)) for places in dict.fromkeys(result.concurrent)
+    }
+    return [needed[places] for places in result.concurrent]
+
+
 def _find_fresh(flow: Flow, result: Analysis) -> None:
     """Fill `fresh`: where registers begin whose writes keep the values of other lanes.
 
     LLVM would else carry what they held before, which nobody reads, round every loop.
     """
     blended = {name for _, name in result.blends}
+    written: list[set[str]] = [set() for _ in flow.blocks]
+    for i, name in result.blends:
+        written[i].add(name)
     needed = [
-        blended & flow.live_in[i].union(*(flow.live_in[w] for w in result.concurrent[i]))
-        for i in range(len(flow.blocks))
+        blended & (live | others) for live, others in zip(flow.live_in, _needed_elsewhere(flow, result), strict=True)
     ]
-    result.fresh = []
-    for i, block in enumerate(flow.blocks):
-        soon = {name for b, name in result.blends if b == i}.union(*(needed[t] for t in block.targets))
-        result.fresh.append(sorted(soon - needed[i]))
+    result.fresh = [
+        sorted(written[i].union(*(needed[t] for t in block.targets)) - needed[i]) for i, block in enumerate(flow.blocks)
+    ]
 
 
 def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:

@@ -46,12 +46,14 @@ def _split(function: Function, meetings: bool) -> list[Block]:
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def ending(op: str) -> str | None:
+    def meets(op: str) -> str | None:
         return "barrier" if is_barrier(op) else "meeting" if meetings and is_meeting(op) else None
 
-    def close(kind: str, targets: list[str | int], pred: Reg | None = None, negated=False) -> None:
+    def close(
+        kind: str, targets: list[str | int], pred: Reg | None = None, negated=False, ending: Instr | None = None
+    ) -> None:
         nonlocal current
-        block = Block(current, kind, [], pred, negated)
+        block = Block(current, kind, [], pred, negated, ending=ending)
         blocks.append(block)
         pending.append((block, targets))
         current = []
@@ -67,30 +69,30 @@ def _split(function: Function, meetings: bool) -> list[Block]:
         if root == "bra":
             target = item.args[0].name
             if item.guard is None:
-                close("jump", [target])
+                close("jump", [target], ending=item)
             else:
-                close("cond", [target, here + 1], item.guard, item.negated)
+                close("cond", [target, here + 1], item.guard, item.negated, item)
         elif root == "brx":
             table = function.tables.get(item.args[1].name)
             if table is None:
                 raise function.unsupported(item, "its targets are not declared in the function")
             if item.guard is not None:
-                close("cond", [here + 1, here + 2], item.guard, item.negated)
-            close("switch", list(table), item.args[0])
+                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
+            close("switch", list(table), item.args[0], ending=item)
         elif root in ("ret", "exit"):
             if root == "exit" and not function.entry:  # others became part of their callers
                 raise function.unsupported(item, "in a device function that calls itself")
             if item.guard is None:
-                close("ret", [])
+                close("ret", [], ending=item)
             else:
-                close("cond", [here + 1, here + 2], item.guard, item.negated)
+                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
                 close("ret", [])
         elif item.guard is not None:
-            close("cond", [here + 1, here + 2], item.guard, item.negated)
+            close("cond", [here + 1, here + 2], item.guard, item.negated, item)
             current = [Instr(op, item.args, None, False, item.loc)]
-            close(ending(op) or "jump", [here + 2])
+            close(meets(op) or "jump", [here + 2])
         else:
-            kind = ending(op)
+            kind = meets(op)
             if kind == "meeting" and current:
                 close("jump", [here + 1])
             current.append(item)

@@ -6,7 +6,10 @@ lives in stack slots of the form that `kinds` found, which LLVM turns into SSA v
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import arith, undefined
+from functools import cached_property
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.context import Context
 from rawkern.engines.cpu.forms import (
     LANES,
     Affine,
@@ -20,31 +23,25 @@ from rawkern.engines.cpu.forms import (
     register_bits,
     spread,
 )
-from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.instrument import Instrument
+from rawkern.engines.cpu.ir import Module, Val
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.nans import number_registers
 from rawkern.engines.cpu.plan import Plan
-from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
-from rawkern.engines.cpu.records import Record
-from rawkern.engines.cpu.roots import Root
+from rawkern.engines.cpu.ptx import Function, Imm, Not, Reg, Special, Sym
+from rawkern.engines.cpu.roots import Root, find_roots
 from rawkern.engines.cpu.rows import row_loops
+from rawkern.engines.cpu.slots import registers_in_memory
 from rawkern.engines.cpu.special import special
 from rawkern.engines.cpu.symbols import symbol
-from rawkern.errors import UnsupportedError
-
-_ARGUMENT = {"Launch": "%launch", "Block": "%blk"}  # which argument of every function points to a record
 
 
-class FunctionLowering:
+class FunctionLowering(Context):
     """Holds what the handlers of instructions work on."""
 
-    def __init__(self, plan: Plan, module: Module, function: Function):
-        self.plan, self.module, self.function = plan, module, function
+    def __init__(self, plan: Plan, module: Module, function: Function, instrument: Instrument):
+        super().__init__(plan, module, function)
         self.flow, self.analysis = plan.flows[function.name], plan.analyses[function.name]
-        self.e = Emitter(module)
-        self.entry: list[str] = []  # allocas and values made once per call
-        self.once = Emitter(module, self.entry, "once")
-        self.entry_cache: dict[str, Val] = {}
         self.buffers: dict[str, str] = {}  # memory of device functions' parameters and of calls' arguments
         self.slots: dict[str, list[str]] = {}
         self.forms: dict[str, Form] = {}
@@ -53,16 +50,10 @@ class FunctionLowering:
         self.carry: Val | None = None
         self.block = 0
         self.whole = False  # what is emitted runs with all lanes
-        self.instr: Instr | None = None
         self.lazy = lazy_registers(self.flow)
         self.numbers = number_registers(self.flow, self.analysis.constants)
         self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
         self.rows = row_loops(self.flow)
-        self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
-        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
-        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)
-        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
-        self.shadows: dict[str, str] = {}  # and the slots that say so
         # blocks at which the code looks for waiting lanes, with the blocks at which lanes can wait then
         self.looked: dict[int, set[int]] = {}
         if self.analysis.free_running and self.analysis.checks:
@@ -70,6 +61,14 @@ class FunctionLowering:
         self.barriers: list[int] = []  # blocks whose barrier not all lanes may reach together
         self.meetings: list[int] = []  # blocks at which lanes of the warp wait for each other
         self.masks: dict[str, None] = {}  # words of memory, lane masks above all, that are zero when the call starts
+        self.kept: dict[str, str] = {}  # slots that stay memory, with their types
+        self.in_memory = registers_in_memory(self.flow, self.analysis)
+        self.watch = instrument.watch(self)
+
+    @cached_property
+    def roots(self) -> dict[str, Root]:
+        """What addresses are made of."""
+        return find_roots(self.plan, self.function)
 
     def begin(self, block: int) -> None:
         """Forget what holds only inside a block."""
@@ -77,43 +76,17 @@ class FunctionLowering:
         self.forms, self.cache, self.carry = {}, {}, None
         self.dirty.clear()
 
-    def unsupported(self, why: str = "") -> UnsupportedError:
-        """The error for the instruction at hand; raise it."""
-        op, where = (self.instr.op, self.plan.where(self.instr.loc)) if self.instr else ("?", self.plan.where(0))
-        text = f"{self.plan.kernel}: the PTX instruction {op} is not supported on the CPU engine"
-        return UnsupportedError(f"{text}{f' ({why})' if why else ''}; it comes from {where}")
-
-    # -- made once per call --------------------------------------------------------------------------------------
-    def alloca(self, text: str, prefix: str = "l") -> str:
-        """Reserve a slot on the stack for the whole call."""
-        ref = self.e.fresh(prefix)
-        self.entry.append(f"{ref} = alloca {text}")
-        return ref
+    def reserve(self, ref: str, ty: str, in_memory: bool) -> None:
+        """Have memory at `ref` for the call, which LLVM may take for a register unless it shall stay memory."""
+        if in_memory:
+            self.kept[ref] = ty
+        else:
+            self.entry.append(f"{ref} = alloca {ty}")
 
     def mask(self, name: str) -> str:
         """A word that is zero at first, as ``%name``; it may be used before this is called."""
         self.masks[name] = None
         return f"%{name}"
-
-    def field(self, record: Record, name: str) -> Val:
-        """A field of the launch or the block, read once per call."""
-        key = f"{record.name}.{name}"
-        if key not in self.entry_cache:
-            ty, once = dict(record.fields)[name], self.once
-            place = f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
-            at = once.let("ptr", 1, f"getelementptr %{record.name}, {place}")
-            # What kernels read of a launch does not change while it runs. Said to LLVM, these loads leave the loop over
-            # warps, where each would wait for stores in flight whose addresses look alike.
-            fixed = ", !invariant.load !1" if record.name == "Launch" else ""
-            self.entry_cache[key] = once.let(ty, 1, f"load {ty}, {at}{fixed}")
-        return self.entry_cache[key]
-
-    def field_address(self, record: Record, name: str) -> Val:
-        """A pointer among the fields as a number."""
-        key = f"{record.name}.{name}.address"
-        if key not in self.entry_cache:
-            self.entry_cache[key] = self.once.let("i64", 1, f"ptrtoint {self.field(record, name)} to i64")
-        return self.entry_cache[key]
 
     # -- registers ---------------------------------------------------------------------------------------------
     def bits_of(self, reg: str) -> int:
@@ -132,7 +105,8 @@ class FunctionLowering:
             else:
                 types = [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
             names = self.slots[reg] = [f"%s{len(self.slots)}.{k}" for k in range(len(types))]
-            self.entry += [f"{n} = alloca {t}" for n, t in zip(names, types, strict=True)]
+            for n, t in zip(names, types, strict=True):
+                self.reserve(n, t, reg in self.in_memory)
         return names
 
     def form(self, reg: str) -> Form:
@@ -196,7 +170,7 @@ class FunctionLowering:
         values = [self.operand_form(Reg(source), 0) for _, source in copies]
         for (name, _), value in zip(copies, values, strict=True):
             self._store_slot(name, value, mask)
-        undefined.edge(self, copies, mask)
+        self.watch.edge(t, copies, mask)
         self.cache = known  # what is made on one edge is not there on another
 
     def _store_slot(self, reg: str, form: Form, lanes: Val) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rawkern.engines.cpu.operands import base
 from rawkern.engines.cpu.ptx import Instr, Reg
 
 
@@ -14,7 +15,8 @@ class Block:
     ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
     ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
     ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
-    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`).
+    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
+    return that PTX has there, its registers by their first names; or the instruction that some lanes skip (`guards`).
     """
 
     instrs: list[Instr]
@@ -23,10 +25,16 @@ class Block:
     pred: Reg | None = None
     negated: bool = False
     copies: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    ending: Instr | None = None
 
     @property
     def exit_only(self) -> bool:
         return self.kind == "ret" and not self.instrs
+
+    @property
+    def guards(self) -> bool:
+        """Whether lanes part over one instruction only, which is in the block that follows."""
+        return self.kind == "cond" and self.ending is not None and base(self.ending.op) not in ("bra", "ret", "exit")
 
 
 @dataclass

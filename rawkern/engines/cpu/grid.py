@@ -1,38 +1,41 @@
 """Run a kernel's machine code: blocks over cores, and Python's turn now and then.
 
-Each thread of Python keeps the records and stacks of its last launch, for every kernel and block shape it has launched.
+A kernel has records and stacks for each shape of block; a launch that finds them taken, by another thread or by what a
+signal handler has interrupted, gets others.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from rawkern.engines.cpu import requests
+from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
+from rawkern.base.table import address_of, function_of
+from rawkern.engines.cpu import limits, requests
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.kinds import SEGMENTS
-from rawkern.engines.cpu.records import LAUNCH, REASONS
-from rawkern.engines.cpu.threads import enter_all, may_share, openmp, run_threads
+from rawkern.engines.cpu.records import CPU_TARGET as TARGET
+from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS
+from rawkern.engines.cpu.threads import alone, enter_all, openmp, run_threads
 from rawkern.engines.cpu.workers import Workers
 from rawkern.errors import LaunchError
-from rawkern.tensors import thread_count
 
 if TYPE_CHECKING:
-    from rawkern.engines.cpu.check_launch import Checker
+    from rawkern.engines.cpu import EngineKernel
+
+Dim3 = tuple[int, int, int]
+
 
 SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
-SMALL_NS = 4_000  # work below this is not worth waking other threads for
-FORK_NS = 1_300  # what waking them takes
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
-_LAUNCH = struct.Struct(LAUNCH.format("grid_x", "finished"))
-_LAUNCH_BYTES = slice(0, _LAUNCH.size)
 _PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "fork")).pack_into
 _CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
@@ -41,7 +44,6 @@ _ELAPSED = LAUNCH.offset("elapsed")
 _INT = struct.Struct("=i").unpack_from
 _LONG = struct.Struct("=q").unpack_from
 _TWO = struct.Struct("=ii").pack_into
-_PARAMS = LAUNCH.size
 _REASON_NAME = {v: k for k, v in REASONS.items()}
 
 
@@ -64,14 +66,13 @@ def shape_of(block: tuple[int, int, int]) -> str:
     return {16: "halves", 8: "quarters"}.get(block[0], "any")
 
 
-class Launcher:
-    """Launches one kernel with one block shape and dynamic shared memory from one thread; not safe to share."""
+class Target:
+    """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
 
-    def __init__(self, owner, block: tuple[int, int, int], shared_dynamic: int):
+    def __init__(self, owner: EngineKernel, block: Dim3, shared_dynamic: int):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic
-        self.cooperative = owner.cooperative
         count = block[0] * block[1] * block[2]
         self.nwarps = -(-count // 32)
         self.last_mask = (1 << (count - 32 * (self.nwarps - 1))) - 1
@@ -81,23 +82,50 @@ class Launcher:
         self.tids = thread_indices(block, shape)
         self.enter_address = loaded.enter
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
-        self.launch = ctypes.CFUNCTYPE(ctypes.c_longlong, ctypes.c_void_p)(loaded.launch)
         self.globals_address = owner.globals_address
-        self.pack_params = owner.pack_params
-        self.ns_per_warp = 5.0
-        params = max(owner.params_size, 1)
-        self.record = ctypes.create_string_buffer(LAUNCH.size + params + 64)
+        self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.check: Checker | None = None
+        self.session = Session()
         self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
+        # Python's lock is held: what takes long gives it up by itself.
+        self._go = ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
+        )(loaded.go)
+        python = ctypes.pythonapi
+        self._native = Filled(
+            TARGET,
+            device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
+            most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
+            chunk=1 if code.waiting else 64, launch=self.record_address, alone=ctypes.addressof(alone),
+            thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
+            release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
+            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
+        )  # fmt: skip
+        self.address = self._native.address
+        self._spare: list[Target] = []
+        self.linked = False  # whether native launches know it
         self._room(1)
-        self.busy = False
+        if code.recursive:
+            limits.followers.add(self)
 
-    def watch(self, check: Checker) -> None:
-        """Have the launches that follow watched; the kernel must be a checked build."""
-        self.check = self.workers.check = check
+    @property
+    def busy(self) -> bool:
+        """Whether a launch has its stacks."""
+        return self._native["busy"] != 0
+
+    def watch(self, session: Session) -> None:
+        """Have the launches that follow watched; the kernel must be built with the session's instrument."""
+        self.session = self.workers.session = session
+        self._watched = ctypes.c_int64(not session.parallel)
+        self._native.set(alone=ctypes.addressof(self._watched))
         self.workers.clear()
+        self._room(1)
+
+    def resize_stacks(self) -> None:
+        """Have stacks of the size that is set now; not while a launch runs."""
+        self.workers = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
+        self.workers.session = self.session
         self._room(1)
 
     def _room(self, count: int) -> None:
@@ -105,68 +133,68 @@ class Launcher:
         if count <= self.workers.count:
             return
         self.workers.make(count)
+        self._native.set(room=count)
         _PACK_CONSTANTS(
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
-            self.record_address + _PARAMS, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            self.check.address if self.check is not None else 0, openmp(),
+            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            ctypes.addressof(limits.HEAP), self.session.address, openmp(),
         )  # fmt: skip
 
-    def settled(self, grid: tuple[int, int, int]) -> Callable[[tuple], None]:
-        """A launch of this grid: called with the kernel's arguments it runs all blocks to their end.
+    def run(self, grid: Dim3, stream: int | None, values: tuple) -> None:
+        """Run all blocks of a grid to their end, on this machine's cores; streams have no meaning.
 
         Raises
         ------
         LaunchError
-            When called, if the kernel traps, an assertion fails, or its warps wait for each other for ever.
+            If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
-        gx, gy, gz = grid
-        nblocks = gx * gy * gz
-        work = nblocks * self.nwarps
-        resident = nblocks if self.cooperative else MAX_RESIDENT
-        if self.cooperative and work > MAX_WARPS:
-            raise LaunchError(
-                f"{self.name}: a cooperative launch runs all its blocks at a time; {nblocks} blocks of "
-                f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; use a smaller grid"
-            )
-        most = 1 if self.code.waiting else min(64, nblocks)  # blocks that a worker takes at a time
-        part = max(1, min(most, nblocks // 16))
-        record, launch, pack_params = self.record, self.launch, self.pack_params
-        head, address = memoryview(record).cast("B"), ctypes.c_void_p(self.record_address)
-
-        def begun(chunk: int, count: int) -> bytes:
-            return _LAUNCH.pack(gx, gy, gz, resident, nblocks, chunk, count, 0, 0, 0)
-
-        starts = {1: begun(most, 1)}  # by number of workers
-
-        def go(values: tuple) -> None:
-            if self.busy:  # a signal handler launches what it interrupted
-                Launcher(self.owner, self.block, self.shared_dynamic).settled(grid)(values)
+        params = self.owner.pack(*values)
+        while True:
+            result = self._go(self.address, *grid, params, None)
+            if result == DONE:
                 return
-            self.busy = True
-            try:
-                expected = work * self.ns_per_warp
-                count = 1
-                if expected > SMALL_NS and nblocks > 1 and self.check is None and may_share():
-                    count = min(thread_count(), nblocks)
-                    if count > 1:
-                        self._room(count)
-                start = starts.get(count) or starts.setdefault(count, begun(part, count))
-                if self.cooperative:
-                    ctypes.memset(self.grid_sync, 0, 64)
-                head[_LAUNCH_BYTES] = start
-                pack_params(record, _PARAMS, *values)
-                elapsed = launch(address)
-                if elapsed < 0:
-                    elapsed = self._continue(count, begun=elapsed == -1)
-                if elapsed > SMALL_NS or expected > SMALL_NS:
-                    if count > 1:
-                        elapsed = max(elapsed - FORK_NS, 0)
-                    self.ns_per_warp += 0.3 * (elapsed * count / work - self.ns_per_warp)
-            finally:
-                self.busy = False
+            if result == UNFINISHED:
+                self.finish()
+                return
+            if result == ROOM:
+                self._grow()
+                continue
+            work = grid[0] * grid[1] * grid[2] * self.nwarps
+            if work > self._native["most_work"]:
+                raise LaunchError(
+                    f"{self.name}: a cooperative launch runs all its blocks at a time; {work // self.nwarps} blocks of "
+                    f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; "
+                    "use a smaller grid"
+                )
+            break
+        # Another thread has the stacks, or what a signal handler has interrupted.
+        spare = self._spare.pop() if self._spare else Target(self.owner, self.block, self.shared_dynamic)
+        try:
+            spare.run(grid, stream, values)
+        finally:
+            self._spare.append(spare)
 
-        return go
+    def _grow(self) -> None:
+        """Have the workers that the last launch asked for, unless another launch has begun."""
+        taken = ctypes.c_int64.from_address(self.address + TARGET.offset("busy"))
+        if not taken.value:  # under Python's lock, and no other line of Python in between
+            taken.value = 1
+            try:
+                self._room(self._native["workers"])
+            finally:
+                taken.value = 0
+
+    def finish(self) -> None:
+        """Bring a launch to its end whose workers have suspended."""
+        count, begun = self._native["workers"], self._native["elapsed"] == -1
+        try:
+            elapsed = self._continue(count, begun=begun)
+            work = struct.unpack_from("=q", self.record, LAUNCH.offset("nblocks"))[0] * self.nwarps
+            each = self._native["ns_per_warp"]
+            self._native.set(ns_per_warp=each + RATE * (elapsed * count / work - each))
+        finally:
+            self._native.set(busy=0)
 
     def _continue(self, count: int, begun: bool) -> int:
         """Serve the workers that suspended and let them go on, until all have ended; returns nanoseconds of it.
@@ -200,8 +228,9 @@ class Launcher:
         elif reason == "PRINTF":
             requests.print_lines(self.workers, k)
         elif reason == "SLICE":
-            if self.check is not None and self.check.is_late():
-                raise LaunchError(f"{self.name}: stopped, as it does not end after what was found")
+            why = self.session.complaint()
+            if why is not None:
+                raise LaunchError(f"{self.name}: {why}")
         else:
             why = requests.failure(self.workers, k, reason, self.block, self.code.sites)
             raise LaunchError(f"{self.name}: {why}")

@@ -99,6 +99,7 @@ HANDLERS = {
     "createpolicy": policy,
     "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
     "mma": mma.multiply, "wmma": tiles.warp_matrix, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
+    "movmatrix": tiles.transpose,
     "cp": copies.copy, "mbarrier": mbarrier.barrier_object,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip

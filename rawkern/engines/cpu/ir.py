@@ -30,6 +30,12 @@ def llvm_type(ty: str, n: int) -> str:
     return ty if n == 1 else f"<{n} x {ty}>"
 
 
+def size_of(ty: str) -> int:
+    """Bytes of a scalar or vector in memory."""
+    lanes, _, element = ty.strip("<>").rpartition(" x ")
+    return int(lanes or 1) * BITS[element] // 8
+
+
 @dataclass(frozen=True, slots=True)
 class Val:
     """An SSA value or constant: ``ref`` as LLVM spells it, element type ``ty``, ``n`` lanes (1: uniform)."""
@@ -80,6 +86,7 @@ class Module:
     helpers: dict[str, str] = field(default_factory=dict)
     functions: list[str] = field(default_factory=list)
     features: frozenset[str] = frozenset()
+    frame: int = 0  # bytes that a call of the largest function takes on the stack at least
 
     def declare(self, name: str, text: str) -> None:
         self.declarations.setdefault(name, text)

@@ -128,12 +128,15 @@ def waiting_after(f: FunctionLowering, i: int) -> set[int]:
     """Later blocks at which lanes can wait while others leave block `i`."""
     found = {w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable}
     if f.analysis.free_running:  # and wherever lanes that were set aside have come to
-        found |= {w for w in f.analysis.checks if w > min(found, default=i)}
+        first = min(found, default=i)
+        found |= {w for w in f.analysis.checks if w > first}
     return found
 
 
 def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
+    if f.analysis.free_running and not f.analysis.concurrent[i]:
+        return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
     return "end" if f.whole else look(f, waiting_after(f, i))
 
 

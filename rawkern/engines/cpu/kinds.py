@@ -102,7 +102,7 @@ def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
         return kind if kind is None or kind == U else V
     if root in ("addc", "subc", "madc"):  # the carry is an operand, too
         return V
-    if root in ("atom", "shfl", "tex", "wmma", "mma", "ldmatrix", "surf", "call", "mbarrier"):
+    if root in ("atom", "shfl", "tex", "wmma", "mma", "ldmatrix", "movmatrix", "surf", "call", "mbarrier"):
         return V
     if root in ("match", "redux", "vote", "elect"):
         mask = get(args[-1])

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rawkern.engines.cpu import check_memory
 from rawkern.engines.cpu.addresses import address
 from rawkern.engines.cpu.forms import LANES, Form
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import READ, UPDATE, WRITE, Access
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.lanewise import lane_loop
 from rawkern.engines.cpu.ptx import Instr, Mem, Reg
@@ -30,13 +30,7 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
     dest = None if isinstance(args[0], Mem) else args.pop(0)
     if what == "inval":
         return
-    does = (
-        check_memory.WRITE
-        if what == "init"
-        else check_memory.UPDATE
-        if what.startswith("arrive")
-        else check_memory.READ
-    )
+    does = WRITE if what == "init" else UPDATE if what.startswith("arrive") else READ
     at = barrier_address(f, instr, args.pop(0), does)
     if what == "init":
         _run(f, "rk_mbarrier_init", at, [f.value(args[0], 32)], False, _init)
@@ -57,8 +51,8 @@ def barrier_object(f: FunctionLowering, instr: Instr) -> None:
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
     space = "shared" if ".shared" in instr.op else "generic"
-    order = {check_memory.WRITE: "relaxed", check_memory.UPDATE: "acq_rel", check_memory.READ: "acquire"}[does]
-    return check_memory.access(f, address(f, mem, space), mem, space, does, 8, 1, order)
+    order = {WRITE: "relaxed", UPDATE: "acq_rel", READ: "acquire"}[does]
+    return f.watch.access(Access(does, mem, space, 8, order=order), address(f, mem, space))
 
 
 def arrive_at(f: FunctionLowering, at: Form, count: Val, drop: bool = False) -> Val:

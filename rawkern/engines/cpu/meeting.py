@@ -8,7 +8,6 @@ ended, all go on.
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES, Form, int_type
 from rawkern.engines.cpu.function import FunctionLowering
@@ -26,7 +25,7 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
-    check_meetings.members(f, instr, mask)
+    f.watch.meet(instr, mask)
     if not f.analysis.concurrent[f.block]:
         _together(f, instr, row, value, e.bin("and", act, mask), follow)
         return
@@ -137,7 +136,7 @@ def report_unmet(f: FunctionLowering) -> None:
         e.line(f"br {e.cmp('icmp ne', unmet, 0)}, label %{stuck}, label %{on}")
         e.label(stuck)
         f.cache["act"] = unmet
-        check.blame(f, "MASK_NOT_HERE", unmet, f.flow.blocks[key].instrs[0])
+        f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
         service(f, "UNMET", f.flow.blocks[key].instrs[0])
         e.line(f"br label %{on}")
         e.label(on)
@@ -148,9 +147,11 @@ def release_met(f: FunctionLowering) -> None:
     if not f.meetings:
         return
     e = f.e
-    f.entry += ["%met = alloca i32", "store i32 0, ptr %met", "%going = alloca i32"]
+    for name in ("met", "going"):
+        f.mask(name)
     for name in ("named", "given"):
-        f.entry += [f"%{name} = alloca <32 x i64>", f"store <32 x i64> zeroinitializer, ptr %{name}"]
+        f.reserve(f"%{name}", "<32 x i64>", in_memory=True)
+        f.entry.append(f"store <32 x i64> zeroinitializer, ptr %{name}")
     e.label("release")
     for key in f.meetings:
         block = f.flow.blocks[key]
@@ -170,6 +171,7 @@ def release_met(f: FunctionLowering) -> None:
         members = e.bin("and", f.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
         row.exchange(f, instr, value, members)
         f.flush()
+        f.copy(block.targets[0], freed)
         wait_at(f, block.targets[0], freed)
         e.line(f"br label %{none}")
         e.label(none)

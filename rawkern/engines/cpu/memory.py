@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rawkern.engines.cpu import check, check_memory
 from rawkern.engines.cpu.addresses import address_parts, decode, fits, starts, stride_of
 from rawkern.engines.cpu.ahead import LINE, ask
 from rawkern.engines.cpu.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.lanewise import lane_loop, pointer
+from rawkern.engines.cpu.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Mem, Reg, Sym, Vec
 from rawkern.engines.cpu.scattered import gather, masked_load, masked_store, scatter
-from rawkern.engines.cpu.symbols import load_parameter, store_parameter
 
 
 def load(f: FunctionLowering, instr: Instr) -> None:
@@ -39,7 +39,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
                 ask(f, mem, form, at)
             return load_lanes(f, form, at, size, count, order, constant)
 
-        values = check_memory.around(f, form, mem, space, check_memory.READ, size, count, order, emit, regs=names)
+        values = f.watch.around(Access(READ, mem, space, size, count, order, at, regs=names), form, emit)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.bits_of(name)
@@ -197,7 +197,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         for k, value in enumerate(values):
             store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
-    regs: list[str | None] = [a.name for a in items if isinstance(a, Reg)]
+    regs = [a.name if isinstance(a, Reg) else None for a in items]
     form, at = address_parts(f, mem, space)
 
     def emit(form: Form) -> list[Val]:
@@ -206,7 +206,8 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         store_lanes(f, form, at, values, size, order)
         return []
 
-    check_memory.around(f, form, mem, space, check_memory.WRITE, size, len(items), order, emit, values, regs)
+    access = Access(WRITE, mem, space, size, len(items), order, at, values=values, regs=regs)
+    f.watch.around(access, form, emit)
 
 
 def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:
@@ -298,5 +299,5 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
     """``membar`` and ``fence``."""
-    check.note(f, "fence")
+    f.watch.note("fence")
     f.e.line("fence acq_rel" if ".acq_rel" in instr.op or ".acquire" in instr.op else "fence seq_cst")

@@ -23,10 +23,15 @@ def product_of(op: str) -> Product:
     return Product(shape_in(op), a, b, c, d, mode)
 
 
+def in_quads(op: str) -> bool:
+    """Whether an instruction multiplies four matrices, each held by 8 lanes."""
+    return op.startswith("mma.sync.aligned.m8n8k4") and ".f16.f16." in op
+
+
 def multiply(f: FunctionLowering, instr: Instr) -> None:
     """``mma.sync`` and ``wmma.mma``: D = A B + C."""
     require_warp(f, instr)
-    if instr.op.startswith("mma.sync.aligned.m8n8k4") and ".f16.f16." in instr.op:
+    if in_quads(instr.op):
         _multiply_quads(f, instr)
         return
     p = product_of(instr.op)
@@ -34,7 +39,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     dest, *operands = instr.args
     args = []
     for count, kind, operand in zip(counts, kinds, operands, strict=False):
-        args += [f.vector(x, kind.register) for x in _items(operand)[:count]]  # further registers repeat these
+        args += [f.vector(x, kind.register) for x in items_of(operand)[:count]]  # further registers repeat these
     name = f.module.helper(p.name, lambda m: helper(m, p))
     _call(f, name, result_type(p), f"i{p.d.register}", args, dest)
 
@@ -45,7 +50,7 @@ def _multiply_quads(f: FunctionLowering, instr: Instr) -> None:
     dest, *operands = instr.args
     name = f"rk_mma_quads_{a}_{b}_{d}_{c}"
     f.module.helper(name, lambda m: quads.helper(m, name, (a, b), d, c))
-    args = [f.vector(x, 32) for operand in operands for x in _items(operand)]
+    args = [f.vector(x, 32) for operand in operands for x in items_of(operand)]
     _call(f, name, quads.result_type(d), "i32", args, dest)
 
 
@@ -53,14 +58,15 @@ def _call(f: FunctionLowering, name: str, returns: str, ty: str, args: list[Val]
     """Call a product and give its results to the registers of D."""
     ref = f.e.fresh()
     f.e.line(f"{ref} = call {returns} @{name}({', '.join(map(str, args))})")
-    for k, reg in enumerate(_items(dest)):
+    for k, reg in enumerate(items_of(dest)):
         part = f.e.fresh()
         f.e.line(f"{part} = extractvalue {returns} {ref}, {k}")
         if reg is not None:
             f.put(reg.name, Val(part, ty, LANES))
 
 
-def _items(operand) -> tuple:
+def items_of(operand) -> tuple:
+    """The registers of an operand."""
     return operand.items if isinstance(operand, Vec) else (operand,)
 
 

@@ -104,6 +104,7 @@ FORMS = (
     *_warp_matrices(),
     form("ldmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
     form("stmatrix", "b16", f"{_WARP} !m8n8 !x1|x2|x4 trans shared|shared::cta"),
+    form("movmatrix", "b16", f"{_WARP} !m8n8 !trans"),
     form("cp", [""], "!async !ca !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !cg !shared|shared::cta !global L2::cache_hint L2::64B|L2::128B|L2::256B"),
     form("cp", [""], "!async !commit_group|wait_group|wait_all"),

@@ -21,7 +21,7 @@ _BARRIERS = (
 )  # fmt: skip
 
 
-_WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.")
+_WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.", "movmatrix.")
 _MEETINGS = ("bar.warp", "shfl.", "vote.", "match.", "redux.", "elect.")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from rawkern.engines.cpu import flow, inline
 from rawkern.engines.cpu.divergence import Analysis, analyse
@@ -32,8 +31,6 @@ class Plan:
     recursive: set[str]  # functions that may call themselves
     waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
     waiting: bool  # warps have stacks of their own and may wait
-    checked: bool = False  # every access is checked
-    checked_sites: dict[Any, int] = field(default_factory=dict)  # places that the checker can name, with their numbers
     sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
 
     def where(self, loc: int) -> str:
@@ -60,7 +57,7 @@ def _analysed(function: Function, segments: int, called: set[str]) -> tuple[Flow
     return result, analysis
 
 
-def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: bool = False) -> Plan:
+def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     """Analyse `kernel` for blocks of one shape."""
     every = reached(ptx, kernel)
     graph = inline.calls(ptx, every)
@@ -79,6 +76,5 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str, checked: b
         for f in functions
     )
     return Plan(
-        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits,
-        checked,
+        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits
     )  # fmt: skip

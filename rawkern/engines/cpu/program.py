@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rawkern.engines.cpu import check
 from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.control import lower_function
 from rawkern.engines.cpu.instructions import HANDLERS
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.ir import Module
 from rawkern.engines.cpu.plan import Plan
-from rawkern.engines.cpu.variables import local_frame
 
 # Branches that are hardly ever taken, loads of what never changes, and branches that are nearly always taken.
 _METADATA = """!0 = !{!"branch_weights", i32 1, i32 4095}
@@ -25,18 +24,18 @@ class Lowered:
     text: str
     waiting: bool
     shared_static: int
-    local_bytes: int
+    frame_bytes: int  # that a call takes on the stack at least
     recursive: bool
     sites: list[str] = field(default_factory=list)
-    checks: dict | None = None  # what the checker names, of a checked build
-    free_running: bool = False  # lanes may wait anywhere, which gives LLVM far more ways through the code
+    table: dict | None = None  # of the instrument
+    instrument: type[Instrument] = Instrument
 
 
-def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
+def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[Instrument] = Instrument) -> Lowered:
     """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them."""
-    module = Module(features=features)
+    module, build = Module(features=features), instrument(plan)
     for function in plan.functions:
-        module.functions.append(lower_function(plan, module, function, HANDLERS))
+        module.functions.append(lower_function(plan, module, function, HANDLERS, build))
     name, params = signature(plan.ptx.functions[plan.kernel])
     inline = "" if plan.waiting else " alwaysinline"
     module.functions.append(
@@ -46,9 +45,9 @@ def lower(plan: Plan, features: frozenset[str] = frozenset()) -> Lowered:
         f"{module.text()}\n{_METADATA}",
         plan.waiting,
         plan.shared_static,
-        max(local_frame(f) for f in plan.functions),
+        module.frame,
         bool(plan.recursive),
         plan.sites,
-        check.table(plan) if plan.checked else None,
-        any(plan.analyses[f.name].free_running for f in plan.functions),
+        build.table(),
+        instrument,
     )

@@ -129,6 +129,7 @@ class Function:
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
     defined: bool = True
     locs: list[Loc | None] = field(default_factory=list)  # those of the module
+    refused: str = ""  # why no kernel can use it, where something in it was not understood
 
     def unsupported(self, instr: Instr, why: str) -> UnsupportedError:
         """The error for an instruction of this function; raise it."""
@@ -156,6 +157,7 @@ class Ptx:
     variables: dict[str, Var]
     locs: list[Loc | None]
     version: int
+    unknown: dict[str, str] = field(default_factory=dict)  # names without a definition, and why no kernel can use them
 
 
 TYPE_BYTES = {

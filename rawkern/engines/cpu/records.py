@@ -2,75 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache, cached_property
+import struct
+from functools import cache
 from importlib import resources
 
-_SIZES = {"i32": 4, "i64": 8, "ptr": 8}
-_CODES = {"i32": "i", "i64": "q", "ptr": "Q"}
-
-
-@dataclass(frozen=True)
-class Record:
-    """A C struct by its fields; a field's type may be an array ``[n x T]`` of a scalar or another record.
-
-    Padding is written out as a field: what LLVM aligns an i64 to depends on the module's data layout.
-    """
-
-    name: str
-    fields: tuple[tuple[str, str], ...]
-
-    def index(self, field: str) -> int:
-        return [f for f, _ in self.fields].index(field)
-
-    @property
-    def llvm(self) -> str:
-        return f"%{self.name} = type {{ {', '.join(t for _, t in self.fields)} }}"
-
-    def layout(self) -> tuple[dict[str, int], int]:
-        """Offsets by field, and the size."""
-        return self._layout
-
-    @cached_property
-    def _layout(self) -> tuple[dict[str, int], int]:
-        offsets, at = {}, 0
-        for field, ty in self.fields:
-            size, align = _extent(ty)
-            if at % align:
-                raise ValueError(f"{self.name}.{field} needs a field for padding before it")
-            offsets[field] = at
-            at += size
-        if at % 8:
-            raise ValueError(f"{self.name} needs a field for padding at its end")
-        return offsets, at
-
-    def offset(self, field: str) -> int:
-        return self._layout[0][field]
-
-    @cached_property
-    def size(self) -> int:
-        return self._layout[1]
-
-    def format(self, first: str, last: str) -> str:
-        """`struct` format of the scalar fields from `first` to `last`."""
-        return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
-
-
-def _extent(ty: str) -> tuple[int, int]:
-    match = re.fullmatch(r"\[(\d+) x (.+)\]", ty)
-    if match:
-        size, align = _extent(match.group(2))
-        return size * int(match.group(1)), align
-    if ty.startswith("%"):
-        return RECORDS[ty[1:]].size, 8
-    return _SIZES[ty], _SIZES[ty]
-
+from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Record, linked
 
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
 #: One launch. `next_worker` and `finished` are counters that the workers share, at their start and end alone: what they
 #: read all the time lies beside them. The fields up to `finished` are written for every launch, the others once.
+#: `session` is what an instrument's session has put there, as in a block's record.
 LAUNCH = Record(
     "Launch",
     (
@@ -81,7 +22,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("check", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
+        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
     ),
 )  # fmt: skip
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
@@ -102,7 +43,7 @@ BLOCK = Record(
     (
         ("worker", "ptr"), ("shared", "ptr"), ("x", "i32"), ("y", "i32"), ("z", "i32"),
         ("nwarps", "i32"), ("done", "i32"), ("used", "i32"), ("sched_sp", "ptr"), ("next", "ptr"), ("warps", "ptr"),
-        ("bars", "[16 x %Bar]"), ("check", "i64"),
+        ("bars", "[16 x %Bar]"), ("session", "i64"),
     ),
 )  # fmt: skip
 WARP = Record(
@@ -117,7 +58,23 @@ WARP = Record(
         ("pad", "i32"),
     ),
 )
-RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP)}
+#: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
+#: `resident` is 0 for cooperative launches.
+CPU_TARGET = Record(
+    "Target",
+    (
+        *TARGET.fields,
+        ("busy", "i64"), ("nwarps", "i64"), ("most_work", "i64"), ("ns_per_warp", "double"), ("workers", "i64"),
+        ("room", "i64"), ("resident", "i64"), ("chunk", "i64"), ("params_size", "i64"), ("elapsed", "i64"),
+        ("launch", "ptr"), ("alone", "ptr"), ("thread_count", "ptr"), ("as_long", "ptr"), ("release", "ptr"),
+        ("save_thread", "ptr"), ("restore_thread", "ptr"),
+    ),
+)  # fmt: skip
+RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET)}
+
+SMALL_NS = 4_000  # work below this is not worth waking other threads for, nor giving up Python's lock
+FORK_NS = 1_300  # what waking them takes
+RATE = 0.3  # how fast the time that a warp takes follows what is measured
 
 #: Why a worker suspends.
 REASONS = {
@@ -249,32 +206,28 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
     return f"define internal void @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret void\n}}"
 
 
+_NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "FORK_NS": FORK_NS}
+_NUMBERS |= {
+    "SMALL_INT": SMALL_NS,
+    "SMALL_NS": f"{SMALL_NS}.0",
+    "RATE": f"0x{struct.unpack('<Q', struct.pack('<d', RATE))[0]:016X}",
+}
+
+
 @cache
-def runtime(waiting: bool, machine: str, checked: bool = False, assembler: bool = True, wide: bool = False) -> str:
+def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: bool = True, wide: bool = False) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    `checked`: barriers tell the checker when they open. Without an `assembler` the routine that switches stacks is
+    `barrier_opens`: what else happens where a barrier does. Without an `assembler` the routine that switches stacks is
     left out. `wide`: the CPU has AVX-512.
     """
     names = "runtime.ll", *(("runtime_warps.ll", "runtime_waiting.ll") if waiting else ("runtime_plain.ll",))
     package = resources.files("rawkern.engines.cpu")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
-    values = {**_FRAME[machine], **REASONS, "barrier_opens": "call void @rk_check_opens(ptr %blk, i32 %id)" * checked}
+    values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))
     assembly = "\n".join(f'module asm "{line}"' for line in _SWITCH[machine].strip().splitlines() if assembler)
     here = [_switch_here(machine, wide, assembler)] if waiting else []
     return "\n".join([assembly, *(r.llvm for r in RECORDS.values()), _FLOAT_DECLARE[machine], *here, text])
-
-
-def linked(text: str, records: Iterable[Record]) -> str:
-    """IR text with the records' fields filled in: ``&Record.field %pointer`` and ``{Record.field}``."""
-    known = {r.name: r for r in records}
-
-    def address(match: re.Match) -> str:
-        record, field, pointer = match.groups()
-        return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record].index(field)}"
-
-    text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", address, text)
-    return re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(known[m.group(1)].index(m.group(2))), text)

@@ -29,8 +29,10 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
         return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"
     place = _place(workers, k, block)
     if reason == "STACK":
-        room = workers.stack_room >> 15
-        return f"{place}: functions call each other too deeply; a thread's calls may take {room} KiB"
+        return (
+            f"{place}: functions call each other too deeply for the stack of a thread, {workers.stack_size} bytes; "
+            "rawkern.set_limit('stack_size', nbytes, 'cpu') gives it more"
+        )
     site = workers.get(k, "request_site", "=i")
     place = f"{sites[site] if site < len(sites) else 'an unknown source line'}: {place}"
     if reason == "ASSERT":
@@ -42,7 +44,7 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
     if reason == "POINTER":
         return f"{place} calls through a pointer that holds no function the kernel can reach"
     if reason == "PART_OF_WARP":
-        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix) that other lanes of its warp do not"
+        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not"
     if reason == "UNMET":
         return f"{place} waits for lanes of its warp that never come: deadlock"
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Mem, Pair, Reg, Sym, Vec
-from rawkern.engines.cpu.variables import align_up, local_offset
+from rawkern.engines.cpu.variables import local_offset, parameter_offset
 
 #: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable). The compiler
 #: puts a function's arrays into one local variable; "variable+8" is the one that starts there.
@@ -97,15 +97,8 @@ def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, froze
 
 
 def _parameter(function: Function, mem: Mem) -> frozenset[Root]:
-    if not function.entry:
-        return _ANY
-    at = 0
-    for var in function.params:
-        at = align_up(at, var.align)
-        if isinstance(mem.base, Sym) and var.name == mem.base.name:
-            return frozenset((("param", at + mem.offset),))
-        at += var.size
-    return _ANY
+    at = parameter_offset(function, mem.base.name) if function.entry and isinstance(mem.base, Sym) else None
+    return _ANY if at is None else frozenset((("param", at + mem.offset),))
 
 
 def _symbol(plan: Plan, function: Function, name: str) -> frozenset[Root]:

@@ -8,6 +8,8 @@
 
 declare void @rk_switch(ptr, ptr)
 declare void @rk_start()
+declare ptr @memcpy(ptr, ptr, i64)
+declare ptr @memset(ptr, i32, i64)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.ctpop.i32(i32)
@@ -39,10 +41,167 @@ define internal i64 @rk_now() {
   ret i64 %now
 }
 
+; A launch from its grid and the block of parameters, under Python's lock: {DONE}, or what Python has to do: {DECLINED} another
+; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended.
+define i32 @rk_go(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
+  %pbusy = &Target.busy %target
+  %was = atomicrmw xchg ptr %pbusy, i64 1 seq_cst
+  %taken = icmp ne i64 %was, 0
+  br i1 %taken, label %declined, label %count
+declined:
+  ret i32 {DECLINED}
+count:
+  %gx64 = zext i32 %gx to i64
+  %gy64 = zext i32 %gy to i64
+  %gz64 = zext i32 %gz to i64
+  %gxy = mul i64 %gx64, %gy64
+  %blocks = mul i64 %gxy, %gz64
+  %pwarps = &Target.nwarps %target
+  %warps = load i64, ptr %pwarps
+  %work = mul i64 %blocks, %warps
+  %pmost = &Target.most_work %target
+  %most = load i64, ptr %pmost
+  %toomuch = icmp ugt i64 %work, %most
+  br i1 %toomuch, label %giveback, label %expect
+giveback:
+  store i64 0, ptr %pbusy
+  ret i32 {DECLINED}
+expect:
+  %pns = &Target.ns_per_warp %target
+  %ns = load double, ptr %pns
+  %workf = uitofp i64 %work to double
+  %expected = fmul double %workf, %ns
+  %long = fcmp ogt double %expected, {SMALL_NS}
+  br i1 %long, label %share, label %start
+share:
+  %several = icmp ugt i64 %blocks, 1
+  %palone = &Target.alone %target
+  %alonep = load ptr, ptr %palone
+  %alone = load i64, ptr %alonep
+  %helped = icmp eq i64 %alone, 0
+  %can = and i1 %several, %helped
+  br i1 %can, label %threads, label %start
+threads:
+  %pthreads = &Target.thread_count %target
+  %threadsp = load ptr, ptr %pthreads
+  %object = call ptr %threadsp(ptr null, ptr null)
+  %pnumber = &Target.as_long %target
+  %numberp = load ptr, ptr %pnumber
+  %number = call i64 %numberp(ptr %object)
+  %prelease = &Target.release %target
+  %releasep = load ptr, ptr %prelease
+  call void %releasep(ptr %object)
+  %fewer = icmp ult i64 %blocks, %number
+  %workers64 = select i1 %fewer, i64 %blocks, i64 %number
+  %pworkers = &Target.workers %target
+  store i64 %workers64, ptr %pworkers
+  %proom = &Target.room %target
+  %room = load i64, ptr %proom
+  %little = icmp ugt i64 %workers64, %room
+  br i1 %little, label %morestacks, label %start
+morestacks:
+  store i64 0, ptr %pbusy
+  ret i32 {ROOM}
+start:
+  %workers = phi i64 [ 1, %expect ], [ 1, %share ], [ %workers64, %threads ]
+  %pworkers2 = &Target.workers %target
+  store i64 %workers, ptr %pworkers2
+  %plaunch = &Target.launch %target
+  %launch = load ptr, ptr %plaunch
+  %x = &Launch.grid_x %launch
+  store i32 %gx, ptr %x
+  %y = &Launch.grid_y %launch
+  store i32 %gy, ptr %y
+  %z = &Launch.grid_z %launch
+  store i32 %gz, ptr %z
+  %president = &Target.resident %target
+  %limit = load i64, ptr %president
+  %cooperative = icmp eq i64 %limit, 0
+  %residents = select i1 %cooperative, i64 %blocks, i64 %limit
+  %resident = trunc i64 %residents to i32
+  %president2 = &Launch.max_resident %launch
+  store i32 %resident, ptr %president2
+  %pblocks = &Launch.nblocks %launch
+  store i64 %blocks, ptr %pblocks
+  %pchunk = &Target.chunk %target
+  %chunk = load i64, ptr %pchunk
+  %alone1 = icmp eq i64 %workers, 1
+  %sixteenth = lshr i64 %blocks, 4
+  %wanted = select i1 %alone1, i64 %blocks, i64 %sixteenth
+  %none = icmp eq i64 %wanted, 0
+  %least = select i1 %none, i64 1, i64 %wanted
+  %large = icmp ugt i64 %least, %chunk
+  %part = select i1 %large, i64 %chunk, i64 %least
+  %pchunk2 = &Launch.chunk %launch
+  store i64 %part, ptr %pchunk2
+  %workers32 = trunc i64 %workers to i32
+  %pn = &Launch.nworkers %launch
+  store i32 %workers32, ptr %pn
+  %pnext = &Launch.next_worker %launch
+  store i32 0, ptr %pnext
+  %presuming = &Launch.resuming %launch
+  store i32 0, ptr %presuming
+  %pfinished = &Launch.finished %launch
+  store i32 0, ptr %pfinished
+  %psync = &Launch.grid_sync %launch
+  %sync = load ptr, ptr %psync
+  br i1 %cooperative, label %clear, label %copy
+clear:
+  %r0 = call ptr @memset(ptr %sync, i32 0, i64 64)
+  br label %copy
+copy:
+  %psize = &Target.params_size %target
+  %size = load i64, ptr %psize
+  %pto = &Launch.params %launch
+  %to = load ptr, ptr %pto
+  %r1 = call ptr @memcpy(ptr %to, ptr %params, i64 %size)
+  br i1 %long, label %unlock, label %locked
+unlock:
+  %psave = &Target.save_thread %target
+  %savep = load ptr, ptr %psave
+  %state = call ptr %savep()
+  %e1 = call i64 @rk_launch(ptr %launch)
+  %prestore = &Target.restore_thread %target
+  %restorep = load ptr, ptr %prestore
+  call void %restorep(ptr %state)
+  br label %ran
+locked:
+  %e2 = call i64 @rk_launch(ptr %launch)
+  br label %ran
+ran:
+  %elapsed = phi i64 [ %e1, %unlock ], [ %e2, %locked ]
+  %pelapsed = &Target.elapsed %target
+  store i64 %elapsed, ptr %pelapsed
+  %suspended = icmp slt i64 %elapsed, 0
+  br i1 %suspended, label %unfinished, label %learn
+unfinished:
+  ret i32 {UNFINISHED}
+learn:
+  %waking = select i1 %alone1, i64 0, i64 {FORK_NS}
+  %less = sub i64 %elapsed, %waking
+  %early = icmp slt i64 %less, 0
+  %net = select i1 %early, i64 0, i64 %less
+  %notable = icmp ugt i64 %elapsed, {SMALL_INT}
+  %learns = or i1 %notable, %long
+  br i1 %learns, label %update, label %done
+update:
+  %all = mul i64 %net, %workers
+  %allf = uitofp i64 %all to double
+  %each = fdiv double %allf, %workf
+  %difference = fsub double %each, %ns
+  %step = fmul double %difference, {RATE}
+  %newns = fadd double %ns, %step
+  store double %newns, ptr %pns
+  br label %done
+done:
+  store atomic i64 0, ptr %pbusy release, align 8
+  ret i32 {DONE}
+}
+
 ; A launch: give each worker an equal part of the blocks, and have them all run, on threads that `fork` (GOMP_parallel or
 ; one like it) brings if there are several. Returns nanoseconds; -1 if a worker has not come to its end, -2 where there is no
 ; `fork`.
-define i64 @rk_launch(ptr %launch) {
+define internal i64 @rk_launch(ptr %launch) {
   %begin = call i64 @rk_now()
   %pcount = &Launch.nworkers %launch
   %count = load i32, ptr %pcount

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rawkern.engines.cpu import kinds
+from rawkern.engines.cpu.context import Context
 from rawkern.engines.cpu.forms import LANES, Affine, Form
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 from rawkern.engines.cpu.variables import RESERVED, RESERVED_BYTES
 
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
 
-
-def special(f: FunctionLowering, name: str) -> Form:
+def special(f: Context, name: str) -> Form:
     """A special register."""
     if name in ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi"):
         return _time(f, name)
@@ -26,7 +22,7 @@ def special(f: FunctionLowering, name: str) -> Form:
     return f.entry_cache[name]
 
 
-def _special(f: FunctionLowering, name: str) -> Form:
+def _special(f: Context, name: str) -> Form:
     o = f.once
     axis = name[-1] if name[-2:-1] == "." else ""
     root = name[1:-2] if axis else name[1:]
@@ -68,7 +64,7 @@ def _special(f: FunctionLowering, name: str) -> Form:
     raise f.unsupported(f"special register {name}")
 
 
-def _thread_index(f: FunctionLowering, axis: str) -> Form:
+def _thread_index(f: Context, axis: str) -> Form:
     """``%tid``: in one-dimensional blocks from the warp's number, else from a table (`grid`) made once per block."""
     o, shape = f.once, f.plan.tid_shape
     if shape == "line":
@@ -87,7 +83,7 @@ def _thread_index(f: FunctionLowering, axis: str) -> Form:
     return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
 
 
-def _table_entry(f: FunctionLowering, axis: str, row: Val, segments: int, s: int) -> Val:
+def _table_entry(f: Context, axis: str, row: Val, segments: int, s: int) -> Val:
     """``%tid`` of the first thread of a warp's segment `s`."""
     key, o = f"tid{axis}{s}", f.once
     if key not in f.entry_cache:
@@ -97,7 +93,7 @@ def _table_entry(f: FunctionLowering, axis: str, row: Val, segments: int, s: int
     return f.entry_cache[key]
 
 
-def _time(f: FunctionLowering, name: str) -> Val:
+def _time(f: Context, name: str) -> Val:
     e = f.e
     now = e.let("i64", 1, "call i64 @rk_now()")
     if name.endswith("_hi"):

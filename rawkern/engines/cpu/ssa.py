@@ -25,7 +25,7 @@ def split_registers(flow: Flow) -> Flow:
                 writes[name] = writes.get(name, 0) + 1
     many = {name for name, count in writes.items() if count > 1}
     result = Flow(
-        [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated) for b in flow.blocks],
+        [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated, ending=b.ending) for b in flow.blocks],
         flow.loops, [], flow.predecessors, flow.ipdom, dict(flow.regs),
     )  # fmt: skip
     if many:

@@ -10,20 +10,15 @@ from collections.abc import Callable
 from functools import cache
 
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-_forked = False
+#: Whether no other threads can help: after a fork, where the OpenMP runtime's are gone. Native launches read it.
+alone = ctypes.c_int64(0)
 
 
 def _mark_fork() -> None:
-    global _forked
-    _forked = True
+    alone.value = 1
 
 
 os.register_at_fork(after_in_child=_mark_fork)
-
-
-def may_share() -> bool:
-    """Whether other threads can help: not after a fork, where the OpenMP runtime's are gone."""
-    return not _forked
 
 
 @cache
@@ -46,7 +41,7 @@ def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
     """Call ``enter(record)``, a function at `address`, on `count` threads at a time."""
     if count == 1:
         enter(record)
-    elif openmp() and not _forked:
+    elif openmp() and not alone.value:
         _PARALLEL(openmp())(address, record, count, 0)
     else:
         run_threads(enter, record, count)

@@ -1,22 +1,28 @@
-"""``ldmatrix``, ``stmatrix``, ``wmma.load`` and ``wmma.store``: matrices between memory and the lanes of a warp."""
+"""Matrices between memory and the lanes of a warp: ``ldmatrix``, ``stmatrix``, ``wmma.load``, ``wmma.store``.
+
+And from lanes to lanes: ``movmatrix``.
+"""
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check_memory
+from collections.abc import Sequence
+from functools import cache
+
 from rawkern.engines.cpu.addresses import SPACES, address
 from rawkern.engines.cpu.forms import LANES
-from rawkern.engines.cpu.fragments import KINDS, Kind, concat, joined, parted, shuffle, transposed, view
+from rawkern.engines.cpu.fragments import KINDS, Kind, accumulators, concat, joined, parted, shuffle, transposed, view
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.instrument import READ, WRITE, Access, Held
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.lanewise import define, pointer
-from rawkern.engines.cpu.mma import multiply, require_warp, shape_in
-from rawkern.engines.cpu.ptx import Instr, Vec
+from rawkern.engines.cpu.mma import items_of, multiply, require_warp, shape_in
+from rawkern.engines.cpu.ptx import Instr, Reg
 
 
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
     """``ldmatrix``: lanes 0-7 name the rows of the first 8 x 8 matrix of 16-bit elements, lanes 8-15 the second's."""
     dest, mem = instr.args
-    name, matrices = _matrices(f, instr, mem, dest, check_memory.READ, _rows_loaded)
+    name, matrices = _matrices(f, instr, mem, dest, READ, _rows_loaded)
     for reg, rows in matrices:
         f.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
@@ -35,19 +41,60 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
 def store_rows(f: FunctionLowering, instr: Instr) -> None:
     """``stmatrix``: the reverse of ``ldmatrix``."""
     mem, source = instr.args
-    name, matrices = _matrices(f, instr, mem, source, check_memory.WRITE, _rows_stored)
+    items = items_of(source)
+    values = None
+    if f.watch.sees_values:
+        wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
+        wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
+        values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
+    name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
 
 
-def _matrices(f: FunctionLowering, instr: Instr, mem, regs, way: str, make) -> tuple[str, list[tuple]]:
+def transpose(f: FunctionLowering, instr: Instr) -> None:
+    """``movmatrix``: an 8 x 8 matrix of 16-bit elements that the warp holds, a row in four lanes, to its transpose."""
+    dest, source = instr.args
+    require_warp(f, instr)
+    whole = view(f.e, f.vector(source, 32), "i16", 64)
+    f.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
+
+
+@cache
+def _held(columns: int, registers: int, cross: bool, first: int = 0) -> tuple[Held, ...]:
+    """What each of the registers of 8 rows holds; the lines in memory, from `first` on, are rows or, `cross`, columns.
+
+    Each lane has as many values as the others, one after the other, in turn in each of its registers.
+    """
+    per = 8 * columns // LANES
+
+    def element(k: int) -> tuple[int, int]:
+        row, column = divmod(k, columns)
+        return (first + column, row) if cross else (first + row, column)
+
+    return tuple(
+        tuple(tuple(element(lane * per + k) for k in range(r, per, registers)) for lane in range(LANES))
+        for r in range(registers)
+    )
+
+
+def _columns(e: Emitter, whole: Val, lines: int) -> list[Val]:
+    """The first elements of a matrix's lines, a line for each lane, then the second ones, and so on."""
+    per = whole.n // lines
+    return [shuffle(e, whole, [(k % lines) * per + c for k in range(LANES)]) for c in range(per)]
+
+
+def _matrices(
+    f: FunctionLowering, instr: Instr, mem, regs, way: str, make, values: list[Val] | None = None
+) -> tuple[str, list[tuple]]:
     """The out-of-line function for a matrix, which `make` writes, and each matrix's register and rows' addresses."""
     require_warp(f, instr)
-    space, items = _space(instr.op), regs.items if isinstance(regs, Vec) else (regs,)
+    space, items, trans = _space(instr.op), items_of(regs), ".trans" in instr.op
     lanes = const("i32", (1 << 8 * len(items)) - 1)
-    form = check_memory.access(f, address(f, mem, space), mem, space, way, 2, 8, "", mask=lanes)
+    held = [_held(8, 1, trans, 8 * k)[0] for k in range(len(items))]
+    access = Access(way, mem, space, 2, 8, mask=lanes, values=values, regs=_names(items), held=held)
+    form = f.watch.access(access, address(f, mem, space))
     addrs = f.e.splat(f.plain(form), LANES)
-    trans = ".trans" in instr.op
     name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: make(m, name, trans))
     return name, [(reg, shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))) for k, reg in enumerate(items)]
@@ -68,11 +115,12 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
     """``wmma.load``: registers beyond those that hold each element once repeat them."""
     dest, mem, *stride = instr.args
     operand, kind, places, pitch = _placement(f, instr, mem, stride)
-    regs = dest.items if isinstance(dest, Vec) else (dest,)
+    regs, per = items_of(dest), accumulators(kind) if operand == "c" else 1
     loaded: list[Val] = []
-    for at in places:
+    for k, at in enumerate(places):
         cross = _crosswise(instr.op, operand)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.READ, at, pitch, _extent(kind, operand, cross))
+        own = [regs[n : n + per] for n in range(per * k, len(regs), per * len(places))]
+        near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross), cross, own)
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
@@ -83,15 +131,42 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     """``wmma.store``."""
     mem, source, *stride = instr.args
     _, kind, places, pitch = _placement(f, instr, mem, stride)
-    regs = [f.vector(x, kind.register) for x in (source.items if isinstance(source, Vec) else (source,))]
+    items = items_of(source)
+    regs = [f.vector(x, kind.register) for x in items]
     per = len(regs) // len(places)
     cross = _crosswise(instr.op, "d")
     name = f"rk_tile_store_{kind.bits}{'_cross' if cross else ''}"
     f.module.helper(name, lambda m: _tile_stored(m, name, kind, cross))
     for k, at in enumerate(places):
         tile = joined(f.e, regs[per * k : per * k + per], kind)
-        near = check_memory.lines(f, mem, _space(instr.op), check_memory.WRITE, at, pitch, _extent(kind, "c", cross))
+        values = None
+        if f.watch.sees_values:
+            values = _columns(f.e, transposed(f.e, tile, 8) if cross else tile, 8)
+        own = [items[per * k : per * k + per]]
+        near = _accessed(f, instr, mem, WRITE, at, pitch, _extent(kind, "c", cross), cross, own, values)
         f.e.line(f"call void @{name}({near[0]}, {near[1]}, {tile})")
+
+
+def _accessed(
+    f: FunctionLowering, instr: Instr, mem, what: str, at: Val, pitch: Val, shape: tuple[int, int, int],
+    cross: bool, regs: list[tuple], values: list[Val] | None = None,
+) -> tuple[Val, Val]:  # fmt: skip
+    """Address and pitch of a tile that is about to be accessed; `shape` as `_extent` gives it.
+
+    `regs`: the registers for the tile, each time that it is loaded; `values`: what is written, the k-th of each line.
+    """
+    count, size, element = shape
+    each = size // element
+    held = [x for own in regs for x in _held(count if cross else each, len(own), cross)]
+    access = Access(
+        what, mem, _space(instr.op), element, each, align=element, values=values,
+        regs=_names([reg for own in regs for reg in own]), held=held,
+    )  # fmt: skip
+    return f.watch.lines(access, at, pitch, count)
+
+
+def _names(items: Sequence) -> list[str | None]:
+    return [reg.name if isinstance(reg, Reg) else None for reg in items]
 
 
 def _space(op: str) -> str:

@@ -4,38 +4,39 @@ Registers that may be read before they are written have a shadow for each lane, 
 shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
 of the place where it was got or first computed with, plus one; `UNSET` where it has only been moved. Getting and moving
 such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
-to use it as an address is.
+to use it as an address is. Matrices have rows and columns of their own (`undefined_tiles`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
+from rawkern.engines.cpu import check
 from rawkern.engines.cpu.forms import LANES
+from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.operands import base, destinations, registers, sources
 from rawkern.engines.cpu.ptx import Instr, Mem, Reg, Vec
 
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.function import FunctionLowering
-
 UNSET = 0xFFFF
-_MOVES = frozenset(("mov", "selp", "cvt"))
-#: What computes with its operands; bit operations do not, as they put values together piece by piece.
+_MOVES = frozenset(("mov", "selp", "cvt", "shl", "shr"))
+#: What computes with its operands; other bit operations do not, as they put values together piece by piece.
 _COMPUTES = frozenset(
     ("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "sqrt", "rsqrt", "rcp", "sin", "cos",
      "ex2", "lg2", "tanh", "setp", "mad24", "mul24", "sad")
 )  # fmt: skip
+TILES = ("mma.", "wmma.mma.", "movmatrix.")  # whose results have their shadows from `undefined_tiles`
+_TO_MEMORY = frozenset(("ld", "st", "atom", "red", "ldmatrix", "stmatrix", "wmma"))
+_STORES = ("st.", "stmatrix.", "wmma.store.")
 
 
 def doubtful(f: FunctionLowering) -> frozenset[str]:
     """Registers whose values may be unset, or computed from such."""
-    if f.doubtful is None:
-        found = set(f.flow.live_in[0]) if f.plan.checked else set()
-        if f.plan.checked:
-            found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
-        instrs = [i for i in f.flow.instructions() if base(i.op) in _MOVES | _COMPUTES] if found else []
+    kept = check.checked(f)
+    if kept.doubtful is None:
+        found = set(f.flow.live_in[0])
+        found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
+        instrs = [i for i in f.flow.instructions() if _passes_on(i)] if found else []
         grown = bool(found)
         while grown:
             before = len(found)
@@ -43,45 +44,49 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
                 if any(name in found for name in sources(i)):
                     found.update(destinations(i))
             grown = len(found) > before
-        f.doubtful = frozenset(found)
-    return f.doubtful
+        kept.doubtful = frozenset(found)
+    return kept.doubtful
 
 
 def _gets(instr: Instr) -> bool:
     """Whether an instruction may get what is not set: from shared or local memory, from anywhere, from other lanes."""
-    if base(instr.op) == "shfl":
+    if base(instr.op) in ("shfl", "ldmatrix"):
         return True
-    return base(instr.op) == "ld" and not any(space in instr.op for space in (".param", ".global", ".const"))
+    loads = base(instr.op) == "ld" or instr.op.startswith("wmma.load.")
+    return loads and not any(space in instr.op for space in (".param", ".global", ".const"))
 
 
-def tracks(f: FunctionLowering, names: list[str | None]) -> bool:
+def _passes_on(instr: Instr) -> bool:
+    """Whether what an instruction writes is unset where something that it reads is."""
+    return base(instr.op) in _MOVES | _COMPUTES or instr.op.startswith(TILES)
+
+
+def tracks(f: FunctionLowering, names: Sequence[str | None]) -> bool:
     """Whether the registers that are loaded have shadows."""
     return all(name is None or name in doubtful(f) for name in names)
 
 
-def unset_lanes(f: FunctionLowering, names: list[str | None]) -> Val:
-    """The active lanes in which one of the registers is not set, or computed from what is not."""
-    e, lanes = f.e, const("i32", 0)
-    for name in names:
-        if name is not None and name in doubtful(f):
-            lanes = e.bin("or", lanes, f.mask_of(e.cmp("icmp ne", _shadow(f, name), 0)))
-    return e.bin("and", lanes, f.act())
+def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
+    """For each register the lanes in which it is not set, or computed from what is not; None where that cannot be."""
+    return [
+        f.e.cmp("icmp ne", shadow(f, name), 0) if name is not None and name in doubtful(f) else None for name in names
+    ]
 
 
 def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
     """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
     value = f.e.select(f.lanes(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
-    f.e.line(f"store {f.e.select(f.actv(), value, _shadow(f, name))}, ptr {_slot(f, name)}")
+    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
-def loaded(f: FunctionLowering, names: list[str | None], unset: Val, site: Val) -> None:
-    """Registers have been loaded, in the lanes `unset` from memory that is not set."""
+def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
+    """Registers have been loaded, each in the lanes of its mask from memory that is not set."""
     e = f.e
-    bad = f.lanes(e.bin("and", e.resize(unset, "i32"), f.act()))
     number = const("i16", int(site.ref) + 1, LANES)
-    for name in names:
+    for name, mask in zip(names, unset, strict=True):
         if name is not None:
-            e.line(f"store {e.select(bad, number, _shadow(f, name))}, ptr {_slot(f, name)}")
+            bad = f.lanes(e.bin("and", mask, f.act()))
+            e.line(f"store {e.select(bad, number, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
@@ -92,14 +97,8 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
     root, e = base(instr.op), f.e
     written = [name for name in destinations(instr) if name in doubt]
     used = [name for name in sources(instr) if name in doubt]
-    if used and root in ("ld", "st", "atom", "red") and ".param" not in instr.op:
-        mem = next(a for a in instr.args if isinstance(a, Mem))
-        if isinstance(mem.base, Reg) and mem.base.name in doubt:
-            _report(f, _shadow(f, mem.base.name), moved=True)
-        values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
-        stays = root == "st" and _root_space(f, instr, mem) in ("shared", "local")
-        for name in dict.fromkeys(n for n in values if n in used and root != "ld" and not stays):
-            _report(f, _shadow(f, name), moved=False)
+    if used and root in _TO_MEMORY and ".param" not in instr.op:
+        _reach(f, instr, used)
     if not written:
         return
     value = Val("zeroinitializer", "i16", LANES)
@@ -108,19 +107,33 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
         value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
     elif root in _MOVES | _COMPUTES:
         for k, name in enumerate(used):
-            shadow = _shadow(f, name)
-            value = shadow if not k else e.select(e.cmp("icmp ugt", shadow, value), shadow, value)
+            value = shadow(f, name) if not k else e.intrinsic("llvm.umax", "i16", shadow(f, name), value)
     if used and root in _COMPUTES:
-        here = _site(f, instr) + 1
-        value = e.select(e.cmp("icmp eq", value, const("i16", UNSET, LANES)), const("i16", here, LANES), value)
+        value = computed(f, instr, value)
     for name in written:
-        old = _shadow(f, name)
-        e.line(f"store {e.select(f.actv(), value, old)}, ptr {_slot(f, name)}")
+        keep(f, name, value)
+
+
+def computed(f: FunctionLowering, instr: Instr, value: Val) -> Val:
+    """The shadow of what an instruction computes from values of which one has this shadow."""
+    first = f.e.cmp("icmp eq", value, const("i16", UNSET, LANES))
+    return f.e.select(first, const("i16", _site(f, instr) + 1, LANES), value)
+
+
+def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
+    """Report an address that is not set, and such values that leave the block: in shared memory they stay unset."""
+    mem = next(a for a in instr.args if isinstance(a, Mem))
+    if isinstance(mem.base, Reg) and mem.base.name in used:
+        _report(f, mem.base.name, moved=True)
+    stays = instr.op.startswith(_STORES) and _root_space(f, instr, mem) in ("shared", "local")
+    if stays or (destinations(instr) and base(instr.op) != "atom"):
+        return
+    values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
+    for name in dict.fromkeys(n for n in values if n in used):
+        _report(f, name, moved=False)
 
 
 def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
-    from rawkern.engines.cpu import check
-
     space = next((s for s in ("shared", "local", "global") if f".{s}" in instr.op), None)
     root = check.root_of(f, mem)
     return space or (root[0] if root is not None else "global")
@@ -129,51 +142,56 @@ def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
 def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
     """Lanes take values along an edge of the flow: pairs of where to and where from."""
     doubt = doubtful(f)
-    moved = [(name, _shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
+    moved = [(name, shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
     for name, value in moved:
-        shadow = value or Val("zeroinitializer", "i16", LANES)
-        f.e.line(f"store {f.e.select(f.lanes(mask), shadow, _shadow(f, name))}, ptr {_slot(f, name)}")
+        value = value or Val("zeroinitializer", "i16", LANES)
+        f.e.line(f"store {f.e.select(f.lanes(mask), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def branch(f: FunctionLowering, name: str) -> None:
     """Lanes branch on a register."""
     if name in doubtful(f):
-        _report(f, _shadow(f, name), moved=True)
+        _report(f, name, moved=True)
 
 
 def _of(f: FunctionLowering, a) -> Val:
     if isinstance(a, Reg) and a.name in doubtful(f):
-        return _shadow(f, a.name)
+        return shadow(f, a.name)
     return Val("zeroinitializer", "i16", LANES)
 
 
 def _slot(f: FunctionLowering, name: str) -> str:
-    slot = f.shadows.get(name)
+    shadows = check.checked(f).shadows
+    slot = shadows.get(name)
     if slot is None:
-        slot = f.shadows[name] = f"%unset{len(f.shadows)}"
+        slot = shadows[name] = f"%unset{len(shadows)}"
         start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
-        f.entry += [f"{slot} = alloca <32 x i16>", f"store {start}, ptr {slot}"]
+        f.reserve(slot, "<32 x i16>", bool(f.in_memory))
+        f.entry.append(f"store {start}, ptr {slot}")
     return slot
 
 
-def _shadow(f: FunctionLowering, name: str) -> Val:
+def shadow(f: FunctionLowering, name: str) -> Val:
+    """What is known of a register in each lane."""
     return f.e.let("i16", LANES, f"load <32 x i16>, ptr {_slot(f, name)}")
 
 
-def _site(f: FunctionLowering, instr: Instr | None) -> int:
-    from rawkern.engines.cpu import check
+def keep(f: FunctionLowering, name: str, value: Val) -> None:
+    """A register has been written by the active lanes."""
+    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
+
+def _site(f: FunctionLowering, instr: Instr | None) -> int:
+    """Number of the place where an instruction uses registers."""
     site = check.meeting_site(f, instr)
     return int(check.add_site(f, check.register_use(site)).ref)
 
 
-def _report(f: FunctionLowering, shadow: Val, moved: bool) -> None:
-    """Report the active lanes whose shadow says that the value is bad; `moved`: even if it has only been moved."""
-    from rawkern.engines.cpu import check
-
-    e = f.e
-    bad = e.cmp("icmp ne", shadow, 0)
+def _report(f: FunctionLowering, name: str, moved: bool) -> None:
+    """Report the active lanes in which a register is not set; `moved`: even if it has only been moved."""
+    e, value = f.e, shadow(f, name)
+    bad = e.cmp("icmp ne", value, 0)
     if not moved:
-        bad = e.bin("and", bad, e.cmp("icmp ne", shadow, const("i16", UNSET, LANES)))
+        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNSET, LANES)))
     lanes = e.bin("and", f.mask_of(bad), f.act())
-    check.unset(f, lanes, shadow, _site(f, f.instr))
+    check.unset(f, lanes, value, _site(f, f.instr))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rawkern.engines.cpu.operands import base, callee
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
+from rawkern.errors import UnsupportedError
 
 #: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
 RESERVED = "%reserved_smem_offset"
@@ -82,17 +84,38 @@ def symbols(function: Function) -> Iterator[str]:
 
 
 def reached(ptx: Ptx, kernel: str) -> list[Function]:
-    """A kernel and the functions it can call, by name or through variables."""
+    """A kernel and the functions it can call, by name or through variables.
+
+    Raises
+    ------
+    UnsupportedError
+        Where one of them, or a name that it mentions, was not understood.
+    """
+    if kernel not in ptx.functions and kernel in ptx.unknown:
+        raise UnsupportedError(f"{kernel}: {ptx.unknown[kernel]}")
     entry = ptx.functions[kernel]
     found, work = {entry.name: entry}, [entry]
     tables = [i.name for v in ptx.variables.values() for i in v.init if isinstance(i, Sym)]
     while work:
-        for name in [*symbols(work.pop()), *tables]:
-            callee = ptx.functions.get(name.removeprefix("generic:"))
-            if callee is not None and callee.defined and callee.name not in found and not callee.entry:
-                found[callee.name] = callee
-                work.append(callee)
+        function = work.pop()
+        mentioned = list(symbols(function))
+        lacking = [ptx.unknown[n] for n in mentioned if n in ptx.unknown and not _is_defined(ptx, function, n)]
+        if function.refused or lacking:
+            raise UnsupportedError(f"{kernel}: {function.refused or lacking[0]}")
+        for name in [*mentioned, *(tables if _calls_through_pointer(function) else ())]:
+            other = ptx.functions.get(name.removeprefix("generic:"))
+            if other is not None and other.defined and other.name not in found and not other.entry:
+                found[other.name] = other
+                work.append(other)
     return list(found.values())
+
+
+def _is_defined(ptx: Ptx, function: Function, name: str) -> bool:
+    return name in ptx.functions or name in ptx.variables or name in function.local_vars
+
+
+def _calls_through_pointer(function: Function) -> bool:
+    return any(isinstance(i, Instr) and base(i.op) == "call" and callee(i) is None for i in function.body)
 
 
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
@@ -143,6 +166,17 @@ def local_offset(function: Function, name: str) -> int:
                 break
             at += var.size
     return at
+
+
+def parameter_offset(function: Function, name: str) -> int | None:
+    """Where a kernel's parameter lies among them all; None if there is none of that name."""
+    at = 0
+    for var in function.params:
+        at = align_up(at, var.align)
+        if var.name == name:
+            return at
+        at += var.size
+    return None
 
 
 def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.jumps import after, hand_over, jump, wait_at
@@ -36,14 +35,12 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(some)
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
-    if not f.analysis.free_running:
-        check_meetings.is_alone(f, instr)
-    check_meetings.arrive(f, instr, number, len(args) > 1)
+    f.watch.arrive(instr, number, len(args) > 1)
     wait = const("i1", 0 if parts[1] == "arrive" else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
     bar = _come(f, args_text, number)
     if parts[1] != "arrive":
-        check.note(f, "depart", number)
+        f.watch.depart(number)
     _take_result(f, instr, bar)
     f.flush()
     jump(f, follow, act)
@@ -147,10 +144,9 @@ def _arrive(f: FunctionLowering) -> None:
         if _parts(f.flow.blocks[key].instrs[-1])[1] != "arrive":
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
-    check_meetings.part_ways(f, freed)
-    check_meetings.arrive(f, f.flow.blocks[f.barriers[0]].instrs[-1], number, counted=True)
+    f.watch.arrive_parted(number, freed)
     bar = _come(f, args, number)
-    check.note(f, "depart", number)
+    f.watch.depart(number)
     for key in f.barriers:
         go, on = e.fresh("go")[1:], e.fresh("on")[1:]
         e.line(f"br {e.cmp('icmp ne', freed[key], 0)}, label %{go}, label %{on}")
@@ -160,6 +156,7 @@ def _arrive(f: FunctionLowering) -> None:
         block = f.flow.blocks[key]
         _take_result(f, block.instrs[-1], bar)
         f.flush()
+        f.copy(block.targets[0], freed[key])
         wait_at(f, block.targets[0], freed[key])
         e.line(f"store i32 0, ptr %park{key}")
         e.line(f"store i32 0, ptr %parkpred{key}")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.engines.cpu import check, check_meetings
 from rawkern.engines.cpu.calls import service
 from rawkern.engines.cpu.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.function import FunctionLowering
@@ -46,8 +45,7 @@ def at_once(f: FunctionLowering, instr: Instr) -> None:
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
-    check_meetings.members(f, instr, mask)
-    check_meetings.is_alone(f, instr, mask)
+    f.watch.meet(instr, mask)
     row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
 
 
@@ -68,7 +66,7 @@ def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
     """``bar.warp.sync``: where lanes run in step, only the order of memory accesses is left to keep."""
-    check.note(f, "warp_sync")
+    f.watch.note("warp_sync")
     f.e.line('fence syncscope("singlethread") seq_cst')
 
 
@@ -107,7 +105,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
         moved = permute(f, value, j)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
-        check_meetings.source_lanes(f, instr, first.name, j, inside, members)
+        f.watch.shuffled(instr, first.name, j, inside, members)
         f.put(first.name, Lazy(moved, "f32") if lazy else moved)
     if isinstance(second, Reg):
         f.put(second.name, inside)

@@ -6,19 +6,16 @@ import ctypes
 import os
 import struct
 from functools import cache
-from typing import TYPE_CHECKING
 
+from rawkern.engines.cpu import limits
+from rawkern.engines.cpu.instrument import Session
 from rawkern.engines.cpu.jit import Code
 from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
 from rawkern.errors import LaunchError
 
-if TYPE_CHECKING:
-    from rawkern.engines.cpu.check_launch import Checker
-
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
-RECURSION_STACK = 8 << 20  # in place of both, where functions may call themselves
-RECURSION_RESERVE = 256 << 10  # of it for the frames between two looks at the room left
+RECURSION_RESERVE = 256 << 10  # where functions may call themselves: for the frames between two looks at the room left
 PAGE = 4096
 LINES = 128  # bytes: lines of the cache come in pairs
 STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
@@ -63,12 +60,14 @@ class Workers:
 
     def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
         self.launch, self.shared_total = launch, shared_total
-        self.check: Checker | None = None
+        self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
-        frames = 48 * code.local_bytes
-        self.worker_stack = (RECURSION_STACK if code.recursive else WORKER_STACK) + frames
-        self.warp_stack = (RECURSION_STACK if code.recursive else WARP_STACK) + frames
-        self.stack_room = RECURSION_STACK - RECURSION_RESERVE - frames
+        frames = code.frame_bytes + code.frame_bytes // 2
+        self.stack_size = limits.get("stack_size")  # of a thread
+        deep = 32 * self.stack_size + RECURSION_RESERVE
+        self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames
+        self.warp_stack = (deep if code.recursive else WARP_STACK) + frames
+        self.stack_room = max(32 * self.stack_size - frames, 0)
         self.clear()
 
     def clear(self) -> None:
@@ -115,9 +114,8 @@ class Workers:
             "shared": shared,
             "warps": at + BLOCK.size,
             "next": self.get(k, "free_blocks"),
+            "session": self.session.block(self.shared_total),
         }
-        if self.check is not None:
-            fields["check"] = self.check.block_state(self.shared_total)
         for field, value in fields.items():
             ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
         for w in range(warps):

@@ -33,6 +33,27 @@ def test_calls_without_arguments_in_a_debug_build(device):
     assert out.tolist() == [7 + i for i in range(40)]
 
 
+def test_calls_in_assembly_with_registers_and_numbers(device):
+    code = r"""
+    extern "C" __device__ __noinline__ float blend(int n, float x, double y) { return n * x + float(y); }
+    extern "C" __global__ void k(float* out, double y) {
+        float a = threadIdx.x * 0.5f, b = -1, c = -2, keep = blend(threadIdx.x, a, y);
+        asm volatile("call.uni(%0),blend,(-3,%1,%2);" : "=f"(b) : "f"(a), "d"(y));
+        asm volatile("{.reg.pred p;.reg.u32 t;mov.u32 t,%%tid.x;setp.gt.u32 p,t,7;@p call (%0), blend, (t, 0f40200000, %1);}"
+                     : "+f"(c) : "d"(y));
+        asm volatile("call (_), blend, (0, %0, %1);" :: "f"(a), "d"(y));
+        out[threadIdx.x] = b;
+        out[32 + threadIdx.x] = c;
+        out[64 + threadIdx.x] = keep;
+    }"""
+    out = torch.full((96,), float("nan"), device=device)
+    rawkern.RawKernel(code)[1, 32](out, 0.25)
+    lanes = range(32)
+    assert out[:32].tolist() == [-1.5 * i + 0.25 for i in lanes]
+    assert out[32:64].tolist() == [i * 2.5 + 0.25 if i > 7 else -2 for i in lanes]
+    assert out[64:].tolist() == [0.5 * i * i + 0.25 for i in lanes]
+
+
 def test_calls_under_divergence(device):
     code = r"""
     __device__ __noinline__ int collatz(int v) { int c = 0; while (v > 1) { v = v & 1 ? 3 * v + 1 : v / 2; c++; } return c; }
@@ -145,9 +166,7 @@ def test_recursion(device):
         return n if n < 2 else fib(n - 1) + fib(n - 2)
 
     if device == "cuda":  # a GPU gives each thread a stack of 1 KB unless it is told otherwise
-        from cupy.cuda import runtime
-
-        runtime.deviceSetLimit(runtime.cudaLimitStackSize, 16 << 10)
+        rawkern.set_limit("stack_size", 16 << 10, device)
     out = poison(77, device)
     rawkern.RawKernel(code)[1, 96](77, out)
     assert out.tolist() == [

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from rawkern.engines.cpu import jit
+from rawkern.base import llvm as llvm_
 from rawkern.engines.cpu.records import LAUNCH, RECORDS, WORKER, Record
 
 
@@ -14,8 +14,8 @@ from rawkern.engines.cpu.records import LAUNCH, RECORDS, WORKER, Record
 @pytest.mark.parametrize("name", RECORDS)
 def test_offsets_are_those_of_llvm(name, layout):
     llvm = pytest.importorskip("llvmlite.binding")
-    jit._llvm()
-    data = jit.target_machine(jit.host()).target_data if layout else llvm.create_target_data("")
+    llvm_.binding()
+    data = llvm_.target_machine(llvm_.host()).target_data if layout else llvm.create_target_data("")
     types = "\n".join(r.llvm for r in RECORDS.values())
     with (
         llvm.create_context() as context,

@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.compiler import CPU_ARCH, compile_program
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
 from rawkern.engines.cpu import flow, jit, parser
+from rawkern.engines.cpu.checker import Checker
+from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.rows import row_loops
-from rawkern.source import from_text
 
 CODE = r"""
 #define REDUCE __shared__ double part[32]; for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d); \
@@ -134,10 +136,10 @@ def test_every_warp_reads_its_part(device, kernel, n, blocks, threads):
     torch.testing.assert_close(out.cpu(), want, rtol=1e-12, atol=0)
 
 
-def prefetches(code: str, kernel: str, checked: bool = False) -> tuple[int, int]:
+def prefetches(code: str, kernel: str, instrument: type[Instrument] = Instrument) -> tuple[int, int]:
     """How many lines of memory a kernel asks for ahead, to read and to write."""
     translation = jit.Translation(compile_program(from_text(code), CPU_ARCH).ptx)
-    text = translation.lower(kernel, translation.globals(), "line", jit.host(), checked).text
+    text = translation.lower(kernel, translation.globals(), "line", jit.host(), instrument).text
     calls = [line.rsplit(", i32 ", 3)[1] for line in text.splitlines() if "call void @llvm.prefetch" in line]
     copies = 2 if "br label %w" in text or "label %w0" in text else 1  # small kernels are there for whole warps as well
     return calls.count("0") // copies, calls.count("1") // copies
@@ -161,7 +163,7 @@ def prefetches(code: str, kernel: str, checked: bool = False) -> tuple[int, int]
 def test_memory_is_asked_for_ahead_once(code, kernel, lines):
     """A warp's 32 elements take so many lines; what an earlier loop has touched is in the cache."""
     assert prefetches(code, kernel) == lines
-    assert prefetches(code, kernel, checked=True) == (0, 0)
+    assert prefetches(code, kernel, Checker) == (0, 0)
 
 
 @pytest.mark.parametrize(("n", "blocks", "threads"), [(1000, 40, 256), (33, 3, 64), (31, 2, 32), (4100, 5, 96)])

@@ -1,10 +1,11 @@
-"""Matrix instructions: ``mma.sync``, ``ldmatrix``, ``stmatrix``; against an H200's answers and against NumPy."""
+"""Matrix instructions: ``mma.sync``, ``ldmatrix``, ``stmatrix``, ``movmatrix``; against an H200's answers and against NumPy."""
 
 from __future__ import annotations
 
 import functools
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import ml_dtypes
@@ -366,6 +367,44 @@ def test_stmatrix(trans):
     got = y.numpy().view(np.uint16).reshape(4, 8, 8)
     np.testing.assert_array_equal(got[:2], x.swapaxes(1, 2) if trans else x)
     assert (got[2:] == 7).all()
+
+
+MOVMATRIX = 'asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));'
+
+
+@pytest.mark.parametrize("launches", [nullcontext, rawkern.check], ids=["usual", "checked"])
+def test_movmatrix(device, launches):
+    """Four lanes hold a row of the matrix, two elements each; of its transpose they get one as well."""
+    code = f"""extern "C" __global__ void k(const unsigned* x, unsigned* y, unsigned* twice, unsigned* same) {{
+        unsigned t = blockIdx.x * blockDim.x + threadIdx.x, a = x[t], d;
+        {MOVMATRIX}
+        y[t] = d;
+        a = d;
+        {MOVMATRIX}
+        twice[t] = d;
+        a = 0x00070003 + (t / 64 << 16);
+        {MOVMATRIX}
+        same[t] = d;
+    }}"""
+    x = np.random.default_rng(6).integers(0, 2**16, (4, 8, 8)).astype(np.uint16)
+    given = torch.from_numpy(x.reshape(-1).view(np.int32)).to(device)
+    y, twice, same = (torch.full((128,), -7, dtype=torch.int32, device=device) for _ in range(3))
+    with launches():
+        rawkern.RawKernel(code)[2, 64](given, y, twice, same)
+    np.testing.assert_array_equal(y.cpu().numpy().view(np.uint16).reshape(4, 8, 8), x.swapaxes(1, 2))
+    np.testing.assert_array_equal(twice.cpu().numpy().view(np.uint16).reshape(4, 8, 8), x)
+    pairs = np.stack([np.tile(np.array([3, 7 + b], np.uint16), (8, 4)) for b in (0, 0, 1, 1)])
+    np.testing.assert_array_equal(same.cpu().numpy().view(np.uint16).reshape(4, 8, 8), pairs.swapaxes(1, 2))
+
+
+def test_movmatrix_by_part_of_a_warp_is_an_error():
+    code = f"""extern "C" __global__ void k(unsigned* y, int n) {{
+        unsigned a = 1, d = 2;
+        if (threadIdx.x < n) {{ {MOVMATRIX} }}
+        y[threadIdx.x] = d;
+    }}"""
+    with pytest.raises(rawkern.LaunchError, match=r"kernel.cu:3.*matrix instruction .* other lanes of its warp do not"):
+        rawkern.RawKernel(code)[1, 32](torch.zeros(32, dtype=torch.int32), 31)
 
 
 # What PTX leaves undefined ------------------------------------------------------------------------------------------

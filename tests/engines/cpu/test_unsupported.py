@@ -80,6 +80,49 @@ def test_other_kernels_of_the_module_run():
     assert (x == 15).all()
 
 
+FINE = """
+__device__ __noinline__ float twice(float x) { return 2 * x; }
+extern "C" __global__ void fine(float* x) { x[threadIdx.x] = twice(x[threadIdx.x]); }"""
+
+
+@pytest.mark.parametrize(
+    "code, why",
+    [
+        ('asm volatile("mov.u32 %0, %1 %2;" : "=r"(n) : "r"(n), "r"(n));', r"operand not understood: '%r\d+ %r\d+'"),
+        ('asm volatile("mov.u32 %0, %1" : "=r"(n) : "r"(n));', r"operands? not understood|statement without an end"),
+        ('asm volatile("{ .weird 5; }");', "directive not supported: '.weird 5'"),
+        ('asm volatile("{ .reg .b32 a b; }");', "registers not understood: '.reg .b32 a b'"),
+        ('asm volatile("{ .shared .weird s; }");', "variable not understood: '.shared .weird s'"),
+        ('asm volatile("{ .reg .b32 t; ld.shared.b32 t, [%0*4]; }" :: "r"(n));', "address not understood"),
+        ('asm volatile("mov.u32 %0, %%strange;" : "=r"(n));', "special register %strange"),
+        ('asm volatile("mov.u32 %0, strange;" : "=r"(n));', "symbol strange"),
+        ('asm volatile("strange %0;" :: "r"(n));', "PTX instruction strange"),
+        ('asm volatile("{ call strange, (%0); }" :: "r"(n));', "call of strange with values"),
+        ('asm volatile("call strange;");', "function strange has no definition"),
+        ("n = surf1Dread<int>((cudaSurfaceObject_t)n, 0);", "surfaces"),
+        ("n = *(int*)malloc(4) + outside(n);", "function _Z7outsidei has no definition"),
+    ],
+)
+@pytest.mark.parametrize("called", [False, True], ids=["direct", "called"])
+def test_statements_that_are_not_understood_concern_their_own_kernels(code, why, called):
+    source = "__device__ int outside(int);\n" + FINE
+    body = f"unsigned n = threadIdx.x; {code} x[threadIdx.x] = n;"
+    if called:
+        source += f"""
+__device__ __noinline__ void inner(float* x) {{ {body} }}
+extern "C" __global__ void k(float* x) {{ x[0] = -1; inner(x); }}"""
+    else:
+        source += f'\nextern "C" __global__ void k(float* x) {{ x[0] = -1; {body} }}'
+    module = rawkern.RawModule(code=source)
+    x = torch.full((32,), 7.5)
+    with pytest.raises(rawkern.UnsupportedError, match=why) as caught:
+        module.k[1, 32](x)
+    assert str(caught.value).startswith("k: ")
+    assert (x == 7.5).all()
+    module.fine[1, 32](x)
+    assert (x == 15).all()
+
+
 def test_a_form_of_a_known_instruction():
     code = """extern "C" __global__ void k(long long* x) {
         asm volatile("{ .reg .b128 a; mov.b128 a, {%0, %0}; atom.global.exch.b128 a, [%1], a; }" :: "l"(x[0]), "l"(x));

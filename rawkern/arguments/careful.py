@@ -1,0 +1,230 @@
+"""Arguments bound with care, one by one: what is not plain is converted, and what will not do is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from rawkern.arguments.memory import Memory, capturing, describe, without_memory
+from rawkern.arguments.rules import DTYPE, POINTER, Pointer
+from rawkern.arguments.scalars import Where, by_value, traced
+from rawkern.arguments.structs import struct_bytes
+from rawkern.base import operator_state
+from rawkern.base import torch_private as private
+from rawkern.base.ctype import CType, StructLayout, with_layout
+from rawkern.errors import LaunchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from rawkern.arguments.signature import Signature
+
+__all__ = ["DEVICES", "Bound", "Call", "arrange", "bind", "check"]
+
+# By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
+DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for index in range(128)}
+_SYMBOLIC = {
+    "int": (torch.SymInt, torch.SymBool),
+    "bool": (torch.SymBool,),
+    "float": (torch.SymFloat, torch.SymInt),
+    "half": (torch.SymFloat, torch.SymInt),
+    "bfloat16": (torch.SymFloat, torch.SymInt),
+    "float8": (torch.SymFloat, torch.SymInt),
+}
+
+
+class Bound(NamedTuple):
+    """Arguments ready for a launch.
+
+    Attributes
+    ----------
+    device : torch.device or None
+        Where the tensors are; None without any. `torch.device("meta")` says that the arguments were checked inside an
+        operator's fake implementation and there is nothing to launch.
+    values : tuple
+        For `struct.pack(signature.format, *values)`.
+    written : tuple of torch.Tensor
+        Tensors behind non-const pointers; their versions have been bumped.
+    keep : tuple
+        Objects that must live until the launch has been issued.
+    tensors : tuple of torch.Tensor
+        Every torch tensor whose memory the kernel gets, for `tensors.record`.
+    index : int
+        CUDA device index; -1 for the CPU and for no device.
+    fresh : bool
+        Whether `bind` made GPU memory on torch's current stream; a launch on another stream must wait for that one.
+    """
+
+    device: torch.device | None
+    values: tuple[Any, ...]
+    written: tuple[torch.Tensor, ...]
+    keep: tuple[Any, ...]
+    tensors: tuple[torch.Tensor, ...]
+    index: int = -1
+    fresh: bool = False
+
+
+class Call:
+    """The arguments of one launch on their way to C values; collects what `Bound` reports."""
+
+    __slots__ = ("device", "first", "fresh", "keep", "layout_of", "strided", "tensors", "written")
+
+    def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
+        self.strided = strided
+        self.layout_of = layout_of
+        self.device: int | None = None
+        self.first: Where | None = None
+        self.written: list[torch.Tensor] = []
+        self.keep: list[Any] = []
+        self.tensors: list[torch.Tensor] = []
+        self.fresh = False
+
+    def value(self, ctype: CType, value: Any, where: Where) -> Any:
+        """`value` as `struct.pack` wants it for `ctype.code`."""
+        if ctype.kind in ("pointer", "reference"):
+            return self._address(ctype, value, where)
+        if ctype.kind == "struct":
+            return struct_bytes(self, ctype, value, where)
+        return by_value(ctype, value, where)
+
+    def sized(self, ctype: CType) -> CType:
+        """A struct type with its layout; a type that is only declared in the source stays without."""
+        if ctype.kind != "struct" or ctype.layout is not None or ctype.size or self.layout_of is None:
+            return ctype
+        try:
+            return with_layout(ctype, self.layout_of(ctype.name))
+        except UnsupportedError:
+            return ctype
+
+    def found(self, pointer: Pointer) -> None:
+        """What `tuning` and checked launches note down: memory that has passed the rules."""
+
+    def made(self, address: int, count: int, where: Where) -> None:
+        """The same for a table of pointers, which was made for this launch."""
+
+    def _address(self, ctype: CType, value: Any, where: Where) -> int:
+        target = ctype.target
+        assert target is not None
+        if value is None:
+            if ctype.kind == "reference":
+                raise TypeError(f"{where} is None, and {ctype.spell()} is a reference; pass a one-element tensor")
+            return 0
+        if target.kind == "pointer" and isinstance(value, (list, tuple)):
+            return self._table(target, value, where)
+        pointer = Pointer(ctype, describe(value, where, ctype.spell(), not ctype.const), where)
+        for rule in POINTER:
+            rule.careful(self, pointer)
+        self.found(pointer)
+        self._take(pointer.memory, pointer.writes)
+        return pointer.memory.pointer
+
+    def _take(self, memory: Memory, writes: bool) -> None:
+        if memory.tensor is None:
+            return
+        self.tensors.append(memory.tensor)
+        if memory.owner is not memory.tensor:
+            self.keep.append(memory.tensor)
+            self.fresh |= memory.fresh
+        if writes:
+            self.written.append(memory.tensor)
+
+    def _table(self, target: CType, items: list[Any] | tuple[Any, ...], where: Where) -> int:
+        """The address of a table of the items' addresses, made where the items are."""
+        if not items:
+            return 0
+        addresses = [self._address(target, item, where.item(i)) for i, item in enumerate(items)]
+        if self.device is None or self.device < 0:
+            table = torch.tensor(addresses, dtype=torch.int64, device="cpu")
+        else:
+            if (error := capturing()) is not None:
+                raise type(error)(
+                    f"{where} is a list of tensors, and {error}, which would not keep the table made of it; "
+                    "pass an int64 tensor of addresses made before"
+                )
+            # From pinned memory the copy needs no synchronisation, and torch keeps the page until it is done.
+            host = torch.tensor(addresses, dtype=torch.int64, device="cpu", pin_memory=True)
+            table = host.to(torch.device("cuda", self.device), non_blocking=True)
+            self.tensors.append(table)
+            self.fresh = True
+        self.keep.append(table)
+        self.made(table.data_ptr(), len(items), where)
+        return table.data_ptr()
+
+
+def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """Positional and keyword arguments in the order of the parameters."""
+    params, given = signature.params, len(args)
+    if not kwargs:
+        if given == len(params):
+            return tuple(args)
+        were = "was" if given == 1 else "were"
+        takes = f"{len(params)} argument{'' if len(params) == 1 else 's'}"
+        raise TypeError(f"{signature.name} takes {takes}, {given} {were} given: {signature}")
+    if given > len(params):
+        total = given + len(kwargs)
+        raise TypeError(f"{signature.name} takes {len(params)} arguments, {total} were given: {signature}")
+    names = [param.name for param in params]
+    for name in kwargs:
+        if name not in names:
+            raise TypeError(f"{signature.name} has no parameter '{name}': {signature}")
+        if name in names[:given]:
+            at = names.index(name)
+            where = signature.wheres[at]
+            raise TypeError(f"{where} is given by position and by keyword: {signature}")
+    for param in params[given:]:
+        if param.name not in kwargs:
+            raise TypeError(f"{signature.wheres[param.index]} is missing: {signature}")
+    return (*args, *(kwargs[name] for name in names[given:]))
+
+
+def bind(signature: Signature, args: Sequence[Any], strided: bool, call: Call | None = None) -> Bound:
+    """Bind arguments in the order of the parameters; everything is checked before anything happens."""
+    if operator_state.state.level == operator_state.FAKE:
+        return check(signature, args)
+    if operator_state.state.level == operator_state.COMPOSED:
+        raise LaunchError(f"{signature.name} is launched where autograd records; wrap it in rawkern.op")
+    if operator_state.state.level == 0:
+        if private.dispatch_modes():
+            raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")
+        if private.jit_tracing():
+            raise traced(f"{signature.name}:", "torch.jit.trace is active")
+    call = call or Call(strided, signature.struct_layout)
+    values = tuple(
+        [
+            call.value(param.ctype, value, where)
+            for param, value, where in zip(signature.params, args, signature.wheres, strict=True)
+        ]
+    )
+    if call.written:
+        private.increment_version(tuple(call.written))
+    device = None if call.device is None else DEVICES[call.device]
+    index = -1 if call.device is None else call.device
+    return Bound(device, values, tuple(call.written), tuple(call.keep), tuple(call.tensors), index, call.fresh)
+
+
+def check(signature: Signature, args: Sequence[Any]) -> Bound:
+    """Check arguments for kind only: dtypes, devices. Symbolic numbers are neither compared nor converted."""
+    first: tuple[Where, torch.device] | None = None
+    call = Call(False, None)
+    for param, where, value in zip(signature.params, signature.wheres, args, strict=True):
+        ctype = param.ctype
+        if param.is_pointer and isinstance(value, torch.Tensor):
+            assert ctype.target is not None
+            if ctype.target.dtypes:
+                DTYPE.careful(call, Pointer(ctype, without_memory(value), where))
+            if first is None:
+                first = where, value.device
+            elif value.device != first[1]:
+                raise ValueError(f"{where} is on {value.device}, argument {first[0].position} is on {first[1]}")
+        elif type(value) in (torch.SymInt, torch.SymFloat, torch.SymBool):
+            if type(value) not in _SYMBOLIC.get(ctype.kind, ()):
+                raise TypeError(f"{where} is a {type(value).__name__}, the kernel takes {ctype.spell()}")
+        elif not (param.is_pointer or ctype.kind == "struct" or isinstance(value, torch.Tensor) or _has_symbols(value)):
+            by_value(ctype, value, where)
+    return Bound(torch.device("meta"), (), (), (), ())
+
+
+def _has_symbols(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(
+        isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)) for item in value
+    )

@@ -1,0 +1,300 @@
+"""What lies behind a pointer argument: tensors and arrays of every kind as one record, or an error that names them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from rawkern.arguments.dlpack import take_dlpack
+from rawkern.arguments.scalars import Where, shown, traced
+from rawkern.base import torch_private as private
+from rawkern.base.allocator import used_on
+from rawkern.errors import LaunchError, MissingDependencyError
+
+__all__ = ["Memory", "capturing", "check_bits", "check_class", "describe", "dtype_name", "without_memory"]
+
+
+@dataclass(slots=True)
+class Memory:
+    """A block of memory as an argument gave it.
+
+    `device` is the CUDA index, or -1 for the CPU. `dtype` is torch's name for the element type, or NumPy's where torch
+    has none. `fresh` says that the memory was made just now, on torch's current stream.
+    """
+
+    pointer: int
+    dtype: str
+    device: int
+    count: int
+    itemsize: int
+    contiguous: bool
+    writable: bool
+    overlaps: bool
+    owner: Any
+    tensor: torch.Tensor | None
+    kind: str
+    fields: bool = False
+    fresh: bool = False
+
+    @property
+    def place(self) -> str:
+        return "cpu" if self.device < 0 else f"cuda:{self.device}"
+
+
+def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
+    """The memory of any accepted container; `need` is the pointer type in CUDA's spelling, for the errors."""
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value, where, need, writes)
+    if isinstance(value, np.ndarray):
+        return _of_numpy(value, where)
+    cupy = sys.modules.get("cupy")  # whoever passes a CuPy array has imported it
+    if cupy is not None and isinstance(value, getattr(cupy, "ndarray", ())):
+        return _of_cupy(value, cupy)
+    interface = getattr(type(value), "__cuda_array_interface__", None)
+    if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:
+        return _of_cuda_interface(value, found, where)
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__") and not isinstance(value, type):
+        tensor, readonly = take_dlpack(value, str(where))
+        memory = _of_tensor(tensor, where, need, writes)
+        memory.writable, memory.owner, memory.kind = not readonly, value, type(value).__name__
+        return memory
+    raise _not_memory(value, where, need)
+
+
+def _not_memory(value: Any, where: Where, need: str) -> TypeError:
+    verb = "takes a reference to device memory" if need.endswith("&") else "takes a pointer"
+    if isinstance(value, np.generic):
+        mend = "pass a tensor or an array, not one element of it"
+    elif isinstance(value, bool | int | float | complex):
+        mend = (
+            "pass the tensor itself, not its address"
+            if isinstance(value, int) and value > 0xFFFF
+            else (f"pass a tensor, such as torch.tensor([{value!r}])")
+        )
+    elif isinstance(value, (list, tuple)):
+        mend = f"pass torch.tensor({where.expr})"
+    elif isinstance(value, (bytes, bytearray, memoryview)):
+        mend = f"pass torch.frombuffer(bytearray({where.expr}), dtype=torch.uint8)"
+    else:
+        mend = "pass a torch tensor, a CuPy or NumPy array, or an object with __dlpack__"
+    return TypeError(f"{where} is {shown(value)}, the kernel {verb} ({need}); {mend}")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """torch's name for a dtype without the "torch.": "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+_NO_MEMORY = {
+    "functional": "is a functional tensor",
+    "vmap": "is a tensor under vmap",
+    "grad": "is a tensor under torch.func.grad",
+    "functorch": "is a tensor under a torch.func transform",
+    "fake": "is a FakeTensor",
+}
+
+
+def without_memory(t: torch.Tensor) -> Memory:
+    """What is known of a tensor that has no memory, inside an operator's fake implementation."""
+    return Memory(0, dtype_name(t.dtype), -1, 0, t.element_size(), True, True, False, t, t, "tensor")
+
+
+def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory:
+    t = private.unwrap_if_dead(t)
+    owner, fresh = t, False
+    kind = private.wrapper_kind(t)
+    if kind in _NO_MEMORY:
+        raise traced(where, _NO_MEMORY[kind])
+    if kind == "zero":
+        if writes:
+            raise TypeError(
+                f"{where} is a zero tensor without memory, the kernel writes {need}; pass {where.expr}.clone()"
+            )
+        t, fresh = t.clone(), True
+    check_class(t, where, f", the kernel takes {need}")
+    if t.is_meta:
+        raise traced(where, "is a meta tensor")
+    if t.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{where} is on {t.device}; rawkern runs on cpu and cuda: pass {where.expr}.cpu()")
+    try:
+        pointer, contiguous = t.data_ptr(), t.is_contiguous()
+    except (RuntimeError, ValueError) as error:
+        why = str(error).splitlines()[0]
+        raise TypeError(f"{where} is a {type(t).__name__} without readable memory: {why}") from None
+    if pointer == 0 and t.numel():
+        raise TypeError(f"{where} is a {type(t).__name__} without memory of its own; pass the plain tensor inside it")
+    check_bits(t, where, ", which the kernel would not see", "write into a tensor without it" if writes else "")
+    return Memory(
+        pointer=pointer,
+        dtype=dtype_name(t.dtype),
+        device=t.get_device(),
+        count=t.numel(),
+        itemsize=t.element_size(),
+        contiguous=contiguous,
+        writable=True,
+        overlaps=any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)) if not contiguous else False,
+        owner=owner,
+        tensor=t,
+        kind="tensor",
+        fresh=fresh,
+    )
+
+
+class Subject(Protocol):
+    """What an error is about: its words, and the expression that a call to mend it begins with."""
+
+    @property
+    def expr(self) -> str: ...
+
+
+def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
+    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+    if t.is_nested:
+        raise TypeError(f"{where} is a nested tensor{need}; pass {where.expr}.values()")
+    if t.layout is not torch.strided:
+        layout = dtype_name(t.layout)  # type: ignore[arg-type]  # torch.sparse_coo prints like a dtype
+        raise TypeError(f"{where} has layout {layout}{need}; pass {where.expr}.to_dense()")
+    if type(t) in private.PLAIN or not private.has_dispatch(t):
+        return
+    name = type(t).__name__
+    mend = {"DTensor": "to_local()", "AsyncCollectiveTensor": "wait()"}.get(name)
+    rest = f"pass {where.expr}.{mend}" if mend else "pass the plain tensor inside it, or wrap this in rawkern.op"
+    raise TypeError(f"{where} is a {name}, a tensor subclass that keeps its memory elsewhere; {rest}")
+
+
+def check_bits(t: torch.Tensor, where: Subject, why: str = "", mend: str = "") -> None:
+    """Refuse torch's lazy bits, with which the memory holds other values than the tensor."""
+    for bit, lazy in (("conj", t.is_conj()), ("neg", t.is_neg())):
+        if lazy:
+            raise ValueError(f"{where} has torch's lazy {bit} bit{why}; {mend or f'pass {where.expr}.resolve_{bit}()'}")
+
+
+def _numpy_dtype(dtype: np.dtype) -> str:
+    return "structured" if dtype.fields else dtype.name
+
+
+def _of_numpy(a: np.ndarray, where: Where) -> Memory:
+    if not a.dtype.isnative:
+        raise TypeError(
+            f"{where} has the byte order of another machine ({a.dtype.str}); "
+            f"pass {where.expr}.astype({where.expr}.dtype.newbyteorder('='))"
+        )
+    if isinstance(a, np.ma.MaskedArray):
+        raise TypeError(f"{where} is a masked array, whose mask the kernel would not see; pass {where.expr}.filled()")
+    if a.dtype.hasobject:
+        raise TypeError(f"{where} is a NumPy array of Python objects; give it a numeric dtype")
+    return Memory(
+        pointer=a.__array_interface__["data"][0],
+        dtype=_numpy_dtype(a.dtype),
+        device=-1,
+        count=a.size,
+        itemsize=a.itemsize,
+        contiguous=a.flags.c_contiguous,
+        writable=a.flags.writeable,
+        overlaps=any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)),
+        owner=a,
+        tensor=None,
+        kind="NumPy array",
+        fields=a.dtype.fields is not None,
+    )
+
+
+def _of_cupy(a: Any, cupy: Any) -> Memory:
+    """A CuPy array; the same as through its `__cuda_array_interface__`, at a fraction of the time."""
+    device = int(a.device.id)
+    # Arrays carry no stream: their work is on CuPy's current one.
+    _order_after(cupy.cuda.get_current_stream(device).ptr, device)
+    used_on(getattr(a.data.mem, "_owner", None), private.raw_stream(device), device)
+    return Memory(
+        pointer=a.data.ptr,
+        dtype=_numpy_dtype(a.dtype),
+        device=device,
+        count=a.size,
+        itemsize=a.itemsize,
+        contiguous=a.flags.c_contiguous,
+        writable=True,
+        overlaps=any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)),
+        owner=a,
+        tensor=None,
+        kind="CuPy array",
+        fields=a.dtype.fields is not None,
+    )
+
+
+def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory:
+    """Any object with `__cuda_array_interface__`; torch's current stream is made to wait for the stream it names."""
+    if face.get("mask") is not None:
+        raise TypeError(f"{where} is a masked array; pass it without the mask")
+    shape, strides = tuple(face["shape"]), face.get("strides")
+    pointer, readonly = face["data"]
+    dtype = np.dtype(face["descr"] if face["typestr"][1] == "V" and len(face.get("descr", ())) > 1 else face["typestr"])
+    own = getattr(value, "dtype", None)
+    name = _numpy_dtype(own) if isinstance(own, np.dtype) else _numpy_dtype(dtype)
+    dense, step = [], dtype.itemsize
+    for n in reversed(shape):
+        dense.append(step)
+        step *= n
+    count = step // dtype.itemsize if dtype.itemsize else 0
+    contiguous = (
+        strides is None
+        or count == 0
+        or all(s == d or n == 1 for s, d, n in zip(strides, reversed(dense), shape, strict=True))
+    )
+    device = _cuda_device(value, pointer, where)
+    _order_after(face.get("stream"), device)
+    return Memory(
+        pointer=pointer,
+        dtype=name,
+        device=device,
+        count=count,
+        itemsize=dtype.itemsize,
+        contiguous=contiguous,
+        writable=not readonly,
+        overlaps=any(s == 0 and n > 1 for s, n in zip(strides or (), shape, strict=False)),
+        owner=value,
+        tensor=None,
+        kind=f"{type(value).__module__.split('.')[0]} array",
+        fields=dtype.fields is not None,
+    )
+
+
+def _cuda_device(value: Any, pointer: int, where: Where) -> int:
+    """The device index of GPU memory."""
+    device = getattr(value, "device", None)
+    for name in ("id", "index", "ordinal"):  # CuPy, torch-like, JAX-like
+        if isinstance(index := getattr(device, name, None), int):
+            return index
+    if hasattr(value, "__dlpack_device__"):
+        return int(value.__dlpack_device__()[1])
+    if pointer == 0:
+        return torch.cuda.current_device()
+    try:
+        import cupy
+    except ImportError:
+        raise MissingDependencyError(
+            f"{where} is GPU memory, and finding its device needs CuPy: pip install 'rawkern[cuda13]'"
+        ) from None
+    return int(cupy.cuda.runtime.pointerGetAttributes(pointer).device)
+
+
+def _order_after(stream: int | None, device: int) -> None:
+    """Make torch's current stream wait for the producer's; 1 is the legacy default stream, which torch calls 0."""
+    if stream is None:
+        return
+    stream = 0 if stream == 1 else stream
+    # A capture must not wait for streams outside it; what it replays is ordered by whoever replays it.
+    if stream != private.raw_stream(device) and not private.stream_capturing():
+        default = torch.cuda.default_stream(device)
+        other = default if stream == 0 else torch.cuda.ExternalStream(stream, device=device)
+        torch.cuda.current_stream(device).wait_stream(other)
+
+
+def capturing() -> LaunchError | None:
+    """The error for making device memory while a CUDA graph is being captured, or None when none is."""
+    if "torch.cuda" in sys.modules and private.stream_capturing():
+        return LaunchError("a CUDA graph is being captured")
+    return None

@@ -1,0 +1,323 @@
+"""The rules for arguments, one row each: how native code tests one, and how the careful way tests and explains it.
+
+A native reading leaves for `CAREFUL` where an argument may not do: it may refuse what the careful reading accepts, but
+never the other way round. A careful reading raises the error that names argument, rule, value and way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from rawkern.arguments.conversions import conversion
+from rawkern.arguments.memory import Memory
+from rawkern.arguments.records import check_record
+from rawkern.arguments.scalars import Where
+from rawkern.base import operator_state
+from rawkern.base.ctype import CType
+from rawkern.base.emit import Emit
+
+if TYPE_CHECKING:
+    from rawkern.arguments.careful import Call
+
+__all__ = ["DTYPES", "POINTER", "SCALARS", "Native", "Pointer", "Rule"]
+
+#: DLPack's numbers of dtypes: kind, bits, and elements in one.
+DTYPES = {
+    **{f"int{n}": (0, n, 1) for n in (8, 16, 32, 64)},
+    **{f"uint{n}": (1, n, 1) for n in (8, 16, 32, 64)},
+    **{f"float{n}": (2, n, 1) for n in (16, 32, 64)},
+    **{f"complex{n}": (5, n, 1) for n in (32, 64, 128)},
+    "bfloat16": (4, 16, 1),
+    "bool": (6, 8, 1),
+    "float8_e4m3fn": (10, 8, 1),
+    "float8_e4m3fnuz": (11, 8, 1),
+    "float8_e5m2": (12, 8, 1),
+    "float8_e5m2fnuz": (13, 8, 1),
+    "float8_e8m0fnu": (14, 8, 1),
+    "float4_e2m1fn_x2": (17, 4, 2),
+}
+ADDRESSES = ("int64", "uint64")  # dtypes of a table of pointers
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument for a pointer on the careful way: the parameter's type and the memory that was given."""
+
+    ctype: CType
+    memory: Memory
+    where: Where
+
+    @property
+    def target(self) -> CType:
+        assert self.ctype.target is not None
+        return self.ctype.target
+
+    @property
+    def writes(self) -> bool:
+        return not self.ctype.const
+
+    @property
+    def does(self) -> str:
+        """What the kernel does with it, for errors."""
+        return f"the kernel {'writes' if self.writes else 'reads'} {self.ctype.spell()}"
+
+
+class Native(NamedTuple):
+    """An argument for a pointer in native code: the parameter's type, the object's and its DLTensor's address."""
+
+    ctype: CType
+    object: str
+    tensor: str
+
+
+class Rule(NamedTuple):
+    """One rule for memory behind a pointer, in two readings."""
+
+    native: Callable[[Emit, Native], None]
+    careful: Callable[[Call, Pointer], None]
+
+
+# What it is ---------------------------------------------------------------------------------------------------------
+
+
+def _native_plain(e: Emit, n: Native) -> None:
+    e.ask("rk_tensor", "%table", n.object, n.tensor)
+
+
+def _described(call: Call, p: Pointer) -> None:
+    """`rawkern.arguments.memory.describe` has found the memory, or said what it is instead."""
+
+
+# Its dtype ----------------------------------------------------------------------------------------------------------
+
+
+def _native_dtype(e: Emit, n: Native) -> None:
+    target = n.ctype.target
+    assert target is not None
+    if target.kind == "void":
+        return
+    names = ADDRESSES if target.kind == "pointer" else target.dtypes
+    if not names:  # structs, whose layout the careful way asks the compiler for
+        e.unless("false")
+    found = e.load("i32", n.tensor, 20)
+    tests = []
+    for kind, bits, lanes in sorted({DTYPES[name] for name in names if name in DTYPES}):
+        tests.append(e.value(f"icmp eq i32 {found}, {kind | bits << 8 | lanes << 16}"))
+    while len(tests) > 1:
+        tests[:2] = [e.value(f"or i1 {tests[0]}, {tests[1]}")]
+    e.unless(*tests or ["false"])
+
+
+def _dtype(call: Call, p: Pointer) -> None:
+    target, memory, where = p.target, p.memory, p.where
+    if target.kind in ("void", "function"):
+        return
+    if target.kind == "pointer":
+        if memory.dtype not in ADDRESSES:
+            mend = "pass an int64 tensor of addresses or a list of tensors"
+            raise TypeError(f"{where} is {memory.dtype}, {p.does}; {mend}")
+        return
+    if target.dtypes:
+        if memory.dtype not in target.dtypes:
+            raise TypeError(f"{where} is {memory.dtype}, {p.does}; {conversion(target, memory, where, p.writes)}")
+        return
+    target = call.sized(target)
+    if memory.fields:
+        if target.size and memory.itemsize != target.size:
+            raise TypeError(
+                f"{where} has elements of {memory.itemsize} bytes, {p.does}, whose size is {target.size}; "
+                "give its dtype the kernel's members and padding (numpy.dtype(..., align=True))"
+            )
+        check_record(target, memory.owner.dtype, where)
+    elif memory.dtype != "uint8":
+        raise TypeError(
+            f"{where} is {memory.dtype}, {p.does}; pass {where.expr}.view(torch.uint8) or a structured array"
+        )
+    elif target.size and memory.count % target.size:
+        raise ValueError(
+            f"{where} has {memory.count} bytes, {p.does}, whose size is {target.size}; pass a multiple of that"
+        )
+    if target.align > 1 and memory.pointer % target.align:
+        raise ValueError(f"{where} starts at an address that is no multiple of {target.align} bytes, {p.does}")
+
+
+# Its device ---------------------------------------------------------------------------------------------------------
+
+
+def _native_device(e: Emit, n: Native) -> None:
+    """``%device`` holds the first tensor's device, kind and number, or -1."""
+    found, first = e.load("i64", n.tensor, 8), e.load("i64", "%device")
+    none, same = e.value(f"icmp eq i64 {first}, -1"), e.value(f"icmp eq i64 {first}, {found}")
+    e.unless(e.value(f"or i1 {none}, {same}"))
+    e.do(f"store i64 {found}, ptr %device, align 1")
+
+
+def _device(call: Call, p: Pointer) -> None:
+    memory, where = p.memory, p.where
+    if call.device is None:
+        call.device, call.first = memory.device, where
+    elif memory.device != call.device:
+        assert call.first is not None
+        there = "cpu" if call.device < 0 else f"cuda:{call.device}"
+        mend = f"{where.expr}.to({there!r})" if memory.tensor is not None else f"a copy of it on {there}"
+        raise ValueError(
+            f"{where} is on {memory.place}, argument {call.first.position} '{call.first.expr}' is on {there}; "
+            f"a launch runs on one device: pass {mend}"
+        )
+
+
+# How its elements lie -----------------------------------------------------------------------------------------------
+
+
+def _native_count(e: Emit, n: Native) -> None:
+    if n.ctype.kind == "reference":
+        e.ask("rk_one", n.tensor)
+
+
+def _count(call: Call, p: Pointer) -> None:
+    if p.ctype.kind == "reference" and p.memory.count != 1:
+        raise ValueError(f"{p.where} has {p.memory.count} elements, {p.does}, a reference; pass a one-element tensor")
+
+
+def _native_order(e: Emit, n: Native) -> None:
+    """``%strided`` tells whether the kernel knows about strides; even then no two written elements may be one."""
+    found = e.value(f"call i1 @rk_order(ptr {n.tensor}, i1 %strided, i1 {str(not n.ctype.const).lower()})")
+    e.unless(found)
+
+
+def _order(call: Call, p: Pointer) -> None:
+    memory, where = p.memory, p.where
+    if memory.contiguous or call.strided:
+        return
+    if p.writes:
+        mend = "write into a contiguous tensor and copy it back, or make the kernel with strided=True"
+    else:
+        copy = "contiguous()" if memory.tensor is not None else "copy()"
+        mend = f"pass {where.expr}.{copy}, or make the kernel with strided=True"
+    t = memory.tensor
+    strides = f" (shape {tuple(t.shape)}, strides {t.stride()})" if t is not None else ""
+    raise ValueError(f"{where} is not contiguous{strides}, {p.does}; {mend}")
+
+
+# Whether it may be written ------------------------------------------------------------------------------------------
+
+
+def _native_written(e: Emit, n: Native) -> None:
+    if not n.ctype.const:
+        recorded = e.value(f"call i1 @rk_recorded(ptr %table, ptr {n.object})")
+        e.unless(e.value(f"xor i1 {recorded}, true"))
+
+
+def _written(call: Call, p: Pointer) -> None:
+    memory, where, does = p.memory, p.where, p.does
+    if not p.writes:
+        return
+    if not memory.writable:
+        raise ValueError(f"{where} is a read-only {memory.kind}, {does}; pass a writable copy, {where.expr}.copy()")
+    if memory.overlaps:
+        mend = f"pass {where.expr}.{_copy_call(memory)}"
+        raise ValueError(f"{where} has several elements at one address (stride 0), {does}; {mend}")
+    t = memory.tensor
+    if t is not None and t.requires_grad and torch.is_grad_enabled() and operator_state.state.level == 0:
+        raise operator_state.not_inside_op(f"{where} requires grad, {does} and autograd would not know")
+
+
+def _copy_call(memory: Memory) -> str:
+    return "clone()" if memory.tensor is not None else "copy()"
+
+
+# Its address --------------------------------------------------------------------------------------------------------
+
+
+def _native_aligned(e: Emit, n: Native) -> None:
+    assert n.ctype.target is not None
+    if n.ctype.target.align > 1:
+        low = e.value(f"and i64 {native_address(e, n)}, {n.ctype.target.align - 1}")
+        e.unless(e.value(f"icmp eq i64 {low}, 0"))
+
+
+def native_address(e: Emit, n: Native) -> str:
+    """What is passed to the kernel."""
+    return e.value(f"add i64 {e.load('i64', n.tensor)}, {e.load('i64', n.tensor, 40)}")
+
+
+def _aligned(call: Call, p: Pointer) -> None:
+    memory, where, align = p.memory, p.where, p.target.align
+    if align > 1 and memory.pointer % align:
+        mend = "give it memory of its own" if p.writes else f"pass {where.expr}.{_copy_call(memory)}"
+        raise ValueError(f"{where} starts at an address that is no multiple of {align} bytes, {p.does}; {mend}")
+
+
+DTYPE = Rule(_native_dtype, _dtype)
+#: The rules for memory behind a pointer, in the order in which they are asked.
+POINTER = (
+    Rule(_native_plain, _described),
+    DTYPE,
+    Rule(_native_device, _device),
+    Rule(_native_count, _count),
+    Rule(_native_order, _order),
+    Rule(_native_written, _written),
+    Rule(_native_aligned, _aligned),
+)
+
+
+# By value -----------------------------------------------------------------------------------------------------------
+# The careful readings of these are the conversions of `rawkern.arguments.scalars`, which has the same kinds.
+
+
+def _native_int(e: Emit, ctype: CType, value: str, at: str) -> None:
+    low, high = max(ctype.low, -(1 << 63)), min(ctype.high, (1 << 63) - 1)
+    e.ask("rk_put_int", "%table", value, at, size=ctype.size, low=low, high=high)
+
+
+def _native_bool(e: Emit, ctype: CType, value: str, at: str) -> None:
+    e.ask("rk_put_bool", "%table", value, at)
+
+
+# Bits of precision, the smallest exponent, infinity and the NaN that is passed; wider types need none of it.
+_NARROW = {"half": (11, -14, 0x7C00, 0x7E00), "bfloat16": (8, -126, 0x7F80, 0x7FC0)}
+
+
+def _native_float(e: Emit, ctype: CType, value: str, at: str) -> None:
+    element = ctype.element or ctype
+    reader = "rk_put_complex" if ctype.kind == "complex" else "rk_put_float"
+    e.ask(reader, "%table", value, at, *_NARROW.get(element.kind, (0, 0, 0, 0)), size=element.size)
+
+
+def _native_vector(e: Emit, ctype: CType, value: str, at: str) -> None:
+    """A tuple of numbers, each as its element's kind is read."""
+    element = ctype.element
+    assert element is not None
+    e.ask("rk_is_tuple", "%table", value, count=ctype.lanes)
+    for k in range(ctype.lanes):
+        item = e.value(f"call ptr {e.row('PyTuple_GetItem')}(ptr {value}, i64 {k})")
+        place = e.value(f"getelementptr i8, ptr {at}, i64 {k * element.size}")
+        SCALARS[element.kind](e, element, item, place)
+
+
+def _native_struct(e: Emit, ctype: CType, value: str, at: str) -> None:
+    """The bytes that are passed; members are looked at the careful way."""
+    e.ask("rk_put_bytes", "%table", value, at, size=ctype.size)
+
+
+def _never(e: Emit, ctype: CType, value: str, at: str) -> None:
+    e.unless("false")
+
+
+#: How native code reads an object for a parameter by value, and stores it at an address: by the type's kind.
+SCALARS: dict[str, Callable[[Emit, CType, str, str], None]] = {
+    "int": _native_int,
+    "bool": _native_bool,
+    "float": _native_float,
+    "half": _native_float,
+    "bfloat16": _native_float,
+    "complex": _native_float,
+    "vector": _native_vector,
+    "struct": _native_struct,
+    "float8": _never,
+    "function": _never,
+}

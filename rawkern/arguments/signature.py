@@ -1,0 +1,142 @@
+"""A kernel's parameters and how Python arguments become them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from rawkern.arguments import careful
+from rawkern.arguments.careful import Bound
+from rawkern.arguments.scalars import Where
+from rawkern.base.ctype import CType, StructLayout, parse, with_layout
+from rawkern.errors import UnsupportedError
+
+__all__ = ["Bound", "Param", "Signature", "make_signature"]
+
+
+class EntryLike(Protocol):
+    """What `make_signature` needs of a compiled kernel."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One kernel parameter: its name, its C type and its place (counted from 0)."""
+
+    name: str
+    ctype: CType
+    index: int
+
+    @property
+    def is_pointer(self) -> bool:
+        """Whether an address is passed: a pointer or a reference."""
+        return self.ctype.kind in ("pointer", "reference")
+
+    @property
+    def const(self) -> bool:
+        """Whether the kernel only reads what the pointer leads to."""
+        return self.ctype.const
+
+    def __str__(self) -> str:
+        return self.ctype.declare(self.name)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A kernel's name and parameters; `bind` turns Python arguments into packed C values.
+
+    Attributes
+    ----------
+    format : str
+        `struct` format of the kernel-parameter block, offsets as CUDA lays them out, padding written as "x".
+    size : int
+        Bytes of that block.
+    offsets : tuple of int
+        Where each parameter begins in it.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    struct_layout: Callable[[str], StructLayout] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"void {self.name}({', '.join(map(str, self.params))})"
+
+    @cached_property
+    def _block(self) -> tuple[str, int, tuple[int, ...]]:
+        text, at, offsets = "<", 0, []
+        for param in self.params:
+            pad = -at % param.ctype.align
+            text += (f"{pad}x" if pad else "") + param.ctype.code
+            offsets.append(at + pad)
+            at += pad + param.ctype.size
+        return text, at, tuple(offsets)
+
+    @property
+    def format(self) -> str:
+        return self._block[0]
+
+    @property
+    def size(self) -> int:
+        return self._block[1]
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return self._block[2]
+
+    @cached_property
+    def wheres(self) -> tuple[Where, ...]:
+        """The words for each argument in error messages."""
+        return tuple(Where(self.name, param.index + 1, param.name) for param in self.params)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, strided: bool = False) -> Bound:
+        """Check the arguments of one launch and turn them into C values, with care.
+
+        Everything is checked before anything happens; then the versions of the written tensors are bumped.
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            For arguments that do not fit the parameters; the message names the argument and the call that mends it.
+        LaunchError
+            For launches that autograd or a tracer would lose.
+        """
+        return careful.bind(self, careful.arrange(self, args, kwargs), strided)
+
+    def numbers(self, values: tuple[Any, ...]) -> list[Any]:
+        """Return those of bound values that are no pointer's: numbers, and structs as bytes."""
+        return [value for param, value in zip(self.params, values, strict=True) if not param.is_pointer]
+
+
+def make_signature(
+    entry: EntryLike, names: Sequence[str], struct_layout: Callable[[str], StructLayout] | None = None
+) -> Signature:
+    """The signature of a compiled kernel.
+
+    Parameters
+    ----------
+    entry
+        Has `name` and `params` (C++ type spellings).
+    names
+        Parameter names; missing or empty ones become arg0, arg1, ...
+    struct_layout
+        Gives the layout of a struct by its C++ name. Called here for structs passed by value, and at a first launch
+        for structs behind pointers.
+    """
+    params = []
+    for index, text in enumerate(entry.params):
+        ctype = parse(text)
+        if ctype.kind == "struct" and not ctype.size:
+            if struct_layout is None:
+                raise UnsupportedError(f"{entry.name}: the layout of parameter type {text} is not known")
+            ctype = with_layout(ctype, struct_layout(ctype.name))
+        name = names[index] if index < len(names) and names[index] else f"arg{index}"
+        params.append(Param(name, ctype, index))
+    return Signature(entry.name, tuple(params), struct_layout)

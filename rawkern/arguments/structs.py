@@ -1,0 +1,103 @@
+"""Structs by value: dicts of members, NumPy records, ctypes structures and bytes, each compared with the layout."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
+from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown
+from rawkern.base.ctype import CType, parse
+
+if TYPE_CHECKING:
+    from rawkern.arguments.careful import Call
+
+__all__ = ["struct_bytes"]
+
+
+def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
+    """A struct's bytes; tensors among its members are arguments of the call."""
+    ctype = call.sized(ctype)
+    if isinstance(value, Mapping):
+        return _of_members(call, ctype, value, where)
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.void):
+        if value.dtype.fields:
+            check_record(ctype, value.dtype, where)
+        data = value.tobytes()
+    elif isinstance(value, (ctypes.Structure, ctypes.Union)):
+        if isinstance(value, ctypes.Structure):
+            check_ctypes(ctype, value, where)
+        data = raw_bytes(value)
+    else:
+        data = raw_bytes(value)
+    if data is None:
+        raise TypeError(
+            f"{where} is {shown(value)}, the kernel takes {ctype.name} by value; pass a dict of its members"
+            f"{listed(ctype)}, a NumPy structured scalar, a ctypes.Structure or bytes"
+        )
+    if len(data) != ctype.size:
+        raise TypeError(
+            f"{where} has {len(data)} bytes, the kernel takes {ctype.name} by value, whose size is {ctype.size}; "
+            "give it the kernel's members and padding"
+        )
+    return data
+
+
+def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where) -> bytes:
+    layout = ctype.layout
+    if layout is None or layout.unknown:
+        why = layout.unknown if layout else "its members are not known"
+        raise TypeError(
+            f"{where} is a dict, which cannot fill {ctype.name}: {why}; "
+            f"pass its {ctype.size} bytes, such as those of a ctypes.Structure"
+        )
+    check_names(ctype, value, where)
+    missing = [m.name for m in layout.members if m.name not in value]
+    if missing:
+        raise TypeError(f"{where} has no '{missing[0]}'; {ctype.name} has the members{listed(ctype)}")
+    block = bytearray(ctype.size)
+    for member in layout.members:
+        of, item, place = parse(member.type), value[member.name], where.member(member.name)
+        if member.bits is not None:
+            _bit_field(block, of, member.bits, item, place)
+            continue
+        data = _member(call, of, item, place)
+        block[member.offset : member.offset + len(data)] = data
+    return bytes(block)
+
+
+def _bit_field(block: bytearray, ctype: CType, bits: tuple[int, int], value: Any, where: Where) -> None:
+    lowest, width = bits
+    low, high = (-(1 << width - 1), (1 << width - 1) - 1) if ctype.low else (0, (1 << width) - 1)
+    narrow = replace(ctype, name=f"{ctype.name} : {width}", low=low, high=high)
+    number = int(by_value(narrow, value, where)) % (1 << width)
+    whole = int.from_bytes(block, "little") | number << lowest
+    block[:] = whole.to_bytes(len(block), "little")
+
+
+def _member(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
+    if ctype.kind == "struct":
+        return struct_bytes(call, ctype, value, where)
+    if ctype.kind == "array":
+        return _array(call, ctype, value, where)
+    return struct.pack("<" + ctype.code, call.value(ctype, value, where))
+
+
+def _array(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
+    element = ctype.element
+    assert element is not None
+    if isinstance(value, bytes) and element.size == 1 and len(value) <= ctype.lanes:
+        return value.ljust(ctype.lanes, b"\0")
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        value = list(value.tolist())
+    if not isinstance(value, (list, tuple)) or len(value) != ctype.lanes:
+        raise TypeError(f"{where} is {shown(value)}, the kernel takes {ctype.name}; pass a list of {ctype.lanes}")
+    return b"".join(_member(call, element, item, where.item(i)) for i, item in enumerate(value))

@@ -1,0 +1,294 @@
+"""Bytes by key on disk: what was compiled once is read back, never trusted unchecked.
+
+Each entry is one file that starts with the checksum of the rest. Entries are written to a temporary file and moved
+into place, so that a reader in another process sees a whole entry or none. A disk that is full or read-only costs
+speed, not correctness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rawkern.base.forking import Lock
+from rawkern.errors import RawkernError
+
+__all__ = [
+    "CacheInfo",
+    "Stored",
+    "clear",
+    "configured",
+    "digest",
+    "directory",
+    "entries",
+    "exclusive",
+    "get",
+    "get_record",
+    "info",
+    "kept",
+    "put",
+    "put_record",
+]
+
+_MAGIC = b"rawkern-cache 1\n"
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
+_SUFFIX = ".bin"
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
+
+# The directory that was checked last, by the setting it came from: checking costs a dozen system calls.
+_checked: tuple[tuple[str, str, str], Path] | None = None
+
+
+class CacheInfo(NamedTuple):
+    """What the cache holds: its directory, the number of entries and their total size in bytes."""
+
+    directory: Path
+    entries: int
+    nbytes: int
+
+
+class Stored(NamedTuple):
+    """One entry on disk: its key, file, size in bytes, and when it was written (seconds since the epoch)."""
+
+    key: str
+    path: Path
+    nbytes: int
+    written: float
+
+
+def directory() -> Path:
+    """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
+
+    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder.
+
+    Raises
+    ------
+    RawkernError
+        If another user could put files into it: machine code read from there would run as this user.
+    """
+    global _checked
+    setting = (
+        os.environ.get("RAWKERN_CACHE_DIR", ""),
+        os.environ.get("XDG_CACHE_HOME", ""),
+        os.environ.get("HOME", ""),
+    )
+    known = _checked
+    if known is not None and known[0] == setting:
+        return known[1]
+    path = configured()
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = _resolved(path)
+    _check_private(path)
+    _checked = (setting, path)
+    return path
+
+
+def get(key: str) -> bytes | None:
+    """Return the bytes stored under a key, or None if there are none or they are damaged (they are then removed)."""
+    path = _path(key)
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    data = content[_HEADER_SIZE:]
+    if content[:_HEADER_SIZE] == _MAGIC + hashlib.sha256(data).digest():
+        return data
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    return None
+
+
+def put(key: str, data: bytes) -> None:
+    """Store bytes under a key, replacing what was there; silently does nothing where the disk takes no files."""
+    path = _path(key)
+    temporary = None
+    try:
+        folder = path.parent
+        folder.mkdir(mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MAGIC + hashlib.sha256(data).digest())
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def get_record(key: str) -> tuple[Any, bytes] | None:
+    """Return the JSON value and the bytes stored by `put_record`, or None if there are none or they are damaged."""
+    data = get(key)
+    if data is None:
+        return None
+    head, _, body = data.partition(b"\n")
+    try:
+        return json.loads(head), body
+    except ValueError:
+        return None
+
+
+def put_record(key: str, value: Any, body: bytes = b"") -> None:
+    """Store a JSON value and bytes under a key, as `put` does."""
+    put(key, json.dumps(value).encode() + b"\n" + body)
+
+
+_kept: dict[str, Any] = {}
+_lock = Lock()
+
+
+def kept(key: str, ask: Callable[[], Any]) -> Any:
+    """Return the JSON value kept under a key, in memory or on disk, asking for it where there is none."""
+    with _lock:
+        if key in _kept:
+            return _kept[key]
+    stored = get_record(key)
+    value = ask() if stored is None else stored[0]
+    if stored is None:
+        put_record(key, value)
+    with _lock:
+        _kept[key] = value
+    return value
+
+
+def digest(text: str) -> str:
+    """Return a text that stands for another one in a key."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Let one process at a time go on, among those that use this directory; without a lock where it takes no files."""
+    try:
+        handle = os.open(directory() / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # closing is not enough: a child forked meanwhile has it open, too
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def clear(older_than: float = 0.0) -> CacheInfo:
+    """Remove the entries written more than so many seconds ago; a file that is not rawkern's own is left alone.
+
+    Returns what was removed. Entries written meanwhile by other processes may stay.
+    """
+    now, count, nbytes = time.time(), 0, 0
+    for entry in [*entries(), *_unfinished()]:
+        if now - entry.written >= older_than:
+            with contextlib.suppress(OSError):
+                entry.path.unlink()
+                count += 1
+                nbytes += entry.nbytes
+    return CacheInfo(directory(), count, nbytes)
+
+
+def info() -> CacheInfo:
+    """Return the directory, the number of entries and their size in bytes."""
+    found = entries()
+    return CacheInfo(directory(), len(found), sum(entry.nbytes for entry in found))
+
+
+def entries() -> list[Stored]:
+    """Return every entry; a file counts as one only where its name belongs into its folder, as `put` chooses it."""
+    found = []
+    for path in directory().glob(f"??/*{_SUFFIX}"):
+        key = path.name.removesuffix(_SUFFIX)
+        if _KEY.match(key) and path == _path(key) and (stored := _stored(key, path)) is not None:
+            found.append(stored)
+    return found
+
+
+def configured() -> Path:
+    """Return the directory as the settings name it, neither made nor checked."""
+    setting = os.environ.get("RAWKERN_CACHE_DIR", "")
+    if setting:
+        return Path(setting).expanduser().absolute()
+    import platformdirs  # only where needed: RAWKERN_CACHE_DIR spares the import
+
+    return Path(platformdirs.user_cache_dir("rawkern", appauthor=False))
+
+
+def _resolved(path: Path) -> Path:
+    """Follow symbolic links once, so that what was checked is what is used afterwards."""
+    try:
+        return path.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WAY_OUT}") from error
+
+
+_WAY_OUT = "set RAWKERN_CACHE_DIR to a directory that only you can write to"
+
+
+def _check_private(path: Path) -> None:
+    """Refuse a directory that another user can write to or replace."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return  # not there and not to be made: get finds nothing, put does nothing
+    if not stat.S_ISDIR(status.st_mode):
+        raise RawkernError(f"the cache directory {path} is not a directory; {_WAY_OUT}")
+    if status.st_uid != os.geteuid():
+        raise RawkernError(f"the cache directory {path} belongs to user {status.st_uid}, not to you; {_WAY_OUT}")
+    if status.st_mode & 0o022:
+        mode = stat.S_IMODE(status.st_mode)
+        raise RawkernError(
+            f"others can write to the cache directory {path} (mode {mode:04o}); chmod go-w it, or {_WAY_OUT}"
+        )
+    for parent in path.parents:
+        _check_parent(path, parent)
+
+
+def _check_parent(path: Path, parent: Path) -> None:
+    """Refuse a parent in which another user could swap the directory for one of their own."""
+    try:
+        status = os.stat(parent)
+    except OSError:
+        return
+    if status.st_uid not in (0, os.geteuid()) and status.st_mode & 0o200:
+        raise RawkernError(
+            f"the cache directory {path} lies in {parent}, which belongs to user {status.st_uid}; {_WAY_OUT}"
+        )
+    # With the sticky bit (/tmp) only owners rename their entries, so ours stays ours.
+    if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
+        raise RawkernError(f"the cache directory {path} lies in {parent}, which others can write to; {_WAY_OUT}")
+
+
+def _path(key: str) -> Path:
+    if not _KEY.match(key):
+        raise ValueError(f"{key!r} is not a cache key; use up to 200 letters, digits, '_', '-' and '.'")
+    # Two characters of the key as a folder keep directories small; hashed keys spread evenly.
+    return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + _SUFFIX)
+
+
+def _unfinished() -> list[Stored]:
+    """The temporary files of `put`, which a process that died has left behind."""
+    found = (_stored("", path) for path in directory().glob("[0-9a-f][0-9a-f]/.tmp-" + 8 * "[a-z0-9_]"))
+    return [stored for stored in found if stored is not None]
+
+
+def _stored(key: str, path: Path) -> Stored | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return Stored(key, path, status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,63 @@
+"""IR text of native functions, value by value."""
+
+from __future__ import annotations
+
+from rawkern.base.table import TABLE
+
+__all__ = ["CAREFUL", "Emit"]
+
+CAREFUL = "careful"  # where to go when an argument is not plain
+
+
+class Emit:
+    """The body of one function; ``%table`` is `rawkern.base.table`'s."""
+
+    def __init__(self, prefix: str = "v") -> None:
+        self.lines: list[str] = []
+        self._prefix = prefix  # of its values' and labels' names
+        self._count = 0
+
+    def do(self, text: str) -> None:
+        """An instruction without a value."""
+        self.lines.append(f"  {text}")
+
+    def value(self, text: str) -> str:
+        """An instruction's value."""
+        self._count += 1
+        name = f"%{self._prefix}{self._count}"
+        self.do(f"{name} = {text}")
+        return name
+
+    def label(self, hint: str = "then") -> str:
+        """A label for later."""
+        self._count += 1
+        return f"{self._prefix}{hint}{self._count}"
+
+    def place(self, label: str) -> None:
+        """Go on at a label."""
+        if self.lines and not self.lines[-1].lstrip().startswith(("br ", "ret ", "switch ")):
+            self.do(f"br label %{label}")
+        self.lines.append(f"{label}:")
+
+    def unless(self, condition: str, target: str = CAREFUL) -> None:
+        """Leave for a label where a condition does not hold."""
+        here = self.label()
+        self.do(f"br i1 {condition}, label %{here}, label %{target}")
+        self.place(here)
+
+    def ask(self, function: str, *given: str | int, **numbers: int) -> None:
+        """Leave where a function says no: of addresses, then these numbers of 64 bits, then numbers of 32."""
+        pointers = [f"ptr {one}" for one in given if isinstance(one, str)]
+        longs = [f"i64 {one}" for one in numbers.values()]
+        ints = [f"i32 {one}" for one in given if isinstance(one, int)]
+        self.unless(self.value(f"call i1 @{function}({', '.join((*pointers, *longs, *ints))})"))
+
+    def row(self, name: str) -> str:
+        """A row of the table, an address."""
+        at = self.value(f"getelementptr %Table, ptr %table, i32 0, i32 {TABLE.index(name)}")
+        return self.value(f"load ptr, ptr {at}")
+
+    def load(self, ty: str, pointer: str, offset: int = 0) -> str:
+        """What lies so many bytes behind an address."""
+        at = self.value(f"getelementptr i8, ptr {pointer}, i64 {offset}") if offset else pointer
+        return self.value(f"load {ty}, ptr {at}, align 1")

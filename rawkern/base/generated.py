@@ -1,0 +1,15 @@
+"""Python that is written while the program runs."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+__all__ = ["run"]
+
+
+def run(text: str, file: str, space: dict[str, Any]) -> dict[str, Any]:
+    """Execute generated code, so that tracebacks show it."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), space)
+    return space

@@ -1,0 +1,169 @@
+"""LLVM IR to machine code in memory: passes, code generation, loading. The only module that imports llvmlite."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache as once
+from typing import Any
+
+from rawkern.base import cache
+from rawkern.base.forking import Lock, compiling
+from rawkern.errors import MissingDependencyError, UnsupportedError
+
+#: Functions outside of the generated code that it may call.
+ALLOWED_SYMBOLS = frozenset(
+    ("clock_gettime", "malloc", "malloc_usable_size", "free", "memcpy", "memset", "memmove", "fma", "fmaf")
+)
+FULL_PIPELINE_LINES = 5000
+# llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
+# bytes, for which there is room on the page of this variable.
+_ROOM = "@rk_room = global i64 0"
+_lock = Lock()  # LLVM's contexts are not safe to share between threads
+
+
+@once
+def binding() -> Any:
+    """Import LLVM's binding, made ready for this machine."""
+    try:
+        import llvmlite.binding as llvm
+    except ImportError:
+        raise MissingDependencyError(
+            'kernels run on the CPU through llvmlite, which is not installed; pip install "llvmlite>=0.50"'
+        ) from None
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    return llvm
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What code is generated for, as LLVM names it."""
+
+    triple: str
+    name: str
+    features: str
+
+    @property
+    def machine(self) -> str:
+        return self.triple.split("-", 1)[0]
+
+    def arithmetic(self) -> frozenset[str]:
+        """What the arithmetic tables ask: ``avx512f`` (with DQ) is used, x86 without FMA or F16C is worked around."""
+        if self.machine != "x86_64":
+            return frozenset()
+        have = self.features.split(",")
+        missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}" not in have}
+        wide = "+avx512f" in have and "+avx512dq" in have
+        return frozenset(missing | ({"avx512f"} if wide else set()))
+
+
+@once
+def host() -> Cpu:
+    """This machine's CPU."""
+    llvm = binding()
+    return Cpu(llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+
+
+_V3 = "avx avx2 bmi bmi2 cx16 f16c fma lzcnt movbe popcnt sse sse2 sse3 ssse3 sse4.1 sse4.2"
+#: CPUs unlike most hosts, without AVX-512 or of another kind: code for them can be generated and measured anywhere.
+OTHERS = {
+    "haswell": Cpu("x86_64-unknown-linux-gnu", "haswell", ",".join(f"+{f}" for f in _V3.split())),
+    "neoverse-n1": Cpu("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+fullfp16,+lse"),
+    "apple-m1": Cpu("aarch64-unknown-linux-gnu", "apple-m1", "+neon,+fullfp16,+lse"),
+}
+
+
+def target_machine(cpu: Cpu, effort: int = 2) -> Any:
+    llvm = binding()
+    if cpu.machine != host().machine:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(cpu.triple)
+    return target.create_target_machine(
+        cpu=cpu.name, features=cpu.features, opt=effort, reloc="pic", codemodel="small", jit=True
+    )
+
+
+def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = 2) -> bytes:
+    """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
+    llvm = binding()
+    with (
+        _lock,
+        compiling(),
+        llvm.create_context() as context,
+        llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
+        target_machine(cpu, effort) as machine,
+    ):
+        module.triple = cpu.triple
+        module.verify()
+        optimise(llvm, module, machine, size)
+        undefined = [
+            f.name
+            for f in module.functions
+            if f.is_declaration and not f.name.startswith(("llvm.", *known)) and f.name not in ALLOWED_SYMBOLS
+        ]
+        if undefined:
+            raise UnsupportedError(
+                f"the generated code would call {', '.join(undefined)}, which rawkern does not provide"
+            )
+        return machine.emit_object(module)
+
+
+def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
+    """Optimise a module of `size` lines of IR.
+
+    LLVM's usual pipeline without what the emitted code has already (vectors, unrolled loops); its time grows faster
+    than the kernel, so large ones get a few cheap passes alone. (NewGVN, the one redundancy pass offered by itself,
+    aborts on ordinary kernels.)
+    """
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    with llvm.create_pass_builder(machine, options) as builder:
+        if size <= FULL_PIPELINE_LINES:
+            passes = builder.getModulePassManager()
+        else:
+            passes = llvm.create_new_module_pass_manager()
+            # `sccp` right after `sroa` takes out the phis of registers that no lane has set yet: half the time
+            for name in (
+                "sroa",
+                "sccp",
+                "simplify_cfg",
+                "instruction_combine",
+                "jump_threading",
+                "simplify_cfg",
+                "aggressive_dce",
+            ):
+                getattr(passes, f"add_{name}_pass")()
+            passes.add_always_inliner_pass()  # last, as copying takes as long as a pass while the code is large
+            passes.add_global_dead_code_eliminate_pass()
+        passes.run(module, builder)
+
+
+def in_memory(body: bytes) -> Any:
+    """An engine that holds one object file's code, in one stretch of memory.
+
+    llvmlite's own memory manager sees to that. LLVM's takes free pages wherever they are, and code that lies more than
+    2 GB from its constants (CUDA's libraries are that large) ends the process.
+    """
+    llvm = binding()
+    with _lock, compiling():
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(body))
+        engine.finalize_object()
+    return engine
+
+
+def stored_object(text: str, effort: int = 2) -> bytes:
+    """An object file of a module for this CPU, from the disk cache where it is there.
+
+    The usual passes take as long as generating code does, and functions like these gain nothing by them; an effort of 0
+    generates code in a seventh of the time.
+    """
+    cpu = host()
+    key = "native-" + hashlib.sha256(repr((cpu, binding().llvm_version_info, effort, text)).encode()).hexdigest()
+    found = cache.get(key)
+    if found is None:
+        cache.put(key, found := object_file(text, cpu, FULL_PIPELINE_LINES + 1, effort=effort))
+    return found

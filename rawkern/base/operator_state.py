@@ -1,0 +1,73 @@
+"""Whether a thread is inside an operator, whose launches autograd and tracing know of already."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from rawkern.base.table import attend
+from rawkern.errors import LaunchError
+
+__all__ = [
+    "COMPOSED",
+    "FAKE",
+    "IMPLEMENTATION",
+    "composing",
+    "in_fake_op",
+    "inside_op",
+    "not_inside_op",
+    "state",
+]
+
+
+class _State(threading.local):
+    """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one, COMPOSED in one whose steps are recorded."""
+
+    level = 0
+
+
+IMPLEMENTATION, FAKE, COMPOSED = 1, 2, 3
+state = _State()
+
+
+class inside_op:
+    """Context in which launches belong to an operator, so that autograd and tracing know of them already.
+
+    Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
+    a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
+    `composed=True` a launch raises `LaunchError` where a dispatch mode is active: what runs is to be differentiated,
+    step by step. The state is the thread's own; contexts nest.
+    """
+
+    __slots__ = ("_before", "_level")
+
+    def __init__(self, *, fake: bool = False, composed: bool = False) -> None:
+        self._level = COMPOSED if composed else FAKE if fake else IMPLEMENTATION
+
+    def __enter__(self) -> None:
+        self._before = state.level
+        state.level = self._level
+        if self._level == FAKE:  # which native launches do not look at
+            attend(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state.level = self._before
+        if self._level == FAKE:
+            attend(-1)
+
+
+def in_fake_op() -> bool:
+    """Whether this thread is inside `inside_op(fake=True)`."""
+    return state.level == FAKE
+
+
+def composing() -> bool:
+    """Whether this thread is inside `inside_op(composed=True)`, where operators are called and not kernels."""
+    return state.level == COMPOSED
+
+
+def not_inside_op(what: str) -> LaunchError:
+    """The error for a write that autograd would not see."""
+    return LaunchError(f"{what}; use torch.no_grad() or rawkern.op")

@@ -1,0 +1,113 @@
+"""Records that Python and native code share: C structs by their fields, and IR text that names the fields."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+_SIZES = {"i32": 4, "i64": 8, "ptr": 8, "double": 8}
+_CODES = {"i32": "i", "i64": "q", "ptr": "Q", "double": "d"}
+_known: dict[str, Record] = {}  # for arrays of records
+
+
+@dataclass(frozen=True)
+class Record:
+    """A C struct by its fields; a field's type may be an array ``[n x T]`` of a scalar or another record.
+
+    Padding is written out as a field: what LLVM aligns an i64 to depends on the module's data layout.
+    """
+
+    name: str
+    fields: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        _known[self.name] = self
+
+    def index(self, field: str) -> int:
+        return [f for f, _ in self.fields].index(field)
+
+    @property
+    def llvm(self) -> str:
+        return f"%{self.name} = type {{ {', '.join(t for _, t in self.fields)} }}"
+
+    def layout(self) -> tuple[dict[str, int], int]:
+        """Offsets by field, and the size."""
+        return self._layout
+
+    @cached_property
+    def _layout(self) -> tuple[dict[str, int], int]:
+        offsets, at = {}, 0
+        for field, ty in self.fields:
+            size, align = _extent(ty)
+            if at % align:
+                raise ValueError(f"{self.name}.{field} needs a field for padding before it")
+            offsets[field] = at
+            at += size
+        if at % 8:
+            raise ValueError(f"{self.name} needs a field for padding at its end")
+        return offsets, at
+
+    def offset(self, field: str) -> int:
+        return self._layout[0][field]
+
+    @cached_property
+    def size(self) -> int:
+        return self._layout[1]
+
+    def format(self, first: str, last: str) -> str:
+        """`struct` format of the scalar fields from `first` to `last`."""
+        return "=" + "".join(_CODES[ty] for _, ty in self.fields[self.index(first) : self.index(last) + 1])
+
+
+class Filled:
+    """Memory of one record, with its fields by name."""
+
+    def __init__(self, record: Record, **fields: float) -> None:
+        self._record = record
+        self._memory = ctypes.create_string_buffer(record.size)
+        self.address = ctypes.addressof(self._memory)
+        self.set(**fields)
+
+    def set(self, **fields: float) -> None:
+        """Store values."""
+        for name, value in fields.items():
+            struct.pack_into(self._record.format(name, name), self._memory, self._record.offset(name), value)
+
+    def __getitem__(self, name: str) -> Any:
+        return struct.unpack_from(self._record.format(name, name), self._memory, self._record.offset(name))[0]
+
+
+def _extent(ty: str) -> tuple[int, int]:
+    match = re.fullmatch(r"\[(\d+) x (.+)\]", ty)
+    if match:
+        size, align = _extent(match.group(2))
+        return size * int(match.group(1)), align
+    if ty.startswith("%"):
+        return _known[ty[1:]].size, 8
+    return _SIZES[ty], _SIZES[ty]
+
+
+def linked(text: str, records: Iterable[Record]) -> str:
+    """IR text with the records' fields filled in: ``&Record.field %pointer`` and ``{Record.field}``."""
+    known = {r.name: r for r in records}
+
+    def address(match: re.Match) -> str:
+        record, field, pointer = match.groups()
+        return f"getelementptr %{record}, ptr {pointer}, i32 0, i32 {known[record].index(field)}"
+
+    text = re.sub(r"&(\w+)\.(\w+) (%[\w.]+)", address, text)
+    return re.sub(r"\{(\w+)\.(\w+)\}", lambda m: str(known[m.group(1)].index(m.group(2))), text)
+
+
+#: How every engine's record of a kernel on a device begins: the device as DLPack counts them, kind and index; the next
+#: device's record; the function that launches, ``i32 (target, grid x, y, z, parameters, pointers to each)``; threads of
+#: a block, for grids that cover a number of elements.
+TARGET = Record("Target", (("device", "i64"), ("next", "ptr"), ("go", "ptr"), ("block", "i64")))
+#: What that function returns: the launch is done; nothing has happened; workers are missing; the rest is Python's.
+DONE, DECLINED, ROOM, UNFINISHED = range(4)
+CPU, CUDA = 1, 2  # DLPack's kinds of devices

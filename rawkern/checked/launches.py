@@ -1,0 +1,329 @@
+"""Checked launches: `check` turns them on, `launch` runs one and raises what it found.
+
+A checked launch runs on the CPU engine, on one thread, from a build of its own: compiled with fewer optimisations, so
+that each access of the source is there with its line, and with a call of the checker before each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import struct
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern.arguments import careful
+from rawkern.arguments.careful import Call
+from rawkern.arguments.memory import Memory
+from rawkern.arguments.rules import Pointer
+from rawkern.arguments.scalars import Where
+from rawkern.arguments.signature import Signature
+from rawkern.base import torch_private as private
+from rawkern.checked import reachable, reports
+from rawkern.compile import programs
+from rawkern.engines.cpu.findings import Piece
+from rawkern.engines.devices import CPU
+from rawkern.errors import CheckError, CompileError
+from rawkern.launch import intercept, variables
+
+if TYPE_CHECKING:
+    from rawkern.launch.builds import Build
+    from rawkern.launch.launcher import Launcher
+    from rawkern.launch.unit import State
+
+__all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
+
+_depth = 0
+_builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
+_also: list[torch.Tensor] = []  # what `check` was given
+#: Called with the error of each launch that found something, before it is raised: code may catch it.
+listeners: list[Callable[[CheckError], None]] = []
+LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
+
+
+def active() -> bool:
+    """Whether launches are checked."""
+    return _depth > 0
+
+
+def depth() -> int:
+    """How many contexts ask for checks, the environment's among them."""
+    return _depth
+
+
+def _deepen(to: int) -> int:
+    """Have so many contexts that ask for checks; returns how many there were."""
+    global _depth
+    before, _depth = _depth, to
+    if to and not before:
+        intercept.add(_checked, last=True)
+    elif before and not to:
+        intercept.remove(_checked)
+    return before
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Check no launch inside, whatever is asked for around; contexts inside ask anew."""
+    before = _deepen(0)
+    try:
+        yield
+    finally:
+        _deepen(before)
+
+
+class check(contextlib.ContextDecorator):
+    """Check every launch inside: ``with rawkern.check(): ...``, or as a decorator of a function.
+
+    A launch then runs on the CPU engine, where every memory access, barrier and warp instruction is checked; it takes
+    about 4 to 100 times as long. What is found is raised at its end, as the exception of the first defect, with all
+    of them in its ``reports``. A launch on CUDA tensors is checked on copies of them; if nothing is found, it
+    then runs on the GPU. While a CUDA graph is captured there is no check, since copies cannot be made then.
+
+    The environment variable ``RAWKERN_CHECK=1`` turns it on for a whole program. While one thread is inside, the
+    launches of all threads are checked.
+
+    Parameters
+    ----------
+    *also : torch.Tensor
+        Tensors that kernels may use besides their arguments. Needed only if an address reaches a kernel in a way that
+        cannot be traced; addresses in int64 and uint8 arguments that point into a live tensor are traced.
+
+    Raises
+    ------
+    OutOfBoundsError, MisalignedError, FreedMemoryError, ReadOnlyError
+        By a launch: a thread touches memory that it must not.
+    UninitializedReadError
+        By a launch: a thread uses shared or local memory that nobody has written.
+    RaceError
+        By a launch: two threads use the same shared or global memory, one writes, and nothing orders them.
+    BarrierError, WarpSyncError
+        By a launch: threads do not meet where they have to.
+    """
+
+    def __init__(self, *also: torch.Tensor) -> None:
+        self.also = also
+
+    def __enter__(self) -> check:
+        _deepen(_depth + 1)
+        _also.extend(self.also)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _deepen(_depth - 1)
+        del _also[len(_also) - len(self.also) :]
+
+
+def _checked(given: intercept.Launch) -> None:
+    """Launch on the CPU engine with the checker beside it, then on the tensors' GPU."""
+    if not private.stream_capturing():  # copies for a check would break the graph
+        device = launch(given.launcher, given.args, given.kwargs)
+        if device is None or device.type != "cuda":
+            return
+    with paused():
+        given.proceed()
+
+
+def launch(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Run one launch checked, and raise what was found.
+
+    Returns
+    -------
+    torch.device or None
+        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
+
+    Raises
+    ------
+    CheckError
+        One of its kinds, for what was found.
+    """
+    plan = launcher.plan
+    state = plan.kernel.current(args, kwargs)
+    signature = state.signature
+    given = careful.arrange(signature, args, kwargs)
+    call = _Watched(state.strided, signature.struct_layout)
+    bound = careful.bind(signature, given, state.strided, call)
+    device = bound.device or CPU
+    if launcher.n == 0 or device.type == "meta":
+        return None
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        copies = reachable.Copies(given)
+        given = tuple(map(copies.of, given))
+        call = _Watched(state.strided, signature.struct_layout)
+        bound = careful.bind(signature, given, state.strided, call)
+        behind = copies.behind
+    else:
+        tensors = [*reachable.tensors_in(given), *bound.tensors]
+        behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
+    call.pieces += map(_whole, [*behind, *_also])
+    kernel = _kernel(state)
+    config = plan.settled(launcher, kernel)
+    pieces = _placed(signature, bound.values, call.pieces)
+    from rawkern.engines.cpu import check_launch
+
+    with check_launch.lock, _variables(state, kernel.module, device) as theirs:
+        pieces += theirs
+        found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
+    if found:
+        source = state.build.source
+        own = frozenset((source.name, *(path for path, _ in source.headers)))
+        first: dict[Any, reports.Report] = {}
+        for finding in found:
+            report = reports.report_of(finding, state.entry.name, source, own)
+            first.setdefault((report.error, report.file, report.line), report)
+        raised = reports.error_of(tuple(first.values()))
+        for listener in listeners:
+            listener(raised)
+        raise raised from error
+    if error is not None:
+        raise error
+    return device
+
+
+def _kernel(state: State) -> Any:
+    """The kernel in the checked build of its source."""
+    known = _builds.setdefault(state.build, {})
+    if state.asked not in known:
+        from rawkern.engines.cpu import Module
+        from rawkern.engines.cpu.checker import Checker
+
+        program = _program(state)
+        known[state.asked] = program, Module(program.ptx, Checker), {}
+    program, module, kernels = known[state.asked]
+    if state.entry.symbol not in kernels:
+        kernels[state.entry.symbol] = module.kernel(
+            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative
+        )
+    return kernels[state.entry.symbol]
+
+
+@contextlib.contextmanager
+def _variables(state: State, module: Any, device: torch.device) -> Iterator[list[Piece]]:
+    """Give the checked build's ``__device__`` variables the values of the usual build's, and take them back.
+
+    Yields the usual build's memory: pointers may lead there, as those to its strings do.
+    """
+    names = [name for name in module.layout.offsets if not name.startswith(("$", "__unnamed"))]
+    if not names:
+        yield []
+        return
+    usual = state.build.engine_module(device, state.asked)
+    if device.type == "cuda":
+        _fetch_variables(names, usual, module, device)
+        yield []
+        return
+    pairs = []
+    for name in names:
+        with contextlib.suppress(KeyError):  # nobody uses it in the usual build
+            (theirs, size), (ours, same) = usual.global_view(name), module.global_view(name)
+            if size == same:
+                pairs.append((theirs, ours, size))
+    for theirs, ours, size in pairs:
+        ctypes.memmove(ours, theirs, size)
+        _relocate(ours, size, [(t, o, n) for t, o, n in pairs])
+    try:
+        yield [Piece("a variable", usual.globals_address, usual.layout.size, 1, False, followed=False)]
+    finally:
+        for theirs, ours, size in pairs:
+            ctypes.memmove(theirs, ours, size)
+            _relocate(theirs, size, [(o, t, n) for t, o, n in pairs])
+
+
+def _fetch_variables(names: Sequence[str], usual: Any, module: Any, device: torch.device) -> None:
+    """Copy variables from a GPU; addresses of GPU memory in them lead nowhere."""
+    for name in names:
+        try:
+            address, size = usual.global_view(name)
+            ours, same = module.global_view(name)
+        except KeyError:
+            continue
+        if size == same:
+            values = variables.on_gpu(address, size, device, usual).cpu()
+            ctypes.memmove(ours, values.data_ptr(), size)
+
+
+def _whole(t: torch.Tensor) -> Piece:
+    """A tensor's storage, which an address leads to."""
+    storage = t.untyped_storage()
+    name = f"the tensor of {t.numel()} elements that an address leads to"
+    return Piece(name, storage.data_ptr(), storage.nbytes(), t.element_size(), False)
+
+
+def _relocate(address: int, size: int, moved: Sequence[tuple[int, int, int]]) -> None:
+    """Let pointers in copied memory that lead to one of the variables lead to its copy."""
+    for at in range(address, address + size - 7, 8):
+        word = ctypes.c_uint64.from_address(at)
+        for before, after, length in moved:
+            if before <= word.value < before + length:
+                word.value += after - before
+                break
+
+
+def _program(state: State) -> programs.Program:
+    source, names = state.build.source, (*state.build.settings.name_expressions, *state.asked)
+    if not any(
+        "fast-compile" in option or option.startswith(("-Ofc", "-G", "--device-debug")) for option in source.options
+    ):
+        # An NVRTC that does not know the option, or a source that looks different with it.
+        with contextlib.suppress(CompileError, ValueError):
+            less = dataclasses.replace(source, options=(*source.options, LESS_OPTIMISED))
+            program = programs.compile_program(less, programs.CPU_ARCH, names)
+            state.entry_in(program)
+            return program
+    return programs.compile_program(source, programs.CPU_ARCH, names)
+
+
+def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces with the places of their addresses among the parameters."""
+    block = struct.pack(signature.format, *values)
+    result = list(pieces)
+    at = {offset: param for offset, param in zip(signature.offsets, signature.params, strict=True)}
+    starts = sorted(at)
+    for offset in range(0, len(block) - 7, 8):
+        (word,) = struct.unpack_from("<Q", block, offset)
+        param = at[max(start for start in starts if start <= offset)]
+        same = [p for p in pieces if p.address == word and p.name.split(".")[0].split("[")[0] == param.name]
+        if same and (word or offset in at):  # a tensor of no elements may have no address
+            result.append(dataclasses.replace(same[0], parameter=offset))
+        elif word == 0 and offset in at and param.is_pointer:
+            result.append(Piece(param.name, 0, 0, 0, True, offset))
+    return result
+
+
+class _Watched(Call):
+    """Arguments on their way to C values, with the memory that each leads to."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, strided: bool, layout_of: Any) -> None:
+        super().__init__(strided, layout_of)
+        self.pieces: list[Piece] = []
+
+    def found(self, pointer: Pointer) -> None:
+        memory = pointer.memory
+        piece = Piece(pointer.where.expr, memory.pointer, _extent(memory), memory.itemsize, not pointer.writes)
+        self.pieces.append(piece)
+
+    def made(self, address: int, count: int, where: Where) -> None:
+        self.pieces.append(Piece(where.expr, address, 8 * count, 8, True))
+
+
+def _extent(memory: Memory) -> int:
+    """Bytes from the first element to behind the last."""
+    t = memory.tensor
+    if memory.contiguous or memory.count == 0:
+        return memory.count * memory.itemsize
+    if t is not None:
+        pairs, unit = zip(t.shape, t.stride(), strict=True), memory.itemsize
+    else:
+        pairs, unit = zip(memory.owner.shape, memory.owner.strides, strict=True), 1
+    return sum((n - 1) * s for n, s in pairs) * unit + memory.itemsize
+
+
+_deepen(int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0")))

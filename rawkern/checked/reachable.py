@@ -1,0 +1,164 @@
+"""Memory that addresses in tensors lead to, and copies of a launch's arguments in host memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rawkern.base import torch_private as private
+from rawkern.base.storage import tensor_over
+
+__all__ = ["Copies", "reached", "tensors_behind", "tensors_in"]
+
+MOST_WORDS = 1 << 22  # of a tensor that are looked at
+_HOLDS_ADDRESSES = (torch.int64, torch.uint64, torch.uint8)
+_LOWEST, _HIGHEST = 1 << 16, 1 << 56  # of what may be an address
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All torch tensors in arguments, their lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = value.values()
+    if isinstance(value, (list, tuple)) or (isinstance(value, Iterable) and not isinstance(value, (str, bytes))):
+        return [t for item in value for t in tensors_in(item)] if _is_plain(value) else []
+    return []
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or type(value).__name__ in ("dict_values", "mappingproxy")
+
+
+def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Tensor]:
+    """Live tensors, one of each storage, that hold an address which stands in the `given` ones; and so on from those.
+
+    An address of memory that no tensor of Python's has (NumPy's, or what has been freed) leads to nothing.
+    """
+    given = list(given)
+    return reached(given, (), device, {_storage(t)[0] for t in given})
+
+
+def reached(
+    given: Iterable[torch.Tensor], values: Iterable[Any], device: str, seen: set[int] | None = None
+) -> list[torch.Tensor]:
+    """What `tensors_behind` finds, also from numbers and bytes; storages `seen`, by their start, are passed over."""
+    work: list[Any] = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
+    for value in values:
+        if isinstance(value, bytes):
+            work.append(np.frombuffer(value, np.uint64, len(value) // 8))
+        elif isinstance(value, int) and _LOWEST < value < _HIGHEST:
+            work.append(np.array([value], np.uint64))
+    seen, found = seen or set(), []
+    ranges: list[tuple[int, int, torch.Tensor]] | None = None
+    starts = ends = np.empty(0, dtype=np.uint64)
+    while work:
+        words = _words(one) if isinstance(one := work.pop(), torch.Tensor) else one
+        words = words[(words > _LOWEST) & (words < _HIGHEST)]
+        if device == "cpu" and len(words) and ranges is None:
+            words = _mapped(words)
+        if not len(words):
+            continue
+        if ranges is None:
+            ranges = sorted(_live(device).values(), key=lambda entry: entry[0])
+            if not ranges:
+                return []
+            starts = np.array([entry[0] for entry in ranges], dtype=np.uint64)
+            ends = np.array([entry[0] + entry[1] for entry in ranges], dtype=np.uint64)
+        which = np.searchsorted(starts, words, side="right") - 1
+        for k in np.unique(which[(which >= 0) & (words < ends[which])]).tolist():
+            if ranges[k][0] not in seen:
+                seen.add(ranges[k][0])
+                found.append(ranges[k][2])
+                if ranges[k][2].dtype in _HOLDS_ADDRESSES:
+                    work.append(ranges[k][2])
+    return found
+
+
+def _words(t: torch.Tensor) -> np.ndarray:
+    """A tensor's bytes as 64-bit numbers."""
+    flat = t.detach().reshape(-1).view(torch.uint8)
+    flat = flat[: min(flat.numel() // 8, MOST_WORDS) * 8].cpu()
+    return flat.numpy().view(np.uint64)
+
+
+def _mapped(words: np.ndarray) -> np.ndarray:
+    """The numbers that are addresses of the process, where the system tells; to look for all tensors takes long."""
+    try:
+        with open("/proc/self/maps") as f:
+            pairs = [line.split(" ", 1)[0].split("-") for line in f]
+    except OSError:
+        return words
+    edges = np.array([int(edge, 16) for pair in pairs for edge in pair if int(edge, 16) < _HIGHEST], dtype=np.uint64)
+    return words[np.searchsorted(edges, words, side="right") % 2 == 1]
+
+
+def _storage(t: torch.Tensor) -> tuple[int, int]:
+    storage = t.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def _live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
+    """All tensors that Python knows on a kind of device, by the start of their storage."""
+    found: dict[int, tuple[int, int, torch.Tensor]] = {}
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    for o in [o for o in objects if type(o) in kinds]:
+        try:
+            if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
+                start, size = _storage(o)
+                if start and size:
+                    found.setdefault(start, (start, size, o))
+        except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
+            continue
+    return found
+
+
+class Copies:
+    """Copies of CUDA arrays in host memory; those that share memory share it in the copies, too.
+
+    Addresses of GPU memory that stand in int64 tensors are made those of the copies.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self.storages: dict[int, tuple[int, torch.UntypedStorage]] = {}  # by address on the GPU: size and copy
+        self.behind: list[torch.Tensor] = []  # copies of what addresses lead to
+        tensors = [t for t in tensors_in(given) if t.is_cuda]
+        for t in tensors_behind(tensors, "cuda"):
+            self.behind.append(self.tensor(t))
+        holders = [self.tensor(t) for t in tensors if t.dtype in _HOLDS_ADDRESSES]
+        for t in [*holders, *(b for b in self.behind if b.dtype in _HOLDS_ADDRESSES)]:
+            self._translate(t)
+
+    def of(self, value: Any) -> Any:
+        """A value with every CUDA array in it replaced by its copy."""
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value) if value.is_cuda else value
+        if isinstance(value, Mapping):
+            return {key: self.of(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(self.of, value)) if type(value) in (list, tuple) else value
+        if getattr(type(value), "__cuda_array_interface__", None) is not None:
+            return self.tensor(torch.as_tensor(value, device="cuda"))
+        if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == 2:
+            return self.tensor(torch.from_dlpack(value))
+        return value
+
+    def tensor(self, t: torch.Tensor) -> torch.Tensor:
+        """The copy of a tensor."""
+        t = t.detach()
+        start, size = _storage(t)
+        if start not in self.storages:
+            self.storages[start] = size, t.untyped_storage().cpu()
+        return tensor_over(self.storages[start][1], t.dtype, t.storage_offset(), t.size(), t.stride())
+
+    def _translate(self, holder: torch.Tensor) -> None:
+        whole = tensor_over(holder.untyped_storage())
+        words = whole[: whole.numel() // 8 * 8].numpy().view(np.uint64)
+        for start, (size, copy) in self.storages.items():
+            inside = (words >= start) & (words < start + size)
+            words[inside] += np.uint64((copy.data_ptr() - start) % (1 << 64))

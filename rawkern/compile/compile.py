@@ -1,0 +1,282 @@
+"""One run of the compiler: a source through NVRTC to code, kernels and their exact types.
+
+One compilation gives code and types together: a kernel template is declared after the source, and for each extern "C"
+kernel and each template instance NVRTC is asked for the lowered name of ``&__rawkern_probe<decltype(kernel)>``, which
+spells the kernel's type in full, through typedefs and macros; being declared only, the probe leaves nothing in the
+code. Other kernels' types stand in their own mangled names. Which kernels there are is guessed from the text; where
+the guess fails (``#if`` left one out), the source is compiled plainly first, and what its PTX holds is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rawkern.compile import declarations, diagnostics
+from rawkern.compile.names import demangle, function_parameters, split_function, strip_anonymous
+from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
+from rawkern.compile.source import Source
+from rawkern.errors import CompileError
+
+__all__ = ["PROBE", "Built", "Entry", "build", "declared", "instance_of", "probe_of", "probe_type"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel of a program."""
+
+    symbol: str  # its name in the code: "_Z5saxpyifPKfPf" or, extern "C", "saxpy"
+    name: str  # its C++ name: "saxpy", "ns::k", "axpy<float, 4>"
+    params: tuple[str, ...]  # each parameter's full C++ type: "int", "const float*", "float* const*", "ns::Params"
+
+
+@dataclass(frozen=True)
+class Built:
+    """What one source became."""
+
+    code: bytes  # PTX text, or a cubin
+    entries: tuple[Entry, ...]
+    symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
+    log: str
+
+
+def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
+    """Compile a source; `asked` are the template instances and overloads it must hold.
+
+    Raises
+    ------
+    CompileError
+        If it does not compile, has no kernel, or lacks an instance that was asked for.
+    """
+    wanted = {name: _expression(name) for name in asked}
+    guessed = {
+        kernel.name.rpartition("::")[2]: kernel.name
+        for kernel in declared(source)
+        if kernel.extern_c and not kernel.template
+    }
+    probes = {**{name: _probe(name) for name in guessed.values()}, **{name: _probe(name) for name in wanted.values()}}
+    result = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
+    if not result.ok:
+        probes = {}
+        result = _plain(source, arch, wanted)
+    types = _types(result, wanted, guessed, probes)
+    unknown = [symbol for symbol, (_, params) in types.items() if params is None]
+    if unknown:
+        result, types = _probe_found(source, arch, wanted, guessed, probes, unknown)
+    if not types:
+        raise _no_kernel(source, result.log)
+    lowered = dict(result.lowered)
+    return Built(
+        result.cubin if arch.startswith("sm_") else _tidy(result.ptx, source).encode(),
+        tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items()),
+        tuple((name, lowered[expression]) for name, expression in wanted.items()),
+        result.log,
+    )
+
+
+def declared(source: Source) -> tuple[declarations.Declaration, ...]:
+    """Return every ``__global__`` function in the text of a source and its local headers."""
+    found = list(declarations.declarations(source.text))
+    for path, _ in source.headers:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found += declarations.declarations(file.read())
+        except OSError:
+            continue
+    return tuple(found)
+
+
+# --- Asking for names and types --------------------------------------------------------------------------
+
+# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give. Every name is
+# prefixed, because the source may have macros named N or T.
+PROBE = """
+template <class F> __global__ void __rawkern_probe();
+template <class T, bool = __is_enum(T)> struct __rawkern_plain { using TYPE = T; };
+template <class T> struct __rawkern_plain<T, true> { using TYPE = __underlying_type(T); };
+template <class T> struct __rawkern_plain<T*, false> { using TYPE = PLAIN(T)*; };
+template <class T> struct __rawkern_plain<T&, false> { using TYPE = PLAIN(T)&; };
+template <class T> struct __rawkern_plain<const T, false> { using TYPE = const PLAIN(T); };
+template <class T> struct __rawkern_plain<const T, true> { using TYPE = const __underlying_type(T); };
+template <class T, SIZE N> struct __rawkern_plain<T[N], false> { using TYPE = PLAIN(T)[N]; };
+template <class T, SIZE N> struct __rawkern_plain<const T[N], false> { using TYPE = const PLAIN(T)[N]; };
+template <class F, class... A> struct __rawkern_plain<F(A...), false> { using TYPE = F(PLAIN(A)...); };
+"""
+PROBE = re.sub(r"PLAIN\((\w)\)", r"typename __rawkern_plain<\1>::TYPE", PROBE).replace("SIZE", "decltype(sizeof(0))")
+PROBE = re.sub(r"\b([TFNA]|TYPE)\b", r"__rawkern_\1", PROBE)
+_ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
+_BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
+
+Types = dict[str, tuple[str, tuple[str, ...] | None]]  # symbol -> (name, parameter types, None while unknown)
+
+
+def _expression(name: str) -> str:
+    """Turn a name as users write it into an expression: an overload ``f(int)`` is selected by a cast."""
+    name = name.strip()
+    if not name.endswith(")") or name.startswith(("static_cast", "&", "(")):
+        return name
+    depth = 0
+    for i in range(len(name) - 1, -1, -1):
+        depth += (name[i] == ")") - (name[i] == "(")
+        if depth == 0:
+            return f"static_cast<void(*)({name[i + 1 : -1]})>({name[:i].strip()})"
+    return name
+
+
+def _probe(expression: str) -> str:
+    if expression.startswith("static_cast<void(*)("):
+        # decltype of the cast is a pointer to the function, which would be probed as such.
+        return probe_of(f"void({expression[len('static_cast<void(*)(') : expression.rindex(')>(')]})")
+    return probe_of(f"decltype({expression})")
+
+
+def probe_of(type_text: str) -> str:
+    """Return the expression whose symbol spells a type in full, once `PROBE` is appended."""
+    return f"&__rawkern_probe<__rawkern_plain<{type_text}>::__rawkern_TYPE>"
+
+
+def _plain(source: Source, arch: str, wanted: dict[str, str]) -> Result:
+    """Compile without probes, to tell whose fault it is that a compilation with them failed."""
+    result = run_nvrtc(source, arch)
+    if not result.ok:
+        raise diagnostics.compile_error(source, result.log, include_path(source))
+    if not wanted:
+        return result
+    asked = run_nvrtc(source, arch, wanted.values())
+    if asked.ok:
+        return asked
+    bad = {match[1].strip() for match in _BAD_NAME.finditer(asked.log)}
+    names = [name for name, expression in wanted.items() if expression in bad]
+    if not names:
+        raise diagnostics.compile_error(source, asked.log, include_path(source))
+    found = list(_types(result, {}, {}, {}).values())
+    overloaded = {name for name, params in found if any(name == other and params != rest for other, rest in found)}
+    kernels = [f"{name}({', '.join(params)})" if name in overloaded and params else name for name, params in found]
+    templates = dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template)
+    raise diagnostics.unknown_instance(source, names, kernels, templates, asked.log)
+
+
+def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], probes: dict[str, str]) -> Types:
+    """Read names and parameter types of a result's kernels off their symbols and the probes' symbols."""
+    lowered = dict(result.lowered)
+    probed = {
+        lowered[expression]: _probed(lowered, probes.get(expression))
+        for expression in wanted.values()
+        if expression in lowered
+    }
+    types: Types = {}
+    for symbol in dict.fromkeys(_ENTRY.findall(result.ptx)):
+        if symbol.startswith("_Z"):
+            name, params, instance = split_function(demangle(symbol))
+            if any(map(_is_class, params)) and not instance:
+                params = _probed(lowered, probes.get(symbol))
+            elif (
+                instance
+            ):  # dependent types, such as typename Traits<T>::type, stand unresolved in an instance's symbol
+                params = probed.get(symbol) or _probed(lowered, probes.get(symbol))
+            types[symbol] = (strip_anonymous(name), params)
+        else:
+            types[symbol] = (symbol, _probed(lowered, probes.get(symbol) or probes.get(guessed.get(symbol) or symbol)))
+    return types
+
+
+_BUILTIN = re.compile(
+    r"(?:const |volatile )*(?:(?:unsigned |signed )?(?:char|short|int|long|long long|__int128)"
+    r"|bool|float|double|void|wchar_t|char\d+_t"
+    r"|(?:char|uchar|short|ushort|int|uint|long|ulong|longlong|ulonglong|float|double)[1-4]|dim3|__half2?|__nv_bfloat162?|__nv_fp\w+)(?![\w:<])"
+)
+
+
+def _is_class(param: str) -> bool:
+    """Whether a parameter's type is the user's own, and so may be an enumeration."""
+    return not _BUILTIN.match(param)
+
+
+def _probed(lowered: dict[str, str], probe: str | None) -> tuple[str, ...] | None:
+    symbol = lowered.get(probe) if probe else None
+    if symbol is None:
+        return None
+    return function_parameters(probe_type(symbol))
+
+
+def probe_type(symbol: str) -> str:
+    """Read the type that a probe was made for off its symbol."""
+    text = demangle(symbol)
+    return text[text.index("<") + 1 : text.rindex(">")]
+
+
+def instance_of(entry: Entry) -> tuple[str, ...]:
+    """Return the expressions that make the compiler keep this kernel: a template's instance must be named."""
+    return (entry.name,) if "<" in entry.name else ()
+
+
+def _probe_found(
+    source: Source,
+    arch: str,
+    wanted: dict[str, str],
+    guessed: dict[str, str],
+    probes: dict[str, str],
+    unknown: list[str],
+) -> tuple[Result, Types]:
+    """Compile again, with probes for the kernels that are really there."""
+    probes = probes | {expression: _probe(expression) for expression in wanted.values()}
+    candidates = {symbol: _candidates(source, symbol, guessed) for symbol in unknown}
+    while True:
+        probes |= {symbol: names[0] for symbol, names in candidates.items() if names}
+        again = run_nvrtc(source, arch, [*wanted.values(), *probes.values()], append=PROBE)
+        if again.ok:
+            break
+        bad = {match[1].strip() for match in _BAD_NAME.finditer(again.log)}
+        failed = [name for name, probe in probes.items() if probe in bad]
+        if not failed:
+            raise diagnostics.compile_error(source, again.log, include_path(source))
+        for name in failed:
+            del probes[name]
+            candidates[name] = candidates.get(name, [])[1:]
+    types = _types(again, wanted, guessed, probes)
+    for symbol, (name, params) in types.items():
+        if params is None:
+            if not symbol.startswith("_Z"):
+                raise CompileError(
+                    f'{source.name}: the types of kernel {symbol!r} cannot be found; write extern "C" before it',
+                    file=source.name,
+                )
+            types[symbol] = (name, split_function(demangle(symbol))[1])
+    return again, types
+
+
+def _candidates(source: Source, symbol: str, guessed: dict[str, str]) -> list[str]:
+    """List probes for a kernel by the names it may have: a macro may have made it inside a namespace."""
+    if symbol.startswith("_Z"):
+        name, params, instance = split_function(demangle(symbol))
+        plain = strip_anonymous(name)
+        # An overloaded name has no decltype; then the types that stand in its symbol are asked for.
+        return (
+            [_probe(plain)]
+            if instance
+            else [_probe(plain), probe_of(f"void({', '.join(map(strip_anonymous, params))})")]
+        )
+    spaces = dict.fromkeys(re.findall(r"\bnamespace\s+([\w:]+)\s*\{", source.text))
+    names = dict.fromkeys([guessed.get(symbol, symbol), symbol, *(f"{space}::{symbol}" for space in spaces)])
+    return [_probe(name) for name in names]
+
+
+def _no_kernel(source: Source, log: str) -> CompileError:
+    templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+    if templates:
+        message = (
+            f"{source.name} has no kernel that is not a template; "
+            f"name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
+        )
+    elif declared(source):
+        message = f"{source.name} has no kernel: its __global__ functions are left out by #if or only declared"
+    else:
+        message = f"{source.name} has no kernel: no __global__ function is defined in it"
+    return CompileError(message, file=source.name, log=log)
+
+
+def _tidy(ptx: str, source: Source) -> str:
+    """Drop the current directory from names that are no files: those of string sources and of NVRTC's own headers."""
+    names = ["__nv_nvrtc_builtin_header.h"] if source.path is not None else ["__nv_nvrtc_builtin_header.h", source.name]
+    found = "|".join(map(re.escape, names))
+    return re.sub(rf'^(\s*\.file\s+\d+\s+)"[^"\n]*/({found})"', r'\1"\2"', ptx, flags=re.M) + "\n"

@@ -1,0 +1,232 @@
+"""What kernels a CUDA source declares, read from its text alone.
+
+The compiler has the last word on types; this scan finds what it does not tell: templates that nobody instantiated yet,
+and the names of parameters. It does not run the preprocessor, so a kernel may be found that ``#if`` leaves out, and
+one may be missed that a macro makes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from rawkern.compile.names import split_arguments
+
+__all__ = ["Declaration", "blank", "declarations"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One ``__global__`` function in the text."""
+
+    name: str  # with its namespaces: "ns::axpy"
+    params: tuple[str | None, ...]  # parameter names, None where the text gives none
+    template: bool  # a template, so that only its instances are kernels
+    extern_c: bool
+    definition: bool
+    opaque: bool  # a parameter without a name might have one that only the compiler sees
+    line: int
+
+
+# Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
+# place.
+_LEXEME = re.compile(
+    r"""
+      (?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    | (?P<raw>\b(?:u8|[uUL])?R"(?P<delim>[^()\\\s]{0,16})\(.*?\)(?P=delim)")
+    | (?P<string>"(?:\\.|[^"\\\n])*")
+    | (?P<char>(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+')
+    | (?P<directive>^[ \t]*\#(?:\\\r?\n|/\*.*?\*/|(?!//|/\*)[^\n])*)
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
+_TOKEN = re.compile(
+    r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
+)
+_ATTRIBUTES = frozenset(
+    [
+        "__launch_bounds__",
+        "__attribute__",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__block_size__",
+        "__declspec",
+        "alignas",
+        "__align__",
+        "decltype",
+        "noexcept",
+        "requires",
+    ]
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NOT_NAMES = frozenset(
+    [
+        "const",
+        "volatile",
+        "__restrict__",
+        "__restrict",
+        "restrict",
+        "__grid_constant__",
+        "unsigned",
+        "signed",
+        "int",
+        "long",
+        "short",
+        "char",
+        "bool",
+        "float",
+        "double",
+        "void",
+        "auto",
+        "typename",
+        "struct",
+        "class",
+        "union",
+        "enum",
+        "wchar_t",
+        "char8_t",
+        "char16_t",
+        "char32_t",
+        "__int128",
+        "size_t",
+        "half",
+        "nv_bfloat16",
+        "register",
+    ]
+)
+_QUALIFIERS = re.compile(
+    r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__|typename|struct|class|union|enum|register)\b"
+)
+_POINTER_TO = re.compile(
+    r"\(\s*(?:\w+\s*::\s*)*[*&]+\s*(?:(?:const|volatile|__restrict__|__restrict)\b\s*)*(\w+)?\s*(?:\[[^\]]*\]\s*)*\)\s*[(\[]"
+)
+_PARAM_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\b(?:__attribute__|__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)")
+
+
+def blank(text: str) -> str:
+    """Put spaces over comments, literals and directives; line breaks, ``extern "C"`` and marks of ``#if`` stay."""
+
+    def spaces(match: re.Match[str]) -> str:
+        lexeme = match[0]
+        if lexeme == '"C"':
+            return lexeme
+        blanked = re.sub(r"[^\n]", " ", lexeme)
+        if match["directive"] is not None and (conditional := _CONDITIONAL.match(lexeme)):
+            # "#if", "#el" or "#en" stays as a mark, at the same length.
+            return f"#{conditional[1][:2]}" + blanked[3:]
+        return blanked
+
+    return _LEXEME.sub(spaces, text)
+
+
+@functools.lru_cache(maxsize=256)
+def declarations(text: str) -> tuple[Declaration, ...]:
+    """Return every ``__global__`` function declared in a text, in its order."""
+    if "__global__" not in text:
+        return ()
+    code = blank(text)
+    found: list[Declaration] = []
+    scopes: list[str | None] = []  # one for each open brace: a namespace's name, '"C"', or None for any other
+    branches: list[list[str | None]] = []  # the scopes at each open #if: every branch starts from them
+    for match in _TOKEN.finditer(code):
+        if match["if"]:
+            scopes = _branch(match["if"], scopes, branches)
+        elif match["kernel"]:
+            declaration = _declaration(code, match.start(), match.end(), scopes)
+            if declaration is not None:
+                found.append(declaration)
+        elif match["brace"] == "}":
+            if scopes:
+                scopes.pop()
+        elif match["brace"]:
+            scopes.append(None)
+        elif match["ns"] is not None:
+            scopes.append(match["ns"].replace("inline", "").strip())
+        else:
+            scopes.append('"C"')
+    return tuple(found)
+
+
+def _branch(directive: str, scopes: list[str | None], branches: list[list[str | None]]) -> list[str | None]:
+    if directive == "if":
+        branches.append(list(scopes))
+    elif directive == "el" and branches:
+        return list(branches[-1])
+    elif directive == "en" and branches:
+        branches.pop()
+    return scopes
+
+
+def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> Declaration | None:
+    groups, stop = _groups(code, end)
+    names = [(name, inner) for name, inner in groups if name not in _ATTRIBUTES]
+    if not names or None in scopes:
+        return None
+    name, inner = names[-1]
+    head = code[max(code.rfind(c, 0, start) for c in ";{}") + 1 : start]
+    template = re.search(r"\btemplate\b", head)
+    if template and not re.search(r"\btemplate\s*<\s*[^>\s]", head):
+        return None  # an explicit specialisation or instantiation: the compiler lists those itself
+    namespaces = [part for scope in scopes if scope and scope != '"C"' for part in scope.replace(" ", "").split("::")]
+    parts = split_arguments(inner)
+    return Declaration(
+        "::".join([*namespaces, name]),
+        () if parts == ["void"] else tuple(map(_parameter_name, parts)),
+        bool(template),
+        '"C"' in scopes or bool(re.search(r'\bextern\s*"C"', head)),
+        code[stop : stop + 1] == "{",
+        bool(re.search(r"\w\s*\(", inner)),
+        code.count("\n", 0, start) + 1,
+    )
+
+
+def _groups(code: str, position: int) -> tuple[list[tuple[str, str]], int]:
+    """Return every ``name(...)`` up to the declaration's ``{`` or ``;``, and where that stands."""
+    groups: list[tuple[str, str]] = []
+    word = ""
+    while position < len(code):
+        c = code[position]
+        if c in "{;}":
+            break
+        if c == "(":
+            close = _closing(code, position)
+            groups.append((word, code[position + 1 : close]))
+            word, position = "", close + 1
+        elif match := _WORD.match(code, position):
+            word, position = match[0], match.end()
+        else:
+            position += 1
+    return groups, position
+
+
+def _closing(code: str, position: int) -> int:
+    depth = 0
+    for i in range(position, len(code)):
+        depth += (code[i] == "(") - (code[i] == ")")
+        if depth == 0:
+            return i
+    return len(code)
+
+
+def _parameter_name(text: str) -> str | None:
+    """Return the name that a parameter's text declares, or None."""
+    text = _PARAM_ATTRIBUTE.sub(" ", _without_default(text))
+    if match := _POINTER_TO.search(text):
+        return match[1]
+    text = re.sub(r"(?:\[[^\]]*\]\s*)+$", "", text.strip()).rstrip()
+    match = re.search(r"([A-Za-z_]\w*)$", text)
+    if match is None or match[1] in _NOT_NAMES:
+        return None
+    before = _QUALIFIERS.sub(" ", text[: match.start()]).strip()
+    return None if not before or before.endswith("::") else match[1]
+
+
+def _without_default(text: str) -> str:
+    depth = 0
+    for i, c in enumerate(text):
+        if c == "=" and depth == 0:
+            return text[:i]
+        depth += (c in "([{<") - (c in ")]}>")
+    return text

@@ -1,0 +1,201 @@
+"""NVRTC's log turned into a CompileError: where, the lines around it, what to do."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rawkern.compile import declarations
+from rawkern.compile.hints import hint
+from rawkern.compile.source import Source
+from rawkern.errors import CompileError
+
+__all__ = ["Problem", "compile_error", "excerpt_of", "is_constexpr", "problems", "text_of", "unknown_instance"]
+
+_ERROR = re.compile(
+    r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
+    r"(?P<rest>(?:  [^\n]*\n)*)",
+    re.M,
+)
+_AT_END = re.compile(r"^At end of source: (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)", re.M)
+_UNDECLARED = re.compile(
+    r'(?:identifier "(?P<name>\w+)" is undefined|the global scope has no "(?P<global>\w+)"'
+    r'|namespace "(?P<space>std|cub)" has no member "(?P<member>\w+)")'
+)
+_AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std::)?(\w+)" matches the argument list')
+_MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
+_OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
+_MORE_SHOWN = 3
+_blank = functools.lru_cache(maxsize=8)(declarations.blank)  # many errors may be in one file
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One error of a log that has a place."""
+
+    file: str
+    line: int
+    column: int | None  # from 1; NVRTC reports none for some errors
+    text: str  # the compiler's words
+    shown: str  # the lines below them: the source line and a caret
+    start: int  # where in the log
+
+    @property
+    def undeclared(self) -> str:
+        """The name that is not declared, such as "uint" or "std::min", if that is what is wrong."""
+        match = _UNDECLARED.match(self.text)
+        if match is None:
+            return ""
+        return match["name"] or match["global"] or f"{match['space']}::{match['member']}"
+
+    @property
+    def ambiguous(self) -> str:
+        """The function, without std::, of which several overloads fit a call equally well, if that is what is wrong."""
+        match = _AMBIGUOUS.match(self.text)
+        return match[1] if match else ""
+
+    @property
+    def is_host_code(self) -> bool:
+        """Whether it is about a function or variable that is taken for the host's."""
+        return "not allowed in JIT mode" in self.text
+
+
+def problems(log: str) -> list[Problem]:
+    """Read the errors that have a place off NVRTC's log, in its order."""
+    return [
+        Problem(m["file"].strip(), int(m["line"]), _column(m["rest"]), _OFFER.sub("", m["text"]), m["rest"], m.start())
+        for m in _ERROR.finditer(log)
+    ]
+
+
+def is_constexpr(problem: Problem, source: Source) -> bool:
+    """Whether a problem is about a function or lambda that is constexpr, as far as the text at its place tells."""
+    if problem.column is None or not problem.text.startswith(_MAY_BE_CONSTEXPR):
+        return False
+    lines = _blank(text_of(problem.file, source)).split("\n")[: problem.line]
+    lines[-1] = lines[-1][: problem.column - 1]
+    declared = re.split(r"[;{}]", "\n".join(lines))[-1]
+    return re.search(r"\b(?:constexpr|consteval)\b", declared) is not None
+
+
+def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> CompileError:
+    """Make the error for the log with which NVRTC refused a source; `searched` are the include directories."""
+    log = log.strip("\0\n ")
+    found = problems(log)
+    end = _AT_END.search(log)
+    if not found or (end is not None and end.start() < found[0].start):
+        return _without_place(source, log, end["text"] if end else "")
+    first, *others = _from_the_cause(found, source)
+    file, line, column = first.file, first.line, first.column
+    excerpt = excerpt_of(text_of(file, source), line, column) or first.shown.rstrip()
+    headline = f"{file}:{line}:{column}: {first.text}" if column else f"{file}:{line}: {first.text}"
+    way_out = _replaced(file, first.shown, source) or hint(first.text, log, source, searched)
+    return CompileError(
+        "\n".join(filter(None, [headline, excerpt, way_out, _more(others)])),
+        file=file,
+        line=line,
+        column=column,
+        excerpt=excerpt,
+        log=log,
+    )
+
+
+def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
+    """Leave out errors that bring a reader off the track.
+
+    A type that is unknown in a kernel's first parameter brings others up before it; constexpr functions would compile
+    but for the others.
+    """
+    if re.match(r'attribute "\w+" does not apply here', found[0].text):
+        return found[next((i for i, problem in enumerate(found) if problem.undeclared), 0) :]
+    return [problem for problem in found if not is_constexpr(problem, source)] or found
+
+
+def unknown_instance(
+    source: Source, names: Iterable[str], kernels: Iterable[str], templates: Iterable[str], log: str
+) -> CompileError:
+    """Make the error for a kernel or a template instance that the source does not have."""
+    names = list(names)
+    wanted = ", ".join(repr(name) for name in names)
+    words = [problem.text for problem in problems(log) if "lowered name lookup" not in problem.text]
+    ambiguous = any("cannot determine which instance of overloaded function" in word for word in words)
+    if ambiguous and not any(name.endswith(")") for name in names):
+        message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
+        return CompileError(message, file=source.name, log=log.strip("\0\n "))
+    there = f"kernels: {', '.join(kernels) or 'none'}"
+    if listed := ", ".join(templates):
+        there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
+    says = f"\n  the compiler says: {words[0]}" if words else ""
+    return CompileError(
+        f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n ")
+    )
+
+
+def _without_place(source: Source, log: str, text: str) -> CompileError:
+    lines = source.text.splitlines()
+    if text:
+        line = max(len(lines), 1)
+        excerpt = excerpt_of(source.text, line, None)
+        note = re.search(r"^[^\n]*?\((\d+)\): note [^\n]*?: ([^\n]*)", log, re.M)
+        opened = f"{note[2]} on line {note[1]}" if note else ""
+        message = "\n".join(filter(None, [f"{source.name}:{line}: at the end: {text}", opened, excerpt]))
+        return CompileError(message, file=source.name, line=line, excerpt=excerpt, log=log)
+    first = log.splitlines()[0] if log else "the compiler gave no reason"
+    if match := re.search(r"unrecognized option (\S+)", log):
+        first = f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"
+    return CompileError(f"{source.name}: {first}", file=source.name, log=log)
+
+
+def _column(rest: str) -> int | None:
+    """Read the column off the caret line; NVRTC indents source lines by two."""
+    for line in rest.splitlines():
+        if line.strip() == "^":
+            return max(line.index("^") - 1, 1)
+    return None
+
+
+def text_of(file: str, source: Source) -> str:
+    """The text of a file, which may be the source itself; empty where it cannot be read."""
+    if file == source.name:
+        return source.text
+    try:
+        with open(file, encoding="utf-8", errors="replace") as handle:
+            return handle.read()
+    except OSError:
+        return ""
+
+
+def excerpt_of(text: str, line: int, column: int | None) -> str:
+    """Show the line, the one before and the one after, and a caret."""
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines):
+        return ""
+    width = len(str(line + 1))
+    shown = []
+    for number in range(max(line - 1, 1), min(line + 1, len(lines)) + 1):
+        content = lines[number - 1].rstrip()
+        if content or number == line:
+            shown.append(f"  {number:>{width}} | {content}".rstrip())
+        if number == line and column:
+            # Tabs stay tabs, so that the caret stands right whatever their width.
+            lead = re.sub(r"[^\t]", " ", content[: column - 1].ljust(column - 1))
+            shown.append(f"  {'':>{width}} | {lead}^")
+    return "\n".join(shown)
+
+
+def _replaced(file: str, line: str, source: Source) -> str:
+    """Say which macro among the options stands in a line of a header."""
+    for option in source.options if file != source.name else ():
+        macro = re.match(r"(?:-D|--define-macro=)([A-Za-z_]\w*)", option)
+        if macro and re.search(rf"\b{macro[1]}\b", line):
+            return f"hint: {option} replaces {macro[1]} in that header, too; give the macro a longer name"
+    return ""
+
+
+def _more(others: list[Problem]) -> str:
+    shown = [f"also {other.file}:{other.line}: {other.text}" for other in others[:_MORE_SHOWN]]
+    if len(others) > _MORE_SHOWN:
+        shown.append(f"and {len(others) - _MORE_SHOWN} more; the whole log is the error's .log")
+    return "\n".join(shown)

@@ -1,0 +1,109 @@
+"""What nvcc takes and NVRTC refuses: read off NVRTC's log, and allowed in a second compilation.
+
+Types and standard headers that nvcc includes by itself, or has from headers for the host; functions of <cmath> with
+integers or numbers of two types; function objects of older CUBs; constexpr functions without ``__device__``. Only what
+a failed compilation asked for is added, so a source that has declarations of its own, whatever they are, compiles with
+these alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from rawkern.compile import diagnostics, shims
+from rawkern.compile.source import Source
+
+__all__ = ["HEADER", "Dialect"]
+
+HEADER = "rawkern/nvcc.h"  # the name under which the declarations are included before the source
+
+
+# Functions that C++ has for integers, too, and for numbers of different types: it computes them in double.
+_PROMOTED = {
+    "T x": "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 fabs floor lgamma log log10 "
+    "log1p log2 logb nearbyint rint round sin sinh sqrt tan tanh tgamma trunc",
+    "T x, U y": "atan2 copysign fdim fmax fmin fmod hypot nextafter pow remainder",
+    "T x, U y, V z": "fma",
+}
+_NUMBERS = (
+    "bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int", "long",
+    "unsigned long", "long long", "unsigned long long", "float", "double",
+)  # fmt: skip
+_NUMBER = "template <class T> struct __rawkern_number {};\n" + "".join(
+    f"template <> struct __rawkern_number<{number}> {{ typedef double type; }};\n" for number in _NUMBERS
+)
+
+
+def _promoting(function: str) -> str:
+    """Return the overload of a function for numbers of any types, "" for other functions."""
+    for params, functions in _PROMOTED.items():
+        if function in functions.split():
+            types, values = re.findall("[A-Z]", params), re.findall("[a-z]", params)
+            template = ", ".join(f"class {one}" for one in types)
+            result = " + ".join(f"typename __rawkern_number<{one}>::type()" for one in types)
+            return (
+                f"template <{template}> __device__ __forceinline__ decltype({result}) "
+                f"{function}({params}) {{ return {function}({', '.join(f'(double){one}' for one in values)}); }}\n"
+            )
+    return ""
+
+
+# Function objects that CUB had until CUDA 13, as its last releases before defined them.
+_CUB = {
+    "Sum": "::cuda::std::plus<>", "Difference": "::cuda::std::minus<>", "Division": "::cuda::std::divides<>",
+    "Max": "::cuda::maximum<>", "Min": "::cuda::minimum<>",
+    "Equality": "::cuda::std::equal_to<>", "Inequality": "::cuda::std::not_equal_to<>",
+}  # fmt: skip
+
+
+def _declaration(name: str) -> str:
+    """Return what declares a name that a source lacks, "" where nothing does; "sqrt()" stands for calls of sqrt."""
+    if name.endswith("()"):
+        return _promoting(name[:-2])
+    if name in shims.C_TYPES:
+        return f"typedef {shims.C_TYPES[name]} {name};\n"
+    space, _, member = name.rpartition("::")
+    if space == "cub" and member in _CUB:
+        return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"
+    header = shims.header_of(name)
+    return f"#include <{header}>\n" if header else ""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What a source needs beyond NVRTC's own language."""
+
+    names: tuple[str, ...] = ()  # those to declare
+    default_device: bool = False  # take functions that are not annotated for __device__ ones
+
+    @property
+    def header(self) -> str:
+        """The declarations, empty where none is needed."""
+        numbers = _NUMBER if any(name.endswith("()") for name in self.names) else ""
+        # Headers come last: those of std take over what is declared before.
+        return numbers + "".join(sorted(map(_declaration, self.names), key=lambda text: text.startswith("#include")))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options for NVRTC."""
+        included = (f"-include={HEADER}",) if self.names else ()
+        return (*included, "-default-device") if self.default_device else included
+
+    def widened(self, source: Source, log: str) -> Dialect:
+        """Return a dialect in which the errors of a log may be none; this one if nothing here helps."""
+        problems = diagnostics.problems(log)
+        names = {f"{one.ambiguous}()" if one.ambiguous else one.undeclared for one in problems}.difference(self.names)
+        if missing := sorted(filter(_declaration, names)):
+            return replace(self, names=(*self.names, *missing))
+        return replace(self, default_device=self.default_device or _host_is_constexpr(source, problems, log))
+
+
+def _host_is_constexpr(source: Source, problems: list[diagnostics.Problem], log: str) -> bool:
+    """Whether all that a log calls host code is constexpr functions, which nvcc's --expt-relaxed-constexpr takes.
+
+    PyTorch's extensions are compiled with that. NVRTC has an option for host code of any kind only.
+    """
+    host = [problem for problem in problems if problem.is_host_code]
+    whole = "Error limit reached" not in log
+    return bool(host) and whole and all(diagnostics.is_constexpr(problem, source) for problem in host)

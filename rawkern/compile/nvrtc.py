@@ -1,0 +1,115 @@
+"""One run of NVRTC, through CuPy's binding: text in, PTX, cubin, symbols and log out."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rawkern.base.forking import compiling
+from rawkern.compile import shims
+from rawkern.compile.dialect import HEADER, Dialect
+from rawkern.compile.source import Source
+from rawkern.compile.toolchain import nvrtc, toolchain
+
+__all__ = ["Result", "include_path", "run_nvrtc"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What NVRTC gave back."""
+
+    ok: bool
+    log: str
+    ptx: str = ""
+    cubin: bytes = b""
+    lowered: tuple[tuple[str, str], ...] = ()  # (name expression, symbol)
+
+
+def run_nvrtc(
+    source: Source, arch: str, expressions: Iterable[str] = (), *, append: str = "", extra: tuple[str, ...] = ()
+) -> Result:
+    """Compile a source, for the expressions' symbols, too; one that NVRTC refuses gives a result with its log.
+
+    `append` is put after the source, on lines of its own; `extra` are more options. What nvcc takes and NVRTC does not
+    costs a second run.
+    """
+    expressions, dialect = tuple(dict.fromkeys(expressions)), Dialect()
+    result = _run(source, arch, expressions, append, extra, dialect)
+    while not result.ok:
+        wider = dialect.widened(source, result.log)
+        if wider == dialect:
+            break
+        again = _run(source, arch, expressions, append, extra, wider)
+        if HEADER in again.log:  # what was declared for the source is in the way of its own
+            break
+        result, dialect = again, wider
+    return result
+
+
+def _run(
+    source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
+) -> Result:
+    binding = nvrtc()
+    headers = shims.needed(source.local_names) | {HEADER: dialect.header}
+    names = tuple(name.encode() for name in headers)
+    program = binding.createProgram(
+        source.text + append, source.name, tuple(content.encode() for content in headers.values()), names
+    )
+    try:
+        for expression in expressions:
+            binding.addNameExpression(program, expression)
+        try:
+            with compiling():
+                binding.compileProgram(program, (*_options(source, arch), *dialect.options, *extra))
+        except binding.NVRTCError as error:
+            return Result(False, _text(binding.getProgramLog(program)) or str(error))
+        ptx = _text(binding.getPTX(program))
+        cubin = _whole(binding.getCUBIN(program)) if arch.startswith("sm_") else b""
+        lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
+        return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
+    finally:
+        binding.destroyProgram(program)
+
+
+def _whole(cubin: bytes) -> bytes:
+    """Give a cubin back its last byte, which CuPy's binding cuts off as if it ended a string.
+
+    A cubin ends with its table of program headers, whose last field is the high end of an alignment: a zero.
+    """
+    if cubin[:4] != b"\x7fELF":
+        return cubin
+    (start,) = struct.unpack_from("<Q", cubin, 32)  # e_phoff; then e_phentsize and e_phnum
+    size, count = struct.unpack_from("<2H", cubin, 54)
+    return cubin + b"\0" if start + size * count == len(cubin) + 1 else cubin
+
+
+def include_path(source: Source) -> tuple[str, ...]:
+    """Return the directories in which the compiler looks for ``<...>`` includes, in order."""
+    return (*source.include_dirs, *toolchain().include_dirs)
+
+
+# Keywords of the host compilers behind nvcc that NVRTC lacks; it knows __volatile__ and __inline__.
+_KEYWORDS = ("-D__asm__=asm", "-D__asm=asm", "-D__volatile=volatile")
+
+
+def _options(source: Source, arch: str) -> list[str]:
+    options = [f"-arch={arch}", *_KEYWORDS]
+    if not any(re.match(r"--?std\b", option) for option in source.options):
+        options.append("-std=c++17")
+    debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
+    if arch.startswith("compute_") and not debug.intersection(source.options):
+        options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
+    if toolchain().version >= (12, 9):  # the first to know the option
+        # Where there is a driver, NVRTC keeps machine code and takes that of the same source without -ftz=true for
+        # it (seen with 13.0). rawkern has a cache of its own, whose key holds the options.
+        options.append("-no-cache")
+    if "--device-int128" not in source.options and "-device-int128" not in source.options:
+        options.append("--device-int128")  # as nvcc has it
+    return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
+
+
+def _text(value: str | bytes) -> str:
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return text.strip("\0\n ")

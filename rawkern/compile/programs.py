@@ -1,0 +1,199 @@
+"""CUDA source to program: PTX or a cubin, its kernels and their exact types; kept in memory and on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+from rawkern._version import __version__
+from rawkern.base import cache
+from rawkern.base.ctype import StructLayout
+from rawkern.base.forking import Lock
+from rawkern.compile import constants, layout
+from rawkern.compile.compile import Entry, build, declared
+from rawkern.compile.source import Source
+from rawkern.compile.toolchain import toolchain
+
+__all__ = [
+    "CPU_ARCH",
+    "Entry",
+    "Program",
+    "compile_program",
+    "constant",
+    "parameter_names",
+    "struct_layout",
+    "templates",
+]
+
+# what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
+CPU_ARCH = "compute_80"
+_FORMAT = 1  # raised when what is stored, or how it is compiled, changes
+_ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled source."""
+
+    source: Source
+    arch: str  # "compute_80": code is PTX; "sm_90": code is a cubin
+    code: bytes
+    entries: tuple[Entry, ...]
+    symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
+    log: str  # the compiler's warnings
+    key: str  # names it in the cache: same key, same program
+
+    @property
+    def ptx(self) -> str:
+        """The code as PTX text; only where `arch` is a virtual one."""
+        return self.code.decode()
+
+    def entry(self, name: str) -> Entry:
+        """Return the kernel of that name, symbol or name expression; KeyError if there is none or more than one."""
+        symbol = dict(self.symbols).get(name)
+        found = [
+            entry
+            for entry in self.entries
+            if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))
+        ]
+        if len(found) != 1:
+            raise KeyError(name)
+        return found[0]
+
+
+# --- In memory -------------------------------------------------------------------------------------------
+
+_PROGRAMS_KEPT = 512
+_programs: OrderedDict[str, Program] = OrderedDict()
+_running: dict[str, Lock] = {}
+_lock = Lock()
+
+
+def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...] = ()) -> Program:
+    """Compile a source for one architecture, or fetch it from the memory or disk cache.
+
+    Parameters
+    ----------
+    source : Source
+    arch : str
+        ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin.
+    name_expressions : tuple of str
+        Template instances (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program.
+
+    Raises
+    ------
+    CompileError
+        If it does not compile, has no kernel, or lacks one of the instances.
+    """
+    if not _ARCH.match(arch):
+        raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")
+    name_expressions = tuple(dict.fromkeys(name_expressions))
+    key = _key(source, arch, name_expressions)
+    program = _remembered(key)
+    if program is not None:
+        return program
+    with _lock:
+        mine = _running.setdefault(key, Lock())
+    with mine:  # one thread compiles, others that want the same wait for it
+        program = _remembered(key) or _stored(key, source, arch)
+        if program is None:
+            built = build(source, arch, name_expressions)
+            program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
+            if _headers_unchanged(source):
+                _store(program)
+            else:  # the key may tell of other headers than the compiler has read
+                key = ""
+        with _lock:
+            _running.pop(program.key, None)
+            if key:
+                _programs[key] = program
+            while len(_programs) > _PROGRAMS_KEPT:
+                _programs.popitem(last=False)
+    return program
+
+
+def templates(source: Source) -> tuple[str, ...]:
+    """Return the names of the template kernels in a source and its local headers, found by reading the text."""
+    return tuple(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+
+
+def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
+    """Return the names of a kernel's parameters; ``arg0``, ``arg1`` ... stand for those that have none."""
+    return layout.parameter_names(source, entry, _key(source, CPU_ARCH, ()))
+
+
+def struct_layout(program: Program, type_name: str) -> StructLayout:
+    """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
+    return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
+
+
+def constant(source: Source, arch: str, expression: str) -> bool | int | float:
+    """Return the value of a constant expression in terms of a source; ValueError if it is none."""
+    arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
+    return constants.value(source, arch, expression, _key(source, arch, ()))
+
+
+def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
+    parts = [
+        _FORMAT,
+        _version(),
+        toolchain().identity,
+        arch,
+        source.path,
+        source.text,
+        source.options,
+        source.include_dirs,
+        source.headers,
+        name_expressions,
+    ]
+    return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _version() -> list[object]:
+    """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
+
+
+def _remembered(key: str) -> Program | None:
+    with _lock:
+        program = _programs.get(key)
+        if program is not None:
+            _programs.move_to_end(key)
+        return program
+
+
+def _stored(key: str, source: Source, arch: str) -> Program | None:
+    stored = cache.get_record(key)
+    if stored is None:
+        return None
+    meta, code = stored
+    try:
+        entries = tuple(Entry(symbol, name, tuple(params)) for symbol, name, params in meta["entries"])
+        symbols = tuple((name, symbol) for name, symbol in meta["symbols"])
+        return Program(source, arch, code, entries, symbols, meta["log"], key)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _store(program: Program) -> None:
+    entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
+    cache.put_record(program.key, {"entries": entries, "symbols": program.symbols, "log": program.log}, program.code)
+
+
+def _headers_unchanged(source: Source) -> bool:
+    """Whether the compiler has read the headers that the key tells of; an edit may have come in between."""
+    for path, digest in source.headers:
+        try:
+            with open(path, "rb") as file:
+                if hashlib.sha256(file.read()).hexdigest() != digest:
+                    return False
+        except OSError:
+            return False
+    return True

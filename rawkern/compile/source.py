@@ -1,0 +1,336 @@
+"""CUDA source as text or file, with every local header it includes; and whether any of them has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Source", "Watch", "from_path", "from_text"]
+
+STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
+
+
+@dataclass(frozen=True)
+class Source:
+    """One CUDA source, fixed at the moment it was read."""
+
+    text: str
+    path: str | None  # absolute, if it came from a file
+    include_dirs: tuple[
+        str, ...
+    ]  # the user's, absolute; a file's own directory is searched before them for "..." includes
+    options: tuple[str, ...]  # NVRTC options, without include directories
+    headers: tuple[tuple[str, str], ...]  # (absolute path, sha256) of every local header included, recursively
+    local_names: frozenset[str] = field(
+        default=frozenset(), repr=False
+    )  # include names, as spelled, that local headers answered
+    missing: tuple[str, ...] = field(
+        default=(), repr=False, compare=False
+    )  # paths looked for in vain: one may appear later
+
+    @property
+    def name(self) -> str:
+        """What compiler messages call it."""
+        return self.path or STRING_NAME
+
+
+def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str | os.PathLike[str]] = ()) -> Source:
+    """Make a Source from a string; ``#include "..."`` is looked for in the current directory, too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For something that is not CUDA text, for an option that cannot work here, or an include directory that is not
+        there.
+    """
+    if not isinstance(code, str):
+        raise TypeError(
+            f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file"
+        )
+    code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
+    _check_text(code, STRING_NAME)
+    if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
+        raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
+    kept, directories = _settings(options, include_dirs)
+    if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
+        return _source(code, None, kept, directories, None)
+    # NVRTC looks in the current directory first; named again here, it is found from another one, too.
+    here = os.getcwd()
+    return _source(code, None, kept, (*directories, here), here)
+
+
+def from_path(
+    path: str | os.PathLike[str], options: Sequence[str] = (), include_dirs: Sequence[str | os.PathLike[str]] = ()
+) -> Source:
+    """Make a Source from a file; its own directory is searched first for ``#include "..."``.
+
+    A file that is missing is waited for briefly: editors save by writing a new file and renaming it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    TypeError, ValueError
+        As for `from_text`; also for a file that is not UTF-8 text.
+    """
+    kept, directories = _settings(options, include_dirs)
+    full = os.path.abspath(os.fspath(path))
+    text = _decode(_read_patiently(full), full)
+    _check_text(text, full)
+    return _source(text, full, kept, directories, os.path.dirname(full))
+
+
+class Watch:
+    """Tells whether a source's file or any of its local headers has changed since the source was read."""
+
+    INTERVAL = 0.1  # seconds between two rounds of stat calls
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._files = tuple(path for path in (source.path, *(path for path, _ in source.headers)) if path)
+        self._stamps = {path: _stamp(path) for path in (*self._files, *source.missing)}
+        self._dirty = not self._matches()
+        self.next_look = time.monotonic() + self.INTERVAL
+
+    def changed(self, _now=time.monotonic) -> bool:
+        """Return True from the first moment a change is seen; looks at the disk at most once each 100 ms.
+
+        A file that is gone does not count: an editor may be about to put the new one in its place.
+        """
+        now = _now()
+        if now < self.next_look:
+            return self._dirty
+        self.next_look = now + self.INTERVAL
+        return self._look()
+
+    def _look(self) -> bool:
+        for path, old in self._stamps.items():
+            new = _stamp(path)
+            if new != old and new is not None:
+                self._dirty = True
+        return self._dirty
+
+    def _matches(self) -> bool:
+        """Whether the files still hold what the source was read from; they may have changed since then."""
+        source = self.source
+        expected = dict(source.headers)
+        if source.path:
+            expected[source.path] = _sha256(source.text.encode())
+        if any(self._stamps[path] for path in source.missing):
+            return False
+        for path, digest in expected.items():
+            data = _read(path)
+            if data is None:
+                continue
+            if path == source.path:  # its text lacks the byte-order mark and has plain line ends
+                data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+            if digest != _sha256(data):
+                return False
+        return True
+
+
+def _stamp(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # The inode tells a file that was replaced by one of the same size within the clock's tick; ctime one whose
+    # mtime was set back.
+    return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+def _source(
+    text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...], own: str | None
+) -> Source:
+    found, local, missing = _closure(text, own, options, include_dirs)
+    return Source(
+        text, path, include_dirs, options, tuple(sorted(found.items())), frozenset(local), tuple(sorted(missing))
+    )
+
+
+# --- Settings --------------------------------------------------------------------------------------------
+
+_INCLUDE_OPTION = re.compile(r"(?:-I|--include-path)(?:=|\s+)?(.*)\Z", re.DOTALL)
+_REFUSED = (
+    (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
+     "the tensors' device decides the architecture; leave it out"),
+    (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
+     "a kernel is loaded as it is, without a link step; leave it out"),
+)  # fmt: skip
+_TAKE_VALUE = frozenset(
+    [
+        "-I",
+        "--include-path",
+        "-D",
+        "--define-macro",
+        "-U",
+        "--undefine-macro",
+        "-include",
+        "--pre-include",
+        "-std",
+        "--std",
+    ]
+)
+
+
+def _settings(
+    options: Sequence[str], include_dirs: Sequence[str | os.PathLike[str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return checked options without include directories, and all include directories, absolute."""
+    if not isinstance(options, (tuple, list)) or not all(isinstance(option, str) for option in options):
+        raise TypeError(f"options is {options!r}; pass a tuple of strings, such as options=('-DN=4',)")
+    if not isinstance(include_dirs, (tuple, list)):
+        raise TypeError(
+            f"include_dirs is {include_dirs!r}; pass a sequence of directories, such as include_dirs=['include']"
+        )
+    kept: list[str] = []
+    directories: list[str] = []
+    for option in _joined(options):
+        if match := _INCLUDE_OPTION.match(option):
+            directories.append(match[1])
+            continue
+        for pattern, reason in _REFUSED:
+            if pattern.match(option):
+                raise ValueError(f"option {option!r} cannot be used: {reason}")
+        kept.append(option)
+    directories = [os.path.abspath(os.fspath(directory)) for directory in (*include_dirs, *directories)]
+    for directory in directories:
+        if not os.path.isdir(directory):
+            raise ValueError(f"include directory {directory} is not a directory")
+    return tuple(kept), tuple(dict.fromkeys(directories))
+
+
+def _joined(options: Iterable[str]) -> list[str]:
+    """Join options given as two strings, such as "-D", "N=4"; NVRTC takes each in one string."""
+    joined: list[str] = []
+    waiting = ""
+    for option in map(str.strip, options):
+        if waiting:
+            joined.append(waiting + ("" if waiting in ("-I", "-D", "-U") else "=") + option)
+            waiting = ""
+        elif option in _TAKE_VALUE:
+            waiting = option
+        elif option:
+            joined.append(option)
+    if waiting:
+        raise ValueError(f"option {waiting!r} lacks its value")
+    return joined
+
+
+# --- Include closure -------------------------------------------------------------------------------------
+
+_INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))'
+    r'|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)',
+    re.M,
+)
+_NAME_IN_MACRO = re.compile(r'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
+_NAME_IN_OPTION = re.compile(r'(?:-D|--define-macro=)\w+=\\?(?:"([^"\\]+)\\?"|<([^>]+)>)\Z')
+_FORCED = re.compile(r"(?:-include|--pre-include)=(.*)\Z")
+
+
+def _closure(
+    text: str, own: str | None, options: Sequence[str], include_dirs: Sequence[str]
+) -> tuple[dict[str, str], set[str], set[str]]:
+    """Find local headers by reading, without a preprocessor: what ``#if`` leaves out is in, too.
+
+    ``#include MACRO`` counts as including every name that any ``#define`` in sight gives.
+    """
+    found: dict[str, str] = {}
+    local: set[str] = set()
+    missing: set[str] = set()
+    macros = {(match[1] or match[2], bool(match[1])) for option in options if (match := _NAME_IN_OPTION.match(option))}
+    forced = {(match[1], True) for option in options if (match := _FORCED.match(option))}
+    todo: list[tuple[str, str | None]] = [(text, own)]  # with the directory each lies in
+    computed = False
+    seen: list[tuple[str, str | None]] = []
+    while todo:
+        content, own = todo.pop()
+        seen.append((content, own))
+        names = set(forced) if len(seen) == 1 else set()
+        if "#" in content and "include" in content:
+            for quoted, angled, macro, has_quoted, has_angled in _INCLUDE.findall(content):
+                computed = computed or bool(macro)
+                if name := quoted or angled or has_quoted or has_angled:
+                    names.add((name, bool(quoted or has_quoted)))
+            macros.update((quoted or angled, bool(quoted)) for quoted, angled in _NAME_IN_MACRO.findall(content))
+        if computed:
+            names |= macros
+        for name, quoted in sorted(names):
+            folders = [own, *include_dirs] if quoted and own else include_dirs
+            _resolve(name, folders, found, local, missing, todo)
+        if computed and not todo:  # macros seen late may name headers for an include seen early
+            for name, _ in sorted(macros):
+                for _, folder in seen:
+                    _resolve(name, [folder, *include_dirs] if folder else include_dirs, found, local, missing, todo)
+    return found, local, missing - set(found)
+
+
+def _resolve(
+    name: str,
+    folders: Sequence[str],
+    found: dict[str, str],
+    local: set[str],
+    missing: set[str],
+    todo: list[tuple[str, str | None]],
+) -> None:
+    """Look for one include name in the folders, in order; add it and its text where it is new."""
+    for folder in folders:
+        candidate = os.path.normpath(os.path.join(folder, name))
+        if candidate not in found:
+            data = None if candidate in missing else _read(candidate)
+            if data is None:
+                missing.add(candidate)
+                continue
+            found[candidate] = _sha256(data)
+            todo.append((data.decode(errors="replace"), os.path.dirname(candidate)))
+        local.add(name)
+        return
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _read_patiently(path: str) -> bytes:
+    for pause in (0.005, 0.02, 0.05, 0.1):
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            if not os.path.isdir(os.path.dirname(path)):
+                break
+            time.sleep(pause)
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _decode(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from error
+
+
+def _check_text(text: str, name: str) -> None:
+    """Refuse what the compiler would stop at, or take for the end, without a word."""
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{name} has a NUL character in line {line}; remove it, and save a file as UTF-8")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,250 @@
+"""Which NVRTC there is, and where CUDA's own headers are.
+
+NVRTC comes with CuPy's binding; importing that takes a tenth of a second, which a program found in the disk cache need
+not pay. So what was found once is kept in the cache: the library's path, size and time stamp, and the header
+directories with the stamps of one file each. The record's key holds everything the search depends on (environment
+variables, ``sys.path`` and the time stamps of its package folders), and its stamps are checked before it is believed:
+a compiler or header package that was replaced, added or removed is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rawkern.base import cache
+from rawkern.base.forking import Lock
+from rawkern.errors import MissingDependencyError
+
+__all__ = ["Toolchain", "nvrtc", "toolchain"]
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compiler and the headers that belong to it."""
+
+    version: tuple[int, int]  # NVRTC's release, such as (13, 0)
+    library: str  # path of libnvrtc, "" if unknown
+    include_dirs: tuple[str, ...]
+    stamps: tuple[
+        tuple[str, int, int], ...
+    ]  # (path, mtime in ns, size) of the library and a file in each header directory
+
+    @property
+    def identity(self) -> str:
+        """A text that changes whenever the compiler or its headers do."""
+        return json.dumps([self.version, self.include_dirs, self.stamps])
+
+
+_lock = Lock()
+_known: Toolchain | None = None
+
+
+@functools.cache
+def nvrtc() -> Any:
+    """Return CuPy's NVRTC binding; needs no GPU.
+
+    Raises
+    ------
+    MissingDependencyError
+        If CuPy or the NVRTC library is not installed.
+    """
+    try:
+        from cupy.cuda import nvrtc as binding
+    except ImportError as error:
+        raise MissingDependencyError(
+            "compiling CUDA needs CuPy, which is not installed or cannot be imported; "
+            f'run: pip install "rawkern[cuda13]" (or "rawkern[cuda12]") [{error}]'
+        ) from error
+    try:
+        binding.getVersion()  # type: ignore[attr-defined]
+    except Exception as error:  # CuPy loads the library at the first call and raises what its loader raised
+        raise MissingDependencyError(
+            "compiling CUDA needs the NVRTC library, which CuPy cannot load; "
+            f'run: pip install "rawkern[cuda13]" [{error}]'
+        ) from error
+    return binding
+
+
+def toolchain() -> Toolchain:
+    """Return the toolchain, from the cache's record where that still holds."""
+    global _known
+    if _known is None:
+        with _lock:
+            if _known is None:
+                key = "toolchain-" + _surroundings()
+                _known = _recorded(key) or _search(key)
+    return _known
+
+
+def _surroundings() -> str:
+    """Hash what the search for NVRTC and the headers depends on."""
+    names = ("CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "LD_LIBRARY_PATH", "CONDA_PREFIX")
+    parts: list[object] = [
+        sys.prefix,
+        sys.version,
+        [os.environ.get(name) for name in names],
+        os.path.realpath("/usr/local/cuda"),
+    ]
+    for folder in sys.path:
+        for package in ("nvidia", "nvidia/cu13", "nvidia/cu13/lib", "cupy", "cuda"):
+            stamp = _stamp(os.path.join(folder or ".", package))
+            if stamp:
+                parts.append(stamp)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _recorded(key: str) -> Toolchain | None:
+    stored = cache.get_record(key)
+    if stored is None:
+        return None
+    record = stored[0]
+    try:
+        stamps = tuple((path, mtime, size) for path, mtime, size in record["stamps"])
+        found = Toolchain(
+            (record["version"][0], record["version"][1]), record["library"], tuple(record["include_dirs"]), stamps
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if all(_stamp(path) == (path, mtime, size) for path, mtime, size in stamps) else None
+
+
+def _search(key: str) -> Toolchain:
+    major, minor = nvrtc().getVersion()
+    version = (major, minor)
+    library = _loaded_library(version[0])
+    include_dirs, markers = _headers(version, library)
+    stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
+    found = Toolchain(version, library, include_dirs, stamps)
+    if library:  # without its stamp nobody would see the library replaced
+        cache.put_record(key, asdict(found))
+    return found
+
+
+def _stamp(path: str) -> tuple[str, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
+
+
+def _loaded_library(major: int) -> str:
+    """Return the path of the NVRTC library in this process, "" if it is not clear; CuPy has loaded it by now."""
+    try:
+        with open("/proc/self/maps") as file:
+            paths = {line.split(maxsplit=5)[5].strip() for line in file if f"/libnvrtc.so.{major}" in line}
+    except (OSError, IndexError):
+        return ""
+    return paths.pop() if len(paths) == 1 else ""
+
+
+# --- Headers ---------------------------------------------------------------------------------------------
+
+# One file of each part that a header directory may hold.
+_RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
+_WHEELS_12 = (
+    "cuda_runtime",
+    "cuda_nvcc",
+    "cuda_cccl",
+    "cuda_crt",
+    "curand",
+)  # CUDA 12 has a folder for each of its wheels
+
+
+def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], list[str]]:
+    """Choose header directories, and a file in each: of NVRTC's own release where there is one."""
+    roots = [root for root in dict.fromkeys(map(os.path.realpath, _roots(library))) if os.path.isdir(root)]
+    chosen: list[str] = []
+    markers: list[str] = []
+
+    def choose(marker: str, folders: list[str]) -> None:
+        having = [folder for folder in folders if os.path.isfile(os.path.join(folder, marker))]
+        if having:
+            best = max(having, key=lambda folder: (_closeness(folder, version), -having.index(folder)))
+            chosen.append(best)
+            markers.append(os.path.join(best, marker))
+
+    choose(_RUNTIME, roots)
+    choose(_CRT, chosen + roots)
+    with_cccl = [folder for root in [*chosen, *roots] for folder in (os.path.join(root, "cccl"), root)]
+    bundled = _cupy_bundle()
+    if bundled and not any(
+        _closeness(folder, version) and os.path.isfile(os.path.join(folder, _CCCL)) for folder in with_cccl
+    ):
+        chosen += bundled
+        markers.append(os.path.join(bundled[0], _CCCL))
+    else:
+        choose(_CCCL, with_cccl)
+    choose(_CURAND, chosen + roots)
+    return tuple(dict.fromkeys(chosen)), list(dict.fromkeys(markers))
+
+
+def _roots(library: str) -> list[str]:
+    """List include directories to look in, best first."""
+    roots: list[str] = []
+    if library:
+        lib = os.path.dirname(os.path.realpath(library))
+        roots.append(os.path.join(lib, "..", "include"))
+        roots += glob.glob(os.path.join(lib, "..", "targets", "*-linux", "include"))
+        roots += [os.path.join(lib, "..", "..", name, "include") for name in _WHEELS_12]  # lib is nvidia/cuda_nvrtc/lib
+    for folder in sys.path:
+        nvidia = os.path.join(folder, "nvidia")
+        roots += sorted(glob.glob(os.path.join(nvidia, "cu[0-9]*", "include")), reverse=True)
+        roots += [os.path.join(nvidia, name, "include") for name in _WHEELS_12]
+    roots += _pathfinder_roots()
+    for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
+        if os.environ.get(variable):
+            roots.append(os.path.join(os.environ[variable], "include"))
+    if os.environ.get("CONDA_PREFIX"):
+        roots += glob.glob(os.path.join(os.environ["CONDA_PREFIX"], "targets", "*-linux", "include"))
+    toolkits = sorted(glob.glob("/usr/local/cuda-*/include"), reverse=True)
+    return [*roots, "/usr/local/cuda/include", *toolkits, "/usr/include"]
+
+
+def _pathfinder_roots() -> list[str]:
+    """Ask NVIDIA's own finder, which comes with CuPy; it knows layouts that this list does not."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return []
+    roots = []
+    for name in ("cudart", "nvcc", "cccl"):
+        try:
+            found = find_nvidia_header_directory(name)
+        except Exception:  # an unknown name, or headers in a state its checks refuse: others may have them
+            continue
+        if found:
+            roots.append(found)
+    return roots
+
+
+def _cupy_bundle() -> list[str]:
+    """Return the directories of the CCCL that CuPy ships."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not cupy.__file__:
+        return []
+    base = os.path.join(os.path.dirname(cupy.__file__), "_core", "include", "cupy", "_cccl")
+    return [folder for name in ("libcudacxx", "cub", "thrust") if os.path.isdir(folder := os.path.join(base, name))]
+
+
+def _closeness(folder: str, version: tuple[int, ...]) -> int:
+    """Grade a header directory's release: 3 for NVRTC's own, 2 for its major one, 1 if unknown, 0 for another."""
+    wheels = os.path.dirname(os.path.dirname(folder))
+    for parent in (folder, os.path.dirname(folder), os.path.join(wheels, "cuda_runtime", "include")):
+        try:
+            with open(os.path.join(parent, _RUNTIME), encoding="utf-8", errors="replace") as file:
+                match = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", file.read(), re.M)
+        except OSError:
+            continue
+        if match:
+            release = (int(match[1]) // 1000, int(match[1]) % 1000 // 10)
+            return 3 if release == version else 2 if release[0] == version[0] else 0
+    return 1

@@ -1,0 +1,151 @@
+; The launch of a list of parameter types. {arguments} checks and packs the arguments, {written} counts a change for each
+; tensor that was written; both leave for %careful, as everything does that is not plain.
+{records}
+{readings}
+define ptr @rk_launch(ptr %self, ptr %args, i64 %nargsf, ptr %names) {
+  %params = alloca [{size} x i8], align 16
+  %pointers = alloca [{count} x ptr]
+  %dl = alloca [48 x i8], align 8
+  %number = alloca i64
+  %device = alloca i64
+  %two = alloca [2 x ptr]
+  store i64 -1, ptr %device
+  %pplan = &Launcher.plan %self
+  %plan = load ptr, ptr %pplan
+  %ptable = &Plan.table %plan
+  %table = load ptr, ptr %ptable
+  %pown = &Launcher.vectorcall %self
+  %own = load ptr, ptr %pown
+  %pcall = &Plan.call %plan
+  %call = load ptr, ptr %pcall
+  %pn = &Launcher.n %self
+  %n = load i64, ptr %pn
+  %pstrided = &Plan.strided %plan
+  %strided64 = load i64, ptr %pstrided
+  %strided = icmp ne i64 %strided64, 0
+  %current = icmp eq ptr %own, %call
+  br i1 %current, label %form, label %relay       ; the kernel has other parameters now
+form:
+  %pattention = &Table.attention %table
+  %attention = load i64, ptr %pattention
+  %calm = icmp eq i64 %attention, 0
+  %nargs = and i64 %nargsf, 9223372036854775807
+  %all = icmp eq i64 %nargs, {given}
+  %unnamed = icmp eq ptr %names, null
+  %definite = icmp sge i64 %n, -1
+  %a0 = and i1 %calm, %all
+  %a1 = and i1 %unnamed, %definite
+  %a2 = and i1 %a0, %a1
+  br i1 %a2, label %source, label %careful
+source:                                           ; as it was read, or not long ago
+  %puntil = &Plan.until %plan
+  %until = load ptr, ptr %puntil
+  %limit = load i64, ptr %until
+  %forever = icmp eq i64 %limit, 9223372036854775807
+  br i1 %forever, label %arguments, label %watched
+watched:
+  %pclock = &Table.clock %table
+  %clock = load ptr, ptr %pclock
+  %status = call i32 %clock(i32 1, ptr %dl)
+  %seconds = load i64, ptr %dl
+  %pnano = getelementptr i64, ptr %dl, i64 1
+  %nano = load i64, ptr %pnano
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %nano
+  %early = icmp slt i64 %now, %limit
+  br i1 %early, label %arguments, label %careful
+arguments:
+{arguments}
+  br label %packed
+packed:
+  %where = load i64, ptr %device
+  %somewhere = icmp ne i64 %where, -1
+  br i1 %somewhere, label %watch, label %careful
+watch:
+  %free = call i1 @rk_unwatched(ptr %table)
+  br i1 %free, label %first, label %careful
+first:
+  %ptargets = &Plan.targets %plan
+  br label %search
+search:
+  %link = phi ptr [ %ptargets, %first ], [ %plink, %compare ]
+  %target = load ptr, ptr %link
+  %nowhere = icmp eq ptr %target, null
+  br i1 %nowhere, label %careful, label %compare
+compare:
+  %pthere = &Target.device %target
+  %there = load i64, ptr %pthere
+  %here = icmp eq i64 %there, %where
+  %plink = &Target.next %target
+  br i1 %here, label %found, label %search
+found:
+  %covers = icmp sge i64 %n, 0
+  br i1 %covers, label %cover, label %explicit
+cover:
+  %pblock = &Target.block %target
+  %block = load i64, ptr %pblock
+  %less = sub i64 %block, 1
+  %rounded = add i64 %n, %less
+  %blocks = udiv i64 %rounded, %block
+  %many = icmp ugt i64 %blocks, 2147483647
+  br i1 %many, label %careful, label %covered
+covered:
+  %blocks32 = trunc i64 %blocks to i32
+  %nothing = icmp eq i64 %n, 0
+  br i1 %nothing, label %written, label %go
+explicit:
+  %pgx = &Launcher.grid_x %self
+  %gx0 = load i32, ptr %pgx
+  %pgy = &Launcher.grid_y %self
+  %gy0 = load i32, ptr %pgy
+  %pgz = &Launcher.grid_z %self
+  %gz0 = load i32, ptr %pgz
+  br label %go
+go:
+  %gx = phi i32 [ %blocks32, %covered ], [ %gx0, %explicit ]
+  %gy = phi i32 [ 1, %covered ], [ %gy0, %explicit ]
+  %gz = phi i32 [ 1, %covered ], [ %gz0, %explicit ]
+  %pgo = &Target.go %target
+  %gof = load ptr, ptr %pgo
+  %result = call i32 %gof(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers)
+  switch i32 %result, label %careful [ i32 {DONE}, label %written
+                                       i32 {UNFINISHED}, label %written ]
+written:
+  %state = phi i32 [ {DONE}, %covered ], [ %result, %go ], [ %result, %go ]
+{written}
+  %open = icmp eq i32 %state, {UNFINISHED}
+  br i1 %open, label %finish, label %done
+finish:
+  %pfinish = &Table.finish %table
+  %finishf = load ptr, ptr %pfinish
+  %pwrap = &Table.PyLong_FromVoidPtr %table
+  %wrap = load ptr, ptr %pwrap
+  %address = call ptr %wrap(ptr %target)
+  store ptr %self, ptr %two
+  %second = getelementptr ptr, ptr %two, i64 1
+  store ptr %address, ptr %second
+  %pvectorcall = &Table.PyObject_Vectorcall %table
+  %vectorcall = load ptr, ptr %pvectorcall
+  %finished = call ptr %vectorcall(ptr %finishf, ptr %two, i64 2, ptr null)
+  call void @rk_release(ptr %table, ptr %address)
+  ret ptr %finished
+done:
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pincrease = &Table.Py_IncRef %table
+  %increase = load ptr, ptr %pincrease
+  call void %increase(ptr %none)
+  ret ptr %none
+failed:
+  ret ptr null
+relay:
+  %prelay = &Table.relay %table
+  %relayf = load ptr, ptr %prelay
+  %relayed = tail call ptr %relayf(ptr %self, ptr %args, i64 %nargsf, ptr %names)
+  ret ptr %relayed
+careful:
+  %pforward = &Table.forward %table
+  %forward = load ptr, ptr %pforward
+  %forwarded = tail call ptr %forward(ptr %self, ptr %args, i64 %nargsf, ptr %names)
+  ret ptr %forwarded
+}

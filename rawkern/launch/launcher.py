@@ -1,0 +1,311 @@
+"""Launchers, and the careful way of a launch: arguments bound, kernel found for their device, launched on a stream.
+
+The native function (`native`) makes the launches whose arguments are plain. What comes here is everything else, and the
+first launches of a kernel, which find out what that function needs to know.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rawkern.arguments import careful
+from rawkern.arguments.careful import arrange
+from rawkern.arguments.scalars import by_value
+from rawkern.base import allocator, operator_state, streams, table
+from rawkern.base.dynamo import untraced
+from rawkern.base.records import Filled
+from rawkern.engines.devices import CPU, default_device
+from rawkern.launch import config, intercept, native
+from rawkern.launch.config import LaunchConfig
+from rawkern.launch.native import LAUNCHER, PLAN
+from rawkern.launch.unit import State
+
+if TYPE_CHECKING:
+    from rawkern.kernel import RawKernel
+
+__all__ = ["Launcher", "Plan", "device_of"]
+
+SYMBOLIC = -2  # in place of the number of elements
+_NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
+
+
+class Plan:
+    """A kernel with block and shared memory settled: what all its launchers share, native code included.
+
+    Parameters
+    ----------
+    block : tuple of 3 ints or None
+        None lets each device's kernel pick, for grids that cover a number of elements.
+    """
+
+    def __init__(
+        self, kernel: RawKernel, block: tuple[int, int, int] | None, shared_mem: int, cooperative: bool
+    ) -> None:
+        self.kernel = kernel
+        self.block = block
+        self.shared_mem = shared_mem
+        self.cooperative = cooperative
+        #: A state of the kernel, and what launches it by device: replaced together.
+        self.built: tuple[State | None, dict[torch.device, Any]] = (None, {})
+        self._left: list[Any] = []  # targets of builds before, which may still have launches
+        threads = config.DEFAULT_BLOCK if block is None else block[0]
+        self._never = ctypes.c_int64(0)
+        self.record = Filled(
+            PLAN, table=launcher_type().table, object=id(self), most=config.MAX_GRID[0] * threads,
+            until=ctypes.addressof(self._never),
+        )  # fmt: skip
+        #: `cover(n)` and `grid(grid, block)` return a launcher, or None for what is not plain.
+        self.cover = _new(native.entries().cover, self.record.address)
+        self.grid = _new(native.entries().grid, self.record.address)
+
+    def launcher(self, settled: LaunchConfig) -> Launcher:
+        """A launcher with the grid of a configuration."""
+        return self.grid(settled.grid, settled.block)
+
+    def symbolic(self) -> Launcher:
+        """A launcher for an operator's fake implementation, where nothing is compared or launched."""
+        launcher = self.cover(0)
+        launcher.n = SYMBOLIC
+        return launcher
+
+    def config(self, launcher: Launcher, block: tuple[int, int, int] | None = None) -> LaunchConfig:
+        """The configuration of one of its launchers, on a device where the block is this one."""
+        if launcher.n == SYMBOLIC:
+            raise TypeError(
+                f"{self.kernel.name}: forall got a symbolic size, which only an operator's fake implementation can use"
+            )
+        block = block or self.block or (config.DEFAULT_BLOCK, 1, 1)
+        if launcher.n >= 0:
+            return config.cover(self.kernel.name, launcher.n, block[0], cooperative=self.cooperative)
+        return LaunchConfig(
+            (launcher.grid_x, launcher.grid_y, launcher.grid_z), block, self.shared_mem, self.cooperative
+        )
+
+    def settled(self, launcher: Launcher, engine_kernel: Any) -> LaunchConfig:
+        """The configuration, compared with a compiled kernel's limits."""
+        attributes, name = engine_kernel.attributes, self.kernel.name
+        most = attributes["max_threads_per_block"]
+        found = self.config(launcher, self.block or (config.auto_block(most), 1, 1))
+        config.check_kernel_limits(name, found, most, engine_kernel.max_shared_mem, attributes["shared_size_bytes"])
+        return found
+
+    def target(self, launcher: Launcher, state: State, device: torch.device) -> tuple[LaunchConfig, Any]:
+        """Configuration and what launches it on a device; the kernel is loaded there first where need be."""
+        built, targets = self.built
+        found = targets.get(device) if built is state else None
+        if found is None or not found.linked:
+            with self.kernel._module._lock:
+                found = self._found(launcher, state, device)
+        return self.config(launcher, found.block), found
+
+    def _found(self, launcher: Launcher, state: State, device: torch.device) -> Any:
+        """What launches it on a device, which the second launch makes known to native code."""
+        if self.built[0] is not state:
+            self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
+            self.built = state, {}
+            self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
+        targets = self.built[1]
+        found, second = targets.get(device), device in targets
+        if found is None:
+            engine_kernel = state.engine_kernel(device)
+            settled = self.settled(launcher, engine_kernel)
+            found = targets[device] = engine_kernel.target(settled.block, settled.shared_mem)
+        if not found.linked and (second or native.known(state.signature)):
+            self._ready(state, found)
+        return found
+
+    def _ready(self, state: State, target: Any) -> None:
+        """Let native code make the launches that follow."""
+        target.linked = True
+        call = native.function(state.signature) if target.address else None
+        if call:
+            following = ctypes.c_uint64.from_address(target.address + native.TARGET.offset("next"))
+            following.value = self.record["targets"]
+            self.record.set(targets=target.address, call=call)
+
+    def finish(self, address: int) -> None:
+        """Bring a launch to its end that has suspended."""
+        found = (*self.built[1].values(), *self._left)
+        next(target for target in found if target.address == address).finish()
+
+
+class _Launcher:
+    """A kernel with its grid, block and shared memory: call it with the kernel's arguments, by position or name.
+
+    Launches on torch's current stream of the tensors' device. It can be kept and called again, from any thread.
+    """
+
+    plan: Plan
+    n: int
+    grid_x: int
+    grid_y: int
+    grid_z: int
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __repr__(self) -> str:
+        shown = "n" if self.n == SYMBOLIC else self.plan.config(self)  # type: ignore[arg-type]
+        return f"<launch of {self.plan.kernel.name}, {shown}>"
+
+    def launch(self, args: Sequence[Any], kwargs: dict[str, Any], stream: Any = None) -> None:
+        """Launch with care, on a stream or torch's current one."""
+        intercept.start(self, tuple(args), kwargs, stream)  # type: ignore[arg-type]
+
+    def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any = None) -> None:
+        """Make a launch that no hook wants to see any more."""
+        plan, kernel = self.plan, self.plan.kernel
+        if stream is not None and not isinstance(stream, torch.cpu.Stream):
+            streams.stream_handle(stream)  # what no GPU takes is refused on the CPU, too
+        state = kernel.current(args, kwargs)
+        given = arrange(state.signature, args, kwargs)
+        if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
+            self(*(numbers or given))  # now they may be plain
+            return
+        bound = careful.bind(state.signature, given, state.strided)
+        if self.n == 0 or (bound.device is not None and bound.device.type == "meta"):
+            return
+        device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()
+        settled, target = plan.target(self, state, device)  # type: ignore[arg-type]
+        if stream is None or device.type != "cuda":
+            target.run(settled.grid, None, bound.values)
+            return
+        _check_stream(kernel.name, stream, device)
+        handle = streams.stream_handle(stream)
+        if bound.fresh:
+            _wait(handle, device)
+        target.run(settled.grid, handle, bound.values)
+        streams.record(bound.tensors, stream)
+        allocator.record((*args, *kwargs.values()), handle, device.index)
+
+
+if TYPE_CHECKING:
+    Launcher = _Launcher
+
+
+def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments with the numbers of NumPy and of tensors as Python's; None where there are none of those."""
+    found = None
+    for param, where in zip(state.signature.params, state.signature.wheres, strict=True):
+        value = args[param.index]
+        if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, torch.Tensor)):
+            if operator_state.state.level > operator_state.IMPLEMENTATION:
+                return None
+            found = list(args) if found is None else found
+            found[param.index] = by_value(param.ctype, value, where)
+    return None if found is None else tuple(found)
+
+
+# The type -------------------------------------------------------------------------------------------------------
+
+_VECTORCALL, _NO_INSTANCES = 1 << 11, 1 << 7  # Py_TPFLAGS_*
+_CALL, _DEALLOC, _MEMBERS = 50, 52, 72  # Py_tp_*
+_INT, _OBJECT, _LONG, _SIZE, _READ_ONLY = 1, 6, 17, 19, 1  # of PyMemberDef
+
+
+class _Type:
+    """The type of launchers and the address of what native code knows."""
+
+    def __init__(self) -> None:
+        at, python = LAUNCHER.offset, ctypes.pythonapi
+        names = [
+            (b"__vectorcalloffset__", _SIZE, at("vectorcall"), _READ_ONLY),
+            (b"plan", _OBJECT, at("object"), _READ_ONLY),
+        ]
+        names += [(b"n", _LONG, at("n"), 0)]
+        names += [(f"grid_{axis}".encode(), _INT, at(f"grid_{axis}"), _READ_ONLY) for axis in "xyz"]
+        texts = [ctypes.create_string_buffer(name) for name, *_ in names]
+        members = ctypes.create_string_buffer(40 * (len(names) + 1))  # PyMemberDef: name, type, offset, flags, text
+        for k, (_, kind, offset, flags) in enumerate(names):
+            struct.pack_into("=Qi4xqi4xQ", members, 40 * k, ctypes.addressof(texts[k]), kind, offset, flags, 0)
+        call, dealloc = table.address_of(python.PyVectorcall_Call), native.entries().dealloc
+        slots = ctypes.create_string_buffer(
+            struct.pack("=i4xQi4xQi4xQ16x", _CALL, call, _DEALLOC, dealloc, _MEMBERS, ctypes.addressof(members))
+        )
+        name = ctypes.create_string_buffer(b"rawkern.launch.launcher.Launcher")
+        flags = _VECTORCALL | _NO_INSTANCES
+        spec = struct.pack("=QiiI4xQ", ctypes.addressof(name), LAUNCHER.size, 0, flags, ctypes.addressof(slots))
+        make = python.PyType_FromSpec
+        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p,)
+        self.type: Any = make(spec)
+        table.keep((name, texts, members, slots))
+        for method in ("__doc__", "__repr__", "launch", "make"):
+            setattr(self.type, method, vars(_Launcher)[method])
+        # What torch.compile finds when it looks; set as an attribute it would take the place of the native call.
+        gc.get_referents(vars(self.type))[0]["__call__"] = _careful
+        python.PyType_Modified(ctypes.py_object(self.type))
+        table.kept("launcher_type", self.type)
+        table.kept("careful", _careful)
+        table.kept("finish", _finish)
+        self.table = table.table()
+
+
+@functools.cache
+def launcher_type() -> _Type:
+    """Make the type at its first use."""
+    return _Type()
+
+
+def _new(entry: int, plan: int) -> Any:
+    """A callable of a plan, which outlives it."""
+    allocate = ctypes.pythonapi.PyType_GenericAlloc
+    allocate.restype, allocate.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_ssize_t)
+    made = allocate(launcher_type().type, 0)
+    for name, value in (("vectorcall", entry), ("plan", plan), ("table", launcher_type().table)):
+        ctypes.c_uint64.from_address(id(made) + LAUNCHER.offset(name)).value = value
+    return made
+
+
+@untraced
+def _careful(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
+    intercept.start(launcher, args, kwargs, None)
+
+
+@untraced
+def _finish(launcher: Launcher, address: int) -> None:
+    launcher.plan.finish(address)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Launcher":
+        return launcher_type().type
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Devices and streams --------------------------------------------------------------------------------------------
+
+
+def device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Guess where a launch will run, so that the first compilation is for that; binding decides."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and value.device.type in ("cpu", "cuda"):
+            return CPU if value.device.type == "cpu" else value.device
+    return None
+
+
+def stream_device(stream: Any) -> torch.device | None:
+    """The GPU of a stream of torch's."""
+    device = getattr(stream, "device", None)
+    return device if isinstance(device, torch.device) and device.type == "cuda" else None
+
+
+def _check_stream(name: str, stream: Any, device: torch.device) -> None:
+    theirs = stream_device(stream)
+    if theirs is not None and device.type == "cuda" and theirs != device:
+        raise ValueError(f"{name}: the stream is on {theirs}, the tensors are on {device}; pass a stream of {device}")
+
+
+def _wait(handle: int, device: torch.device) -> None:
+    """Let a stream wait for torch's current one, on which `bind` has just made something for the kernel."""
+    current = torch.cuda.current_stream(device)
+    if current.cuda_stream != handle:
+        torch.cuda.ExternalStream(handle, device=device).wait_stream(current)

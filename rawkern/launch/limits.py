@@ -1,0 +1,83 @@
+"""Limits of a device that kernels run into: the heap behind ``malloc`` in kernels, and the stack of a thread."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+
+from rawkern.base.dynamo import untraced
+from rawkern.engines.devices import default_device, engine, normalised
+
+__all__ = ["get_limit", "set_limit"]
+
+_NAMES = ("malloc_heap_size", "stack_size")
+
+
+@untraced
+def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = None) -> None:
+    """Set how much memory kernels get on a device for ``malloc``, or for the calls of a thread.
+
+    Parameters
+    ----------
+    name : str
+        ``"malloc_heap_size"``: the bytes that all kernels together may hold of the device heap; beyond, ``malloc`` in a
+        kernel returns a null pointer. ``"stack_size"``: the bytes of a thread's stack, which functions that call
+        themselves use up.
+    nbytes : int
+        The limit, in bytes. On a GPU the driver may round it up.
+    device : torch.device, str or int, optional
+        Whose limit; by default the current CUDA device's if there is one, else the CPU's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        There is no such limit, or the value is not one.
+    LaunchError
+        The driver refuses it. A GPU's heap is settled by the first kernel there that uses ``malloc``.
+
+    Notes
+    -----
+    Corresponds to ``cudaDeviceSetLimit``. A GPU starts with a heap of 8 MiB and stacks of 1 KiB, the CPU engine with 16
+    GiB and 248 KiB; there the stack is a limit for functions that call themselves only.
+    """
+    _check_name(name)
+    try:
+        value = operator.index(nbytes)
+    except TypeError:
+        raise TypeError(f"{name} is {nbytes!r}, a limit is an int, in bytes") from None
+    if isinstance(nbytes, bool) or value <= 0:
+        raise ValueError(f"{name} is {nbytes!r}, a limit is a positive number of bytes")
+    where = default_device() if device is None else normalised(device)
+    engine(where).set_limit(where, name, value)
+
+
+@untraced
+def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
+    """Return a limit of a device.
+
+    Parameters
+    ----------
+    name : str
+        ``"malloc_heap_size"`` or ``"stack_size"``, as for `set_limit`.
+    device : torch.device, str or int, optional
+        Whose limit; by default the current CUDA device's if there is one, else the CPU's.
+
+    Returns
+    -------
+    int
+        The limit, in bytes.
+
+    Raises
+    ------
+    ValueError
+        There is no such limit.
+    """
+    _check_name(name)
+    where = default_device() if device is None else normalised(device)
+    return engine(where).get_limit(where, name)
+
+
+def _check_name(name: str) -> None:
+    if name not in _NAMES:
+        raise ValueError(f"{name!r} is no limit; there are {' and '.join(map(repr, _NAMES))}")

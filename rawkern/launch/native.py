@@ -1,0 +1,170 @@
+"""The function that makes a launch in machine code: one for each list of parameter types, for both engines.
+
+It has the signature of Python's vectorcall. Arguments that are plain, as `rawkern.arguments.rules` has it, are packed
+and handed to the engine; for all others, and whatever else a launch has to do, it calls the careful way (`launcher`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
+from rawkern.base.emit import Emit
+from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, linked
+from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
+from rawkern.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from rawkern.arguments.signature import Param, Signature
+
+__all__ = ["LAUNCHER", "PLAN", "Entries", "entries", "function"]
+
+HEAD = object.__basicsize__
+#: A launcher: Python's object, with its grid or the number of elements its grid covers (-1: none, -2: a symbol).
+LAUNCHER = Record(
+    "Launcher",
+    (
+        ("head", f"[{HEAD // 8} x i64]"), ("vectorcall", "ptr"), ("plan", "ptr"), ("object", "ptr"), ("table", "ptr"),
+        ("n", "i64"), ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("pad", "i32"),
+    ),
+)  # fmt: skip
+#: What launchers of one kernel with one block share; `until`: where it stands how long the source counts as unchanged.
+PLAN = Record(
+    "Plan",
+    (
+        ("table", "ptr"), ("call", "ptr"), ("object", "ptr"), ("until", "ptr"), ("targets", "ptr"), ("strided", "i64"),
+        ("most", "i64"),
+    ),
+)  # fmt: skip
+_RECORDS = (LAUNCHER, PLAN, TARGET, TABLE)
+_functions: dict[tuple[Any, ...], int | None] = {}
+
+
+class Entries(NamedTuple):
+    """Addresses of what `launcher.ll` defines."""
+
+    relay: int
+    forward: int
+    cover: int
+    grid: int
+    dealloc: int
+
+
+@cache
+def entries() -> Entries:
+    """Load what all launchers have in common."""
+    body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
+    text = linked(body.replace("{type_offset}", str(TYPE_OFFSET)), _RECORDS)
+    engine = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), effort=0)
+    found = Entries(*(engine.get_function_address(f"rk_{name}") for name in Entries._fields))
+    field("forward", found.forward)
+    field("relay", found.relay)
+    return found
+
+
+def _loaded(text: str, effort: int = 2) -> Any:
+    engine = in_memory(stored_object(text, effort))
+    keep(engine)
+    return engine
+
+
+def known(signature: Signature) -> bool:
+    """Whether `function` has its answer already."""
+    return _types(signature) in _functions
+
+
+def function(signature: Signature) -> int | None:
+    """The address of the function for a signature's parameter types; None where every launch goes the careful way."""
+    key = _types(signature)
+    if key not in _functions:
+        try:
+            engine = _loaded(_text(signature))
+            _functions[key] = engine.get_function_address("rk_launch")
+        except UnsupportedError:  # this torch is not one that native code can read
+            _functions[key] = None
+    return _functions[key]
+
+
+def _types(signature: Signature) -> tuple[Any, ...]:
+    return tuple(param.ctype for param in signature.params)
+
+
+def _text(signature: Signature) -> str:
+    """A module with the function."""
+    e, written = Emit(), Emit("w")
+    for param, offset in zip(signature.params, signature.offsets, strict=True):
+        at = e.value(f"getelementptr i8, ptr %params, i64 {offset}")
+        e.do(f"store ptr {at}, ptr {e.value(f'getelementptr ptr, ptr %pointers, i64 {param.index}')}")
+        value = e.load("ptr", "%args", 8 * param.index)
+        if param.is_pointer:
+            _pointer(e, param, value, at)
+        else:
+            SCALARS[param.ctype.kind](e, param.ctype, value, at)
+    _bump(written, [param.index for param in signature.params if param.is_pointer and not param.const])
+    parts = {
+        "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN, TARGET)),
+        "readings": preamble(),
+        "arguments": "\n".join(e.lines),
+        "written": "\n".join(written.lines),
+        "size": max(signature.size, 1),
+        "count": max(len(signature.params), 1),
+        "given": len(signature.params),
+        "DONE": DONE,
+        "UNFINISHED": UNFINISHED,
+    }
+    text = linked(resources.files("rawkern.launch").joinpath("launch.ll").read_text(), _RECORDS)
+    text = "\n".join(line for line in text.splitlines() if not line.startswith(";"))
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", str(part))
+    return text
+
+
+def _pointer(e: Emit, param: Param, value: str, at: str) -> None:
+    done = e.label("passed")
+    if param.ctype.kind == "pointer":
+        null, some = e.label("null"), e.label("some")
+        absent = e.value(f"icmp eq ptr {value}, {e.row('none')}")
+        e.do(f"br i1 {absent}, label %{null}, label %{some}")
+        e.place(null)
+        e.do(f"store i64 0, ptr {at}, align 1")
+        e.do(f"br label %{done}")
+        e.place(some)
+    pointer = Native(param.ctype, value, "%dl")
+    for rule in POINTER:
+        rule.native(e, pointer)
+    e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
+    e.place(done)
+
+
+def _bump(e: Emit, written: list[int]) -> None:
+    """Count a change for each tensor that was written, None left out."""
+    if not written:
+        return
+    objects = [e.load("ptr", "%args", 8 * index) for index in written]
+    none = e.row("none")
+    there = [e.value(f"icmp ne ptr {one}, {none}") for one in objects]
+    total = "0"
+    for one in there:
+        total = e.value(f"add i64 {total}, {e.value(f'zext i1 {one} to i64')}")
+    some, after = e.label("some"), e.label("bumped")
+    e.do(f"br i1 {e.value(f'icmp ne i64 {total}, 0')}, label %{some}, label %{after}")
+    e.place(some)
+    versions = e.value(f"call ptr {e.row('PyTuple_New')}(i64 {total})")
+    e.unless(e.value(f"icmp ne ptr {versions}, null"), "failed")
+    at = "0"
+    for one, given in zip(objects, there, strict=True):
+        put, past = e.label("put"), e.label("past")
+        e.do(f"br i1 {given}, label %{put}, label %{past}")
+        e.place(put)
+        e.do(f"call void {e.row('Py_IncRef')}(ptr {one})")
+        e.value(f"call i32 {e.row('PyTuple_SetItem')}(ptr {versions}, i64 {at}, ptr {one})")
+        e.place(past)
+        at = e.value(f"add i64 {at}, {e.value(f'zext i1 {given} to i64')}")
+    result = e.value(f"call ptr {e.row('bump')}(ptr null, ptr {versions})")
+    e.do(f"call void @rk_release(ptr %table, ptr {versions})")
+    e.unless(e.value(f"icmp ne ptr {result}, null"), "failed")
+    e.do(f"call void @rk_release(ptr %table, ptr {result})")
+    e.place(after)

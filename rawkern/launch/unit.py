@@ -1,0 +1,56 @@
+"""What a kernel is in one build of its source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rawkern.arguments.signature import Signature
+from rawkern.compile import lookup
+from rawkern.compile.programs import Entry, Program
+from rawkern.engines.devices import architecture
+from rawkern.launch.builds import Build
+
+__all__ = ["State"]
+
+
+class State:
+    """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
+
+    __slots__ = ("asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
+
+    def __init__(
+        self, build: Build, entry: Entry, name: str | None, asked: tuple[str, ...], signature: Signature
+    ) -> None:
+        self.build = build
+        self.entry = entry
+        self.name = name  # as the user wrote it
+        self.asked = asked
+        self.signature = signature
+        self.strided = build.settings.strided
+        self.engine_kernels: dict[torch.device, Any] = {}
+
+    def engine_kernel(self, device: torch.device) -> Any:
+        """Load the kernel on a device, once. Call it under the module's lock."""
+        found = self.engine_kernels.get(device)
+        if found is None:
+            same = self.entry_in(self.build.program(architecture(device), self.asked))
+            found = self.build.engine_module(device, self.asked).kernel(
+                same.symbol, self.signature, cooperative=self.build.settings.cooperative
+            )
+            self.engine_kernels[device] = found
+        return found
+
+    def entry_in(self, program: Program) -> Entry:
+        """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""
+        same = lookup.by_symbol(program, self.entry.symbol)
+        if same is None and self.name is not None:
+            same = lookup.entry(program, self.name)
+        if same is None or same.params != self.entry.params:
+            found = "other parameters for this kernel" if same else "no such kernel"
+            raise ValueError(
+                f"{self.entry.name}: compiled for {program.arch} the source has {found}; "
+                "keep __CUDA_ARCH__ out of its declaration"
+            )
+        return same

@@ -1,0 +1,144 @@
+"""Variables of a module, ``__device__`` and ``__constant__``, as torch tensors on their own memory."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern.base import ctype
+from rawkern.compile.compile import PROBE, probe_of, probe_type
+from rawkern.compile.names import demangle, strip_anonymous
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.engines.devices import architecture
+from rawkern.errors import LaunchError
+
+if TYPE_CHECKING:
+    from rawkern.launch.builds import Build
+
+__all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
+
+# A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
+_DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
+_HIDDEN = re.compile(r"\$|__rawkern|_Z15__rawkern|__cudart|__assert")
+_POINTER = re.compile(r"\([*&]\s*(?P<bounds>(?:\[\d+\])*)\)")  # "float (*) [3]", "int (* [4])(int)"
+_BOUNDS = re.compile(r"\s*(?P<bounds>(?:\[\d+\]\s*)+)\Z")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable's symbol in the code, its element type and its shape."""
+
+    symbol: str
+    type: str  # "float", "ns::P", as the compiler has it
+    shape: tuple[int, ...]  # the bounds of an array, outermost first; () for anything else
+    dtype: torch.dtype  # uint8, its bytes, where torch has no such type
+
+
+def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
+    """Return a variable's memory on one device as a tensor of its shape. Call it under the module's lock.
+
+    Raises
+    ------
+    ValueError
+        There is no such variable; the message lists those there are.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")
+    variable = describe(build, name)
+    module = build.engine_module(device)
+    address, nbytes = module.global_view(variable.symbol)
+    memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
+    elements = memory.view(variable.dtype)
+    # What has no dtype of its own, a vector or a struct, is the last dimension: its numbers or its bytes.
+    split = elements.numel() != math.prod(variable.shape)
+    return elements.view(*variable.shape, -1) if split and variable.shape else elements.view(variable.shape or (-1,))
+
+
+def describe(build: Build, name: str) -> Variable:
+    """Ask the compiler for a variable's symbol and type."""
+    known = build.variables.get(name)
+    if known is not None:
+        return known
+    address, probe = f"&{name}", probe_of(f"decltype({name})")
+    ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
+    result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
+    lowered = dict(result.lowered)
+    spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
+    pointer = _POINTER.search(spelled)
+    if not result.ok or ("(" in spelled and pointer is None):
+        there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
+        wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
+        raise ValueError(f"{wrong}; the source has these variables: {there}")
+    bounds = pointer or _BOUNDS.search(spelled)
+    shape = tuple(map(int, re.findall(r"\d+", bounds["bounds"]))) if bounds else ()
+    element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
+    variable = build.variables[name] = Variable(lowered[address], element, shape, _dtype(element))
+    return variable
+
+
+def _dtype(element: str) -> torch.dtype:
+    """The torch dtype of a C type; vectors count as their elements, and structs and pointers as bytes and addresses."""
+    if element.endswith("*"):
+        return torch.int64
+    parsed = ctype.parse(element)
+    if parsed.kind == "vector" and parsed.element is not None:
+        parsed = parsed.element
+    names = parsed.dtypes
+    # A C type may stand for several dtypes of one width (char: int8, uint8, bool); the first is its own.
+    found = getattr(torch, names[0], None) if names else None
+    return found if isinstance(found, torch.dtype) else torch.uint8
+
+
+def on_host(address: int, nbytes: int, owner: Any) -> torch.Tensor:
+    memory = (ctypes.c_char * nbytes).from_address(address)
+    memory.owner = owner  # type: ignore[attr-defined]  # the tensor keeps the buffer, the buffer keeps the module
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+class _CudaMemory:
+    """GPU memory in the form that torch takes without a copy."""
+
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def on_gpu(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
+    return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)
+
+
+def every(
+    build: Build, asked: tuple[str, ...], device: torch.device, spaces: str = "global|const"
+) -> list[torch.Tensor]:
+    """Return the bytes of all variables of a build on one device. Call it under the module's lock.
+
+    ``spaces`` is a pattern: "global" for ``__device__``, "const" for ``__constant__``.
+    """
+    source = build.source
+    if not re.search("__(?:device|managed|constant)__", source.text) and not source.headers:
+        return []
+    ptx = build.program(architecture(device).replace("sm_", "compute_"), asked).ptx
+    module, found = build.engine_module(device, asked), []
+    for symbol in re.findall(rf"^\.(?:(?:visible|weak) \.)?(?:{spaces}) [^;={{]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
+        if _HIDDEN.match(symbol):
+            continue
+        try:
+            address, nbytes = module.global_view(symbol)
+        except (KeyError, LaunchError):  # in this architecture's code nobody uses it
+            continue
+        if nbytes:
+            on = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
+            found.append(on)
+    return found

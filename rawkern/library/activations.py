@@ -1,0 +1,202 @@
+"""Activations and other elementwise functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rawkern.formulas.elementwise import Elementwise, elementwise
+from rawkern.library.instances import floating
+
+__all__ = ["add_sin_cos", "geglu", "gelu", "silu", "swiglu"]
+
+
+class _Pair:
+    """One formula as two operators: for half types the functions in it are cheaper (`fast.cuh`)."""
+
+    def __init__(self, inputs: str, operation: str, backward: str, name: str, half: str | None = None) -> None:
+        self.full = elementwise(inputs, "T y", operation, f"rawkern::{name}", backward=backward)
+        self.half = elementwise(
+            inputs,
+            "T y",
+            half or operation,
+            f"rawkern::{name}_half",
+            backward=backward,
+            preamble='#include "fast.cuh"',
+            options=("-prec-div=false",),
+        )
+
+    def of(self, *args: Any) -> Elementwise:
+        """Return the operator for these arguments."""
+        for a in args:
+            if not (isinstance(a, torch.Tensor) and a.dtype.itemsize == 2 and a.dtype.is_floating_point):
+                return self.full
+        return self.half
+
+
+_CDF = "T(0.5) * (T(1) + erf({0} * T(0.7071067811865476)))"
+_PDF = "T(0.3989422804014327) * exp(T(-0.5) * {0} * {0})"
+_INNER = "T(0.7978845608028654) * {0} * (T(1) + T(0.044715) * {0} * {0})"
+
+# The statements of an activation f of `gate`: f and its derivative df.
+_SILU = "const T s = T(1) / (T(1) + exp(-gate)); const T f = gate * s, df = s * (T(1) + gate * (T(1) - s));"
+_GELU = {
+    "none": f"const T below = {_CDF.format('gate')}; const T f = gate * below; "
+    f"const T df = below + gate * {_PDF.format('gate')};",
+    "tanh": f"const T t = tanh({_INNER.format('gate')}); const T half = T(0.5) * (T(1) + t); const T f = gate * half, "
+    "df = half + T(0.5) * gate * (T(1) - t * t) * T(0.7978845608028654) * (T(1) + T(0.134145) * gate * gate);",
+}
+
+
+def _activation(statements: str, name: str, half: str | None = None) -> _Pair:
+    """Make ``y = f(gate)``; `half` is a function of fast.cuh for it."""
+    half = half and f"y = {half}(gate)"
+    return _Pair("T gate", f"{statements} y = f", f"{statements} grad_gate = grad_y * df", name, half)
+
+
+def _gated(statements: str, name: str, half: str | None = None) -> _Pair:
+    """Make ``y = f(gate) * up``."""
+    backward = f"{statements} grad_gate = grad_y * up * df; grad_up = grad_y * f"
+    half = half and f"y = {half}(gate) * up"
+    return _Pair("T gate, T up", f"{statements} y = f * up", backward, name, half)
+
+
+_silu = _activation(_SILU, "silu")
+_swiglu = _gated(_SILU, "swiglu")
+_gelu = {
+    "none": _activation(_GELU["none"], "gelu", "fast_gelu"),
+    "tanh": _activation(_GELU["tanh"], "gelu_tanh", "fast_gelu_tanh"),
+}
+_geglu = {
+    "none": _gated(_GELU["none"], "geglu", "fast_gelu"),
+    "tanh": _gated(_GELU["tanh"], "geglu_tanh", "fast_gelu_tanh"),
+}
+_add_sin_cos = _Pair(
+    "T a, T b",
+    "y = (a + b) + sin(a) * cos(b)",
+    "grad_a = grad_y * (1 + cos(a) * cos(b)); grad_b = grad_y * (1 - sin(a) * sin(b))",
+    "add_sin_cos",
+)
+
+
+def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    """Return ``input / (1 + exp(-input))``; as `torch.nn.functional.silu`, differentiable any number of times.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
+    inplace : bool
+        Write the result over ``input``, and return it.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device; ``input`` itself if in place.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    """
+    op = _silu.of(floating("silu", "the argument", input))
+    return op.in_place(input) if inplace else op(input)
+
+
+def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Return ``input * P(N < input)`` for a normal N; as `torch.nn.functional.gelu`, differentiable.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
+    approximate : {"none", "tanh"}
+        "tanh" for ``input / 2 * (1 + tanh(sqrt(2 / pi) * (input + 0.044715 * input**3)))``.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    ValueError
+        For another approximation.
+    """
+    return _chosen("gelu", _gelu, approximate).of(floating("gelu", "the argument", input))(input)
+
+
+def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """Return ``silu(gate) * up``; differentiable any number of times.
+
+    Parameters
+    ----------
+    gate, up : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    """
+    return _swiglu.of(floating("swiglu", "the argument", gate), up)(gate, up)
+
+
+def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Return ``gelu(gate, approximate) * up``; differentiable any number of times.
+
+    Parameters
+    ----------
+    gate, up : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+    approximate : {"none", "tanh"}
+        As for `gelu`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    ValueError
+        For another approximation.
+    """
+    return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
+
+
+def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; differentiable any number of times.
+
+    Parameters
+    ----------
+    a, b : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    """
+    return _add_sin_cos.of(floating("add_sin_cos", "the argument", a), b)(a, b)
+
+
+def _chosen(name: str, table: dict[str, _Pair], approximate: str) -> _Pair:
+    if approximate not in table:
+        raise ValueError(f"{name}: approximate is {approximate!r}; it is 'none' or 'tanh'")
+    return table[approximate]

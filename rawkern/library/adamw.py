@@ -1,0 +1,113 @@
+"""adamw_: one step of AdamW over many tensors in one launch for each dtype."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Sequence
+
+import torch
+
+from rawkern.base.torch_private import PLAIN, increment_version
+from rawkern.formulas.axes import PACK_BYTES
+from rawkern.kernel import RawKernel
+from rawkern.library.instances import C_NAMES, floating
+from rawkern.module import own_sources
+
+__all__ = ["adamw_"]
+
+_CHUNK = 1 << 14  # elements a block updates
+_STEP = struct.Struct("7d")  # Step of adamw.cu
+
+
+@torch.no_grad()
+def adamw_(
+    params: Sequence[torch.Tensor],
+    grads: Sequence[torch.Tensor],
+    exp_avgs: Sequence[torch.Tensor],
+    exp_avg_sqs: Sequence[torch.Tensor],
+    *,
+    step: int,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    maximize: bool = False,
+) -> None:
+    """Update parameters and averages in place, as `torch.optim.AdamW` does.
+
+    Parameters
+    ----------
+    params, grads : sequence of torch.Tensor
+        Parameters and their gradients, each pair of one dtype (float16, bfloat16, float32 or float64), shape and
+        device. Half types are computed in float32.
+    exp_avgs, exp_avg_sqs : sequence of torch.Tensor
+        Averages of the gradients and of their squares, of the parameters' shapes, in their dtype or float32.
+    step : int
+        The number of this step, 1 for the first.
+    lr, betas, eps, weight_decay, maximize : float, (float, float), float, float, bool
+        As for `torch.optim.AdamW`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For tensors that do not go together, named by list and index.
+    """
+    if step < 1:
+        raise ValueError(f"adamw_: step is {step}; the first is 1")
+    many = len(params)
+    lists = {"grads": grads, "exp_avgs": exp_avgs, "exp_avg_sqs": exp_avg_sqs}
+    for name, tensors in lists.items():
+        if len(tensors) != many:
+            raise ValueError(f"adamw_: {name} has {len(tensors)} tensors, params has {many}")
+    groups: dict[tuple[torch.dtype, torch.dtype, torch.device], list[int]] = {}
+    for k, p in enumerate(params):
+        _check(k, p, {name: tensors[k] for name, tensors in lists.items()})
+        if p.numel():
+            groups.setdefault((p.dtype, exp_avgs[k].dtype, p.device), []).append(k)
+    numbers = (lr, *betas, eps, weight_decay, 1 - betas[0] ** step, (1 - betas[1] ** step) ** 0.5)
+    for (dtype, state, device), members in groups.items():
+        given = [[tensors[k] for k in members] for tensors in (params, grads, exp_avgs, exp_avg_sqs)]
+        used = [[t if t.is_contiguous() else t.contiguous() for t in tensors] for tensors in given]
+        sizes = tuple([t.numel() for t in used[0]])
+        which, first = _chunks(sizes, device)
+        rows = [*([t.data_ptr() for t in tensors] for tensors in used), list(sizes)]
+        table = torch.tensor(rows).to(device, non_blocking=True)
+        sign = -1.0 if maximize else 1.0
+        run = _kernel(dtype, state, device.type == "cuda")
+        run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
+        for k in (0, 2, 3):
+            for t, copy in zip(given[k], used[k], strict=True):
+                if copy is not t:
+                    t.copy_(copy)
+            increment_version(tuple(t for t, copy in zip(given[k], used[k], strict=True) if copy is t))
+
+
+def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
+    floating("adamw_", f"params[{k}]", p)
+    for name, t in (("params", p), *others.items()):
+        if type(t) not in PLAIN or t.layout is not torch.strided or t.is_neg() or t.is_meta:
+            raise TypeError(f"adamw_: {name}[{k}] is no plain dense tensor ({type(t).__name__}, {t.layout})")
+    averages = others["exp_avgs"].dtype
+    for name, t in others.items():
+        allowed = (p.dtype,) if name == "grads" else (p.dtype, torch.float32)
+        if t.dtype not in allowed or (name == "exp_avg_sqs" and t.dtype is not averages):
+            raise TypeError(f"adamw_: {name}[{k}] is {t.dtype}, params[{k}] is {p.dtype}; pass {name} in that dtype")
+        if t.shape != p.shape:
+            raise ValueError(f"adamw_: {name}[{k}] has shape {tuple(t.shape)}, params[{k}] has {tuple(p.shape)}")
+        if t.get_device() != p.get_device():
+            raise ValueError(f"adamw_: {name}[{k}] is on {t.device}, params[{k}] is on {p.device}")
+
+
+@functools.cache
+def _kernel(dtype: torch.dtype, state: torch.dtype, on_gpu: bool) -> RawKernel:
+    width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1  # the CPU engine makes its own vectors
+    return RawKernel(path=own_sources() / "adamw.cu", name=f"adamw<{C_NAMES[dtype]}, {C_NAMES[state]}, {width}>")
+
+
+@functools.lru_cache(maxsize=64)
+def _chunks(sizes: tuple[int, ...], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return each chunk's tensor and first element."""
+    chunks = [(k, first) for k, size in enumerate(sizes) for first in range(0, size, _CHUNK)]
+    which = torch.tensor([k for k, _ in chunks], dtype=torch.int32, device=device)
+    return which, torch.tensor([at for _, at in chunks], dtype=torch.int64, device=device)

@@ -1,0 +1,118 @@
+"""embedding: rows of a table by index; its gradient is added up in one order, whatever the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rawkern.library.instances import kernel
+from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
+from rawkern.operators import op
+
+__all__ = ["embedding"]
+
+CHUNK = 32  # of embedding.cu
+THREADS = 256  # of a block of the backward, at most
+# What indices are sorted as, by the number of entries: a sort takes a pass over them for each of their bytes.
+KEYS = ((1 << 15, torch.int16, "short"), (1 << 31, torch.int32, "int"), (1 << 63, torch.int64, "long long"))
+
+
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Return the rows of ``weight`` that ``input`` names; differentiable once, with respect to the table.
+
+    The gradients of an entry that is named several times are added in float32 (float64 for float64), in the order of
+    their positions: the same in every run.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        int64 or int32 indices, of any shape; 0 <= index < entries. Another index stops the kernel with an assertion.
+    weight : torch.Tensor
+        The table, (entries, n), float16, bfloat16, float32 or float64.
+    padding_idx : int, optional
+        An entry that gets no gradient; a negative one counts from the end.
+    max_norm, norm_type, scale_grad_by_freq, sparse
+        As in `torch.nn.functional.embedding`, but only with their defaults.
+
+    Returns
+    -------
+    torch.Tensor
+        The input's shape and n; of the table's dtype, contiguous.
+
+    Raises
+    ------
+    TypeError
+        For other dtypes, or something that is no tensor.
+    ValueError
+        For another shape of the table, a padding_idx outside it, or an option that is not there.
+    """
+    for key, t in (("input", input), ("weight", weight)):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"embedding: {key} is {type(t).__name__}, it must be a tensor")
+    if input.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"embedding: input is {input.dtype}, it must be int64 or int32 indices; pass input.long()")
+    if weight.dim() != 2:
+        raise ValueError(f"embedding: weight has shape {tuple(weight.shape)}, it must be (entries, n)")
+    if max_norm is not None or scale_grad_by_freq or sparse:
+        raise ValueError(
+            "embedding: max_norm, scale_grad_by_freq and sparse are not there; use torch's embedding for them"
+        )
+    padding = -1
+    if padding_idx is not None:
+        entries = weight.shape[0]
+        if not -entries <= padding_idx < entries:
+            raise ValueError(f"embedding: padding_idx is {padding_idx}, the table has {entries} entries")
+        padding = padding_idx % entries
+    return _embedding(input if input.dtype is torch.int64 else input.long(), weight, padding)
+
+
+@op("rawkern::embedding", save=("index",))
+def _embedding(index: Tensor, weight: Tensor, padding: int) -> Tensor:
+    index, weight = index.contiguous(), contiguous(weight)
+    count, (entries, n) = index.numel(), weight.shape
+    out = weight.new_empty((*index.shape, n))
+    width, rows, grid = pack_width(n, weight, out, cpu=1), 1, 1
+    if not symbolic(count, n):
+        rows = WARPS if weight.is_cuda else 1
+        grid = -(-count // rows)
+        if not out.numel():
+            return out
+    kernel("embedding", "embedding", weight.dtype, str(width))[grid, (WARP, rows)](
+        index, weight, out, count, entries, n
+    )
+    return out
+
+
+@_embedding.backward
+def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
+    (index,) = ctx.saved_tensors
+    entries, n = ctx.shapes[1]
+    grad_out = contiguous(grad_out)
+    grad_weight = grad_out.new_zeros((entries, n))
+    count = index.numel()
+    if not symbolic(count, n) and not grad_out.numel():
+        return None, grad_weight
+    short, key = next((dtype, name) for most, dtype, name in KEYS if symbolic(entries) or entries <= most)
+    keys, order = torch.sort(index.reshape(-1).to(short), stable=True)
+    chunks = (count + CHUNK - 1) // CHUNK
+    edges = grad_out.new_empty((chunks, 2, n), dtype=accumulator(grad_out.dtype))
+    width, grid, block = pack_width(n, grad_out, grad_weight, cpu=1), (1, 1), WARP
+    if not symbolic(count, n):
+        packs = -(-n // width)
+        block = min(THREADS, -(-packs // WARP) * WARP) if grad_out.is_cuda else WARP
+        grid = (chunks, -(-packs // block))
+    sums = kernel("embedding", "embedding_sums", grad_out.dtype, f"{width}, {key}")
+    sums[grid, block](grad_out, keys, order, grad_weight, edges, count, n, ctx.padding)
+    joined = kernel("embedding", "embedding_edges", grad_out.dtype, f"{width}, {key}")
+    joined[grid, block](keys, edges, grad_weight, count, n, ctx.padding)
+    return None, grad_weight

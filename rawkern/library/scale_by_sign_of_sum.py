@@ -1,0 +1,85 @@
+"""scale_by_sign_of_sum(x): a branch on the result of a reduction that never leaves the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rawkern.library.instances import kernel, not_a_tensor
+from rawkern.library.rows import BLOCK, THREADS, WARP, accumulator, contiguous, pack_width, symbolic
+from rawkern.library.sum import part_sums
+from rawkern.operators import op
+
+__all__ = ["scale_by_sign_of_sum"]
+
+SIZE = 1 << 13  # elements of x that a group of threads scales
+PARTS = 512  # sums at most, which each group adds up for itself
+
+
+def scale_by_sign_of_sum(x: Tensor) -> Tensor:
+    """Return 2 * x if the sum of x is positive, else -2 * x; differentiable any number of times.
+
+    The sum is taken in float32 (float64 for float64) and never leaves the device: nothing waits for it, and
+    ``torch.compile(fullgraph=True)`` takes the operator, where it refuses an ``if`` on a sum. A sum that is zero or NaN
+    is not positive.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape and dtype, contiguous.
+
+    Raises
+    ------
+    TypeError
+        For another dtype, or something that is no tensor.
+    """
+    if not isinstance(x, Tensor):
+        not_a_tensor("scale_by_sign_of_sum", x)
+    return _scale(x)
+
+
+@op("rawkern::scale_by_sign_of_sum", save=("total",), hidden=("total",))
+def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    x = contiguous(x)
+    n = x.numel()
+    total = x.new_empty(1, dtype=accumulator(x.dtype))
+    if not symbolic(n) and not n:
+        return torch.empty_like(x), total.zero_()
+    parts = part_sums(x, 1, n, 1 if symbolic(n) else max(1, min(PARTS, n // SIZE)), total.dtype)
+    return _scaled(x, parts, total), total
+
+
+@_scale.backward
+def _(ctx: Any, grad_out: Tensor) -> Tensor:
+    (total,) = ctx.saved_tensors
+    return _scale_like(grad_out, total.detach())  # its sign is a constant, but where it changes
+
+
+@op("rawkern::scale_by_sign_of", save=("total",))
+def _scale_like(x: Tensor, total: Tensor) -> Tensor:
+    """2 * x if `total` is positive, else -2 * x."""
+    x = contiguous(x)
+    return _scaled(x, total, None) if symbolic(x.numel()) or x.numel() else torch.empty_like(x)
+
+
+@_scale_like.backward
+def _(ctx: Any, v: Tensor) -> tuple[Tensor, None]:
+    return _scale_like(v, *ctx.saved_tensors), None
+
+
+def _scaled(x: Tensor, parts: Tensor, total: Tensor | None) -> Tensor:
+    out = torch.empty_like(x)
+    n = x.numel()
+    width, grid = pack_width(n, x, out, cpu=1), 1 if symbolic(n) else -(-n // SIZE)
+    group, block = (BLOCK, THREADS) if x.is_cuda else (WARP, WARP)
+    kernel("scale_by_sign_of_sum", "scale_by_sign", x.dtype, f"{width}, {group}")[grid, block](
+        x, parts, total, out, n, SIZE, parts.numel()
+    )
+    return out

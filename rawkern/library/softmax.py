@@ -1,0 +1,108 @@
+"""softmax and log_softmax over one dimension."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rawkern.library.instances import not_a_tensor
+from rawkern.library.rows import contiguous, plan, run, sizes, wrapped
+from rawkern.operators import op
+
+__all__ = ["log_softmax", "softmax"]
+
+
+def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return exp(x) / sum(exp(x)) over one dimension; differentiable twice.
+
+    Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    input : torch.Tensor
+        float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
+    dim : int
+        The dimension whose elements add up to 1.
+    dtype : torch.dtype, optional
+        What the input is converted to first.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape and device, contiguous.
+
+    Raises
+    ------
+    TypeError
+        For another dtype, or something that is no tensor.
+    IndexError
+        There is no such dimension.
+    """
+    return _softmax(*_checked("softmax", input, dim, dtype), False)
+
+
+def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
+
+    No exp(x) overflows. Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    input, dim, dtype
+        As for `softmax`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape and device, contiguous.
+
+    Raises
+    ------
+    TypeError, IndexError
+        As for `softmax`.
+    """
+    return _softmax(*_checked("log_softmax", input, dim, dtype), True)
+
+
+def _checked(name: str, x: Any, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, int]:
+    if not isinstance(x, Tensor):
+        not_a_tensor(name, x)
+    return x if dtype is None else x.to(dtype), wrapped(name, dim, x.dim())
+
+
+@op("rawkern::softmax", save=("out",), autocast=torch.float32)
+def _softmax(x: Tensor, dim: int, log: bool) -> Tensor:
+    x = contiguous(x)
+    out = torch.empty_like(x)
+    if x.numel():
+        rows, n, inner = sizes(x, dim)
+        run("softmax", "softmax", x, plan(rows, n, inner, x, out), log, x, out, rows, n, inner)
+    return out
+
+
+@_softmax.backward
+def _(ctx: Any, grad_out: Tensor) -> Tensor:
+    return _softmax_grad(grad_out, *ctx.saved_tensors, ctx.dim, ctx.log)
+
+
+@op("rawkern::softmax_grad", save=("grad_out", "y"))
+def _softmax_grad(grad_out: Tensor, y: Tensor, dim: int, log: bool) -> Tensor:
+    """The gradient of x: y * (g - sum(g * y)), or g - exp(y) * sum(g) for the logarithm."""
+    grad_out, y = contiguous(grad_out), contiguous(y)
+    grad_x = torch.empty_like(y)
+    if y.numel():
+        rows, n, inner = sizes(y, dim)
+        found = plan(rows, n, inner, y, grad_out, grad_x, held=2 if y.element_size() == 2 else 4)
+        run("softmax", "softmax_backward", y, found, log, grad_out, y, grad_x, rows, n, inner)
+    return grad_x
+
+
+@_softmax_grad.backward
+def _(ctx: Any, v: Tensor) -> tuple[Tensor, Tensor]:
+    g, y = ctx.saved_tensors
+    if ctx.log:
+        return v - (v * y.exp()).sum(ctx.dim, keepdim=True), -v * y.exp() * g.sum(ctx.dim, keepdim=True)
+    along = (v * y).sum(ctx.dim, keepdim=True)
+    return y * (v - along), v * (g - (g * y).sum(ctx.dim, keepdim=True)) - g * along

@@ -1,0 +1,123 @@
+"""Grid, block and shared memory: what is accepted, and the words for what is not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rawkern.launch import config as launch
+from rawkern.launch.config import LaunchConfig, make_config
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "expected"),
+    [
+        (4, 256, LaunchConfig((4, 1, 1), (256, 1, 1))),
+        ((4,), (256,), LaunchConfig((4, 1, 1), (256, 1, 1))),
+        ((2, 3), (8, 16), LaunchConfig((2, 3, 1), (8, 16, 1))),
+        ((2, 3, 4), [8, 4, 2], LaunchConfig((2, 3, 4), (8, 4, 2))),
+        (np.int64(7), np.uint8(32), LaunchConfig((7, 1, 1), (32, 1, 1))),
+        (torch.Size([5, 2]), 1, LaunchConfig((5, 2, 1), (1, 1, 1))),
+        ((2**31 - 1, 65535, 65535), (1024, 1, 1), LaunchConfig((2**31 - 1, 65535, 65535), (1024, 1, 1))),
+        (1, (4, 4, 64), LaunchConfig((1, 1, 1), (4, 4, 64))),
+    ],
+)
+def test_accepted(grid: Any, block: Any, expected: LaunchConfig) -> None:
+    config = make_config("k", grid, block)
+    assert config == expected
+    assert all(type(size) is int for size in (*config.grid, *config.block))
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared_mem", "error", "message"),
+    [
+        (0, 1, 0, ValueError, "k: grid.x is 0, it must be positive; forall(n) takes n = 0"),
+        ((1, 0), 1, 0, ValueError, "k: grid.y is 0, it must be positive"),
+        (-3, 1, 0, ValueError, "k: grid.x is -3, it must be positive"),
+        (1, 0, 0, ValueError, "k: block.x is 0, it must be positive"),
+        (1, (1, 1, -1), 0, ValueError, "k: block.z is -1, it must be positive"),
+        (2**31, 1, 0, ValueError, "k: grid.x is 2147483648, the maximum is 2147483647"),
+        ((1, 65536), 1, 0, ValueError, "k: grid.y is 65536, the maximum is 65535; put the longest axis on x"),
+        ((1, 1, 70000), 1, 0, ValueError, "k: grid.z is 70000, the maximum is 65535"),
+        (1, 1025, 0, ValueError, "k: block.x is 1025, the maximum is 1024"),
+        (1, (1, 2000), 0, ValueError, "k: block.y is 2000, the maximum is 1024"),
+        (1, (1, 1, 65), 0, ValueError, "k: block.z is 65, the maximum is 64"),
+        (1, (32, 33), 0, ValueError, "k: block (32, 33, 1) has 1056 threads, a block has at most 1024; use a smaller"),
+        ((), 1, 0, ValueError, "k: grid has 0 axes, allowed are 1 to 3"),
+        ((1, 1, 1, 1), 1, 0, ValueError, "k: grid has 4 axes, allowed are 1 to 3: grid=(1, 1, 1, 1)"),
+        (1.5, 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got float 1.5; divide with //"),
+        (1, (32, 2.0), 0, TypeError, "k: block is an int or a tuple of 1 to 3 ints, got float 2.0 for axis y"),
+        (True, 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got bool True"),
+        ("4", 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got str '4'"),
+        (None, 1, 0, TypeError, "k: grid is an int or a tuple of 1 to 3 ints, got NoneType None"),
+        (torch.tensor(3), 1, 0, TypeError, "got torch.Tensor; pass int(...)"),
+        (1, 1, -4, ValueError, "k: shared_mem is -4, it must be 0 or more bytes"),
+        (1, 1, 1e3, TypeError, "k: shared_mem is a number of bytes, an int, got float 1000.0"),
+    ],
+)
+def test_refused(grid: Any, block: Any, shared_mem: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        make_config("k", grid, block, shared_mem)
+
+
+@given(n=st.integers(0, 2**40), block=st.integers(1, 1024))
+def test_forall_covers_n_and_wastes_less_than_a_block(n: int, block: int) -> None:
+    if -(-n // block) > 2**31 - 1:
+        with pytest.raises(ValueError, match="a grid has at most 2147483647; let each thread do several"):
+            launch.cover("k", n, block)
+        return
+    config = launch.cover("k", n, block)
+    threads = config.grid[0] * config.block[0]
+    assert config.block == (block, 1, 1)
+    assert threads >= n
+    assert threads - n < block or (n == 0 and threads == block)
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "message"),
+    [
+        (-1, ValueError, "k: forall(-1) is negative; the number of elements is 0 or more"),
+        (2.0, TypeError, "k: forall takes the number of elements as an int, got float 2.0"),
+        (True, TypeError, "k: forall takes the number of elements as an int, got bool True"),
+        (torch.tensor(4), TypeError, "got torch.Tensor; pass int(...)"),
+    ],
+)
+def test_bad_n(n: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        launch.count("k", n)
+
+
+@pytest.mark.parametrize(
+    ("block", "error", "message"),
+    [
+        (0, ValueError, "k: the block of forall is 0, allowed are 1 to 1024 threads"),
+        (1025, ValueError, "k: the block of forall is 1025, allowed are 1 to 1024 threads"),
+        ((32, 32), TypeError, "k: the block of forall is an int (it launches one dimension), got tuple"),
+    ],
+)
+def test_bad_block_of_forall(block: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        launch.cover("k", 10, block)
+
+
+def test_limits_of_the_compiled_kernel() -> None:
+    config = make_config("k", 1, (16, 16), 40000)
+    launch.check_kernel_limits("k", config, 256, 49152, 9152)
+    with pytest.raises(
+        ValueError, match=re.escape("k: block (16, 16, 1) has 256 threads, this kernel runs with at most 255")
+    ):
+        launch.check_kernel_limits("k", config, 255, 49152, 0)
+    expected = "k: shared_mem is 40000 bytes, the maximum here is 39999 bytes (49152 less 9153 that the kernel declares"
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        launch.check_kernel_limits("k", config, 256, 49152, 9153)
+
+
+@pytest.mark.parametrize(("most", "block"), [(1024, 256), (256, 256), (255, 224), (100, 96), (31, 31), (1, 1)])
+def test_the_block_forall_picks_fits_the_kernel(most: int, block: int) -> None:
+    assert launch.auto_block(most) == block

@@ -1,0 +1,64 @@
+"""Errors of the compiler: the place, the lines around it, and which of a log's errors is shown."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_path, from_text
+from rawkern.errors import CompileError, RawkernError
+
+SQUARE = (
+    'extern "C" __global__ void square(int n, const float* x, float* y) '
+    "{ int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }"
+)
+
+
+def _refused(code: str, **settings) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_text(code, **settings), CPU_ARCH)
+    return caught.value
+
+
+def test_compile_error_shows_the_place(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broken (1).cu"
+    file.write_text("// first\n__global__ void k(float* x) {\n\tx[0] = yy + zz;\n}\n")
+    with pytest.raises(CompileError) as caught:
+        compile_program(from_path(file), CPU_ARCH)
+    error = caught.value
+    assert (error.file, error.line, error.column) == (str(file), 3, 9)
+    assert error.excerpt == "  2 | __global__ void k(float* x) {\n  3 | \tx[0] = yy + zz;\n    | \t       ^\n  4 | }"
+    assert str(error) == (
+        f'{file}:3:9: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
+    )
+    assert "2 errors detected" in error.log
+    assert capfd.readouterr() == ("", "")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.line, copy.log) == (str(error), error.line, error.log)
+    assert isinstance(error, RawkernError)
+
+
+def test_error_in_a_header_names_the_header(tmp_path: Path) -> None:
+    (tmp_path / "bad.h").write_text("\n__device__ int f() { return oops; }\n")
+    error = _refused('#include "bad.h"\n' + SQUARE, include_dirs=[tmp_path])
+    assert (error.file, error.line) == (str(tmp_path / "bad.h"), 2)
+    assert "2 | __device__ int f() { return oops; }" in error.excerpt
+
+
+def test_a_macro_that_stands_in_a_header(tmp_path: Path) -> None:
+    (tmp_path / "good.h").write_text("template <typename Elem> __device__ Elem f(Elem x) { return x; }\n")
+    error = _refused('#include "good.h"\n' + SQUARE, include_dirs=[tmp_path], options=["-DN=3", "-D", "Elem=float"])
+    assert "hint: -DElem=float replaces Elem in that header, too" in str(error)
+    assert "replaces" not in str(_refused("__device__ Elem f() { return oops; }", options=["-DElem=float"]))
+
+
+def test_error_at_the_end() -> None:
+    error = _refused('extern "C" __global__ void k(float* x) {\n  if (x) {\n')
+    assert 'at the end: expected a "}"' in str(error) and 'to match this "{" on line' in str(error)
+
+
+def test_option_that_nvrtc_does_not_know() -> None:
+    assert "option '-O3' is not one of NVRTC's (nvcc has more); leave it out" in str(_refused(SQUARE, options=["-O3"]))

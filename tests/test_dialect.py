@@ -1,0 +1,418 @@
+"""What nvcc takes and NVRTC does not: a source that uses it compiles, one with declarations of its own keeps them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.compile import dialect, nvrtc
+from rawkern.compile.programs import CPU_ARCH, Program, compile_program
+from rawkern.compile.source import from_text
+from rawkern.errors import CompileError
+
+
+def _compile(code: str, *names: str, **settings) -> Program:
+    return compile_program(from_text(code, **settings), CPU_ARCH, names)
+
+
+def _types(program: Program) -> list[tuple[str, ...]]:
+    return [entry.params for entry in program.entries]
+
+
+def _refused(code: str, **settings) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        _compile(code, **settings)
+    return caught.value
+
+
+KERNEL = 'extern "C" __global__ void k(const int* x, int* y) { %s }'
+
+
+def _values(code: str, x: list[int], device: str, **settings) -> list[int]:
+    y = torch.full((4,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code, "k", **settings)[1, 1](torch.tensor(x, dtype=torch.int32, device=device), y)
+    return y.tolist()
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The options of the dialect in each run of NVRTC."""
+    found: list[tuple[str, ...]] = []
+    real = nvrtc._run
+
+    def counted(*args):
+        found.append(args[-1].options)
+        return real(*args)
+
+    monkeypatch.setattr(nvrtc, "_run", counted)
+    return found
+
+
+# --- Types of the C library -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [
+        ("uint", "unsigned int"),
+        ("ushort", "unsigned short"),
+        ("ulong", "unsigned long"),
+        ("u_int", "unsigned int"),
+        ("u_char", "unsigned char"),
+    ],
+)
+def test_a_type_without_an_include(name: str, type_: str) -> None:
+    assert _types(_compile(f'extern "C" __global__ void k({name} n, const {name}* x) {{}}')) == [
+        (type_, f"const {type_}*")
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (uint i = 0; i < 3; i++) x[i] = 1;",
+        "x[0] = (uint)x[1] + uint(3) + static_cast<uint>(x[2]) + sizeof(uint);",
+        "::uint n = 3; x[0] = n;",
+        "__shared__ uint s[32]; s[threadIdx.x] = 1; __syncthreads(); x[0] = s[3];",
+        "uint2 pair; uint* p = &pair.x; x[0] = *p; ulong sum = 0; ushort low = x[0]; x[1] = sum + low;",
+    ],
+)
+def test_wherever_a_type_may_stand(body: str) -> None:
+    _compile(f'extern "C" __global__ void k(int* x) {{ {body} }}')
+
+
+def test_results_and_instances(device: str) -> None:
+    module = rawkern.RawModule("""
+        template <uint N> struct Mask { static constexpr uint value = (1u << N) - 1; };
+        __device__ __forceinline__ uint rotate(uint v, uint by) { return v << by | v >> (32 - by); }
+        template <class T> __global__ void spin(const T* x, ulong* out, ushort n) {
+            uint i = threadIdx.x;
+            if (i < n) out[i] = (ulong)rotate(x[i], 4) << 8 | (Mask<8>::value & i);
+        }""")
+    x = torch.tensor([-1, 0x12345678, -(2**31)], dtype=torch.int32, device=device)
+    out = torch.zeros(3, dtype=torch.int64, device=device)
+    module.get_function("spin<uint>")[1, 32](x, out, 3)
+    assert out.tolist() == [0xFFFFFFFF00, 0x2345678101, 0x802]
+
+
+def test_in_a_header(tmp_path: Path) -> None:
+    (tmp_path / "mix.h").write_text("inline __device__ uint mix(uint a) { return a ^ a >> 3; }\n")
+    _compile('#include "mix.h"\n__global__ void k(uint* x) { *x = mix(*x); }', include_dirs=[tmp_path])
+
+
+OWN = [
+    "typedef unsigned int uint;",
+    "typedef unsigned long long uint;",
+    "using uint = unsigned char;",
+    "#define uint unsigned char",
+    "struct uint { int a; };",
+    "enum uint : unsigned char { zero };",
+    "namespace mine { using uint = unsigned char; } using mine::uint;",
+    "namespace mine { using uint = unsigned char; } using namespace mine;",
+]
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_own_declarations_stay(own: str, runs: list[tuple[str, ...]]) -> None:
+    code = f'{own}\nstatic_assert(sizeof(uint) == %d); extern "C" __global__ void k(uint* x, unsigned n) {{ int uchar = n; }}'
+    size = 8 if "long long" in own else 1 if "char" in own else 4
+    _compile(code % size)
+    assert runs == [()]
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_own_declarations_beside_one_that_is_missing(own: str) -> None:
+    """``ushort`` is declared for the source, ``uint`` is not."""
+    size = 8 if "long long" in own else 1 if "char" in own else 4
+    _compile(f"{own}\nstatic_assert(sizeof(uint) == {size});\n__global__ void k(ushort* x, uint* y) {{}}")
+
+
+def test_own_declaration_for_another_platform() -> None:
+    code = '#ifdef _WIN32\ntypedef unsigned int uint;\n#endif\nextern "C" __global__ void k(uint n) {}'
+    assert _types(_compile(code)) == [("unsigned int",)]
+
+
+def test_names_of_variables_and_functions() -> None:
+    _compile(
+        "__device__ int uint; __device__ int ushort(int n) { return n; } __global__ void k(int ulong) { uint = ushort(ulong); }"
+    )
+
+
+def test_use_before_an_own_declaration_is_the_sources_error() -> None:
+    error = _refused("__global__ void k(float* y, uint* x) {}\ntypedef unsigned long long uint;")
+    assert str(error).startswith('kernel.cu:1:29: identifier "uint" is undefined')
+
+
+def test_one_more_run_for_all_of_them(runs: list[tuple[str, ...]]) -> None:
+    _compile("__global__ void k(uint* x, ushort* y, ulong n) {}")
+    assert runs == [(), ("-include=rawkern/nvcc.h",)]
+
+
+def test_other_errors_are_shown_without_it() -> None:
+    error = _refused("__global__ void k(uint* x) {\n  x[0] = y;\n}")
+    assert (error.line, str(error).partition("\n")[0]) == (2, 'kernel.cu:2:10: identifier "y" is undefined')
+    assert "uint" not in error.log.replace("k(uint* x)", "")
+
+
+def test_lines_and_own_forced_headers(tmp_path: Path) -> None:
+    (tmp_path / "first.h").write_text("#define ONE 1\n")
+    code = "__global__ void k(uint* x) {\n  x[0] = ONE;\n}"
+    program = _compile(code, options=["-include=first.h"], include_dirs=[tmp_path])
+    assert "\t.loc\t1 2 " in program.ptx and '.file\t1 "kernel.cu"' in program.ptx and "nvcc.h" not in program.ptx
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [
+        ("uchar", "write unsigned char, or put typedef unsigned char uchar; before it"),
+        ("ulonglong", "write unsigned long long, or put typedef unsigned long long ulonglong; before it"),
+        ("uint8", "#include <cstdint> and write uint8_t"),
+    ],
+)
+@pytest.mark.parametrize("kernel", ["k(%s* x)", "k(int n, %s* x)"])
+def test_types_of_other_libraries(name: str, way_out: str, kernel: str) -> None:
+    error = _refused(f"__global__ void {kernel % name} {{ x[0] = 1; }}")
+    assert f'identifier "{name}" is undefined' in str(error).partition("\n")[0]
+    assert f"hint: neither nvcc nor this compiler declares {name}; {way_out}" in str(error)
+
+
+# --- Names of the standard library ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("y[0] = std::max(x[0], x[1]) - std::min<int>(x[0], 1); y[1] = std::min({3, 2});", [9, 2, -1, -1]),
+        ("y[0] = std::is_same<int, decltype(x[0] + 1)>::value; y[1] = sizeof(std::conditional_t<true, char, int>);", [1, 1, -1, -1]),
+        ("int64_t a = INT_MAX; y[0] = (a + x[1]) >> 4; uint8_t b = 255; b += x[1]; y[1] = b;", [2**27, 2, -1, -1]),
+        ("y[0] = std::numeric_limits<int>::max(); y[1] = FLT_MAX == std::numeric_limits<float>::max();", [2**31 - 1, 1, -1, -1]),
+        ("y[0] = x[0] * M_PI; y[1] = -INFINITY < -FLT_MAX; y[2] = M_PI_2f * 100; y[3] = UINT32_MAX == 4294967295u;", [31, 1, 157, 1]),
+        ("y[0] = std::sqrt(16.0f) + std::abs(-2.5f); y[1] = std::isnan(0.0f); y[2] = std::floor(-0.5);", [6, 0, -1, -1]),
+        ("auto [a, b] = std::make_pair(x[1], x[0]); y[0] = a; std::array<int, 2> c{b, 7}; y[1] = c[1]; y[2] = c.size();", [3, 7, 2, -1]),
+        ("std::tuple<int, float> t(x[0], 0.5f); y[0] = std::get<0>(t) * std::get<1>(t); std::size_t n = 8; y[1] = n;", [5, 8, -1, -1]),
+        ("y[0] = std::plus<>()(x[0], x[1]); ssize_t s = -4; y[1] = s; y[2] = CHAR_BIT; y[3] = std::uint16_t(-1);", [13, -4, 8, 65535]),
+    ],
+)  # fmt: skip
+def test_names_of_headers_that_are_not_included(body: str, expected: list[int], device: str) -> None:
+    assert _values(KERNEL % body, [10, 3], device) == expected
+
+
+def test_own_names_that_headers_have_too(runs: list[tuple[str, ...]]) -> None:
+    code = "namespace std { template <class T> __device__ T min(T a, T b) { return a + b; } }\n#define FLT_MAX 2\n#define M_PI 3\n"
+    _compile(code + KERNEL % "y[0] = std::min(x[0], x[1]) + FLT_MAX + M_PI; static_assert(M_PI == 3 && FLT_MAX == 2);")
+    assert runs == [()]
+
+
+def test_names_that_no_header_has() -> None:
+    error = _refused(KERNEL % "y[0] = std::lerp(1.0f, 2.0f, std::min(0.5f, 1.0f)) + M_PY + std::is_odd<int>::value;")
+    assert 'namespace "std" has no member "lerp"' in str(error).partition("\n")[0]
+    assert 'identifier "M_PY" is undefined' in str(error) and 'has no member "is_odd"' in str(error)
+    assert '"min"' not in error.log
+
+
+# --- Functions of numbers of other types ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("std", ["", "std::", "#include <cmath>"])
+def test_functions_of_integers_and_of_two_types(std: str, device: str) -> None:
+    include, std = (f"{std}\n", "std::") if std.startswith("#") else ("", std)
+    code = f"""{include}extern "C" __global__ void k(const int* n, const float* x, double* y) {{
+        y[0] = {std}sqrt(n[0]); y[1] = {std}pow(x[0], 2.0); y[2] = {std}pow(2, n[1]); y[3] = {std}fmax(x[0], 0.1);
+        y[4] = {std}log2(n[0] * 1ull); y[5] = {std}fma(x[0], 0.1, n[1]); y[6] = {std}floor((unsigned char)7);
+        y[7] = {std}atan2(x[0], -1.0); y[8] = {std}exp(n[1]) + {std}fmod(x[0], 0.25) + {std}hypot(x[0], 2.0);
+    }}"""
+    n, x = [1000003, -3], 0.7
+    y = torch.full((9,), torch.nan, dtype=torch.float64, device=device)
+    rawkern.RawKernel(code)[1, 1](
+        torch.tensor(n, dtype=torch.int32, device=device), torch.tensor([x], device=device), y
+    )
+    x = torch.tensor(x).item()  # rounded to float; the rest is computed in double
+    expected = [
+        math.sqrt(n[0]), x**2, 2 ** n[1], max(x, 0.1), math.log2(n[0]), x * 0.1 + n[1], 7, math.atan2(x, -1),
+        math.exp(n[1]) + math.fmod(x, 0.25) + math.hypot(x, 2.0),
+    ]  # fmt: skip
+    torch.testing.assert_close(y.cpu(), torch.tensor(expected, dtype=torch.float64), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("params", dialect._PROMOTED)
+def test_every_such_function(params: str) -> None:
+    arguments = (
+        ("n, x, 2.0", "5u, 'c', true", "n, 0.5, n") if params.count(",") == 2 else ("x, 2.0", "n, 2u", "true, n")
+    )
+    if "," not in params:
+        arguments = ("n", "5ull", "true")
+    calls = [f"x += {name}({given});" for name in dialect._PROMOTED[params].split() for given in arguments]
+    calls += [f"static_assert(sizeof({name}({arguments[0]})) == 8);" for name in dialect._PROMOTED[params].split()]
+    _compile('extern "C" __global__ void k(int n, float x, float* y) { ' + "\n".join([*calls, "y[0] = x; }"]))
+
+
+def test_calls_that_fit_stay_as_they_are() -> None:
+    code = "static_assert(sizeof(sqrt(x)) == 4 && sizeof(pow(x, 2)) == 4 && sizeof(pow(x, x)) == 4 && sizeof(fmax(x, x)) == 4);"
+    kernel = 'extern "C" __global__ void k(float x, int n, float* y) { %s y[0] = %s; }'
+    _compile(kernel % (code, "sqrt(x) + pow(x, 2)"))
+    ptx = _compile(kernel % (code, "sqrt(n) + pow(x, 2.0) + fmax(2.0, x)")).ptx
+    assert "sqrt.rn.f64" in ptx
+
+
+def test_own_overloads_of_functions() -> None:
+    own = "struct Dual { float v; }; __device__ Dual sqrt(Dual a) { return {sqrt(a.v)}; }\n"
+    _compile(own + KERNEL % "y[0] = sqrt(Dual{2}).v + sqrt(x[0]);")
+    assert _refused(own + KERNEL % "y[0] = sqrt(Dual{2}, 3).v;").line == 2
+
+
+@pytest.mark.parametrize("call", ["max(1.5f, x[0])", "min(x[0], 3LL)", "rsqrt(x[0])"])
+def test_calls_that_nvcc_finds_ambiguous_too(call: str) -> None:
+    error = _refused(KERNEL % f"y[0] = {call};")
+    assert f"hint: write the arguments of {call.partition('(')[0]} in one type, such as 2.0f beside a float" in str(
+        error
+    )
+
+
+# --- Function objects of older CUBs -----------------------------------------------------------------------
+
+REDUCE = """
+#include <cub/{header}>
+extern "C" __global__ void k(const int* x, int* y) {{
+    using R = cub::BlockReduce<int, 64>;
+    __shared__ typename R::TempStorage s;
+    int most = R(s).Reduce(x[threadIdx.x], {functor});
+    __syncthreads();
+    int least = R(s).Reduce(x[threadIdx.x], cub::Min{{}});
+    if (threadIdx.x == 0) y[0] = most, y[1] = least;
+}}"""
+
+
+@pytest.mark.parametrize("header", ["cub.cuh", "block/block_reduce.cuh"])
+def test_functors_that_cub_has_dropped(header: str, device: str) -> None:
+    x = torch.randint(-1000, 1000, (64,), dtype=torch.int32, device=device)
+    y = torch.full((2,), 10**6, dtype=torch.int32, device=device)
+    rawkern.RawKernel(REDUCE.format(header=header, functor="cub::Max()"))[1, 64](x, y)
+    assert y.tolist() == [x.max().item(), x.min().item()]
+
+
+def test_all_functors_and_halves(device: str) -> None:
+    code = """
+        #include <cuda_fp16.h>
+        #include <cub/thread/thread_operators.cuh>
+        template <class F> __device__ float with(F f, __half a, __half b) { return f(a, b); }
+        extern "C" __global__ void k(float a, float b, float* y) {
+            y[0] = cub::Max()(a, b); y[1] = cub::Min()(a, b); y[2] = cub::Sum()(a, b); y[3] = cub::Difference()(a, b);
+            y[4] = cub::Division()(a, b); y[5] = cub::Equality()(a, b); y[6] = cub::Inequality()(a, b);
+            y[7] = with(cub::Max(), a, b); y[8] = with(cub::Min(), a, b);
+        }"""
+    y = torch.full((9,), torch.nan, device=device)
+    rawkern.RawKernel(code)[1, 1](-1.5, 0.5, y)
+    assert y.tolist() == [0.5, -1.5, -1.0, -2.0, -3.0, 0.0, 1.0, 0.5, -1.5]
+
+
+def test_own_functors_in_cub(runs: list[tuple[str, ...]]) -> None:
+    own = "namespace cub { struct Max { template <class T> __device__ T operator()(T a, T b) const { return a; } }; }"
+    code = REDUCE.format(header="block/block_reduce.cuh", functor="cub::Max()")
+    _compile(code.replace("extern", f"{own}\nextern").replace("cub::Min{}", "cub::Max{}"))
+    assert runs == [()]
+
+
+def test_what_cub_has_dropped_for_good() -> None:
+    error = _refused(REDUCE.format(header="block/block_reduce.cuh", functor="cub::Maxi()"))
+    assert 'namespace "cub" has no member "Maxi"' in str(error) and "hint" not in str(error)
+
+
+# --- constexpr functions ----------------------------------------------------------------------------------
+
+CONSTEXPR = {
+    "function": (
+        "constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }",
+        "constexpr int n = ceil_div(7, 2); y[0] = n; y[1] = ceil_div(x[0], x[1]); __shared__ float s[ceil_div(9, 4)];",
+        [4, 4, -1, -1],
+    ),
+    "template": (
+        "template <class T>\nconstexpr T\nmost(T a,\n  T b) { return a < b ? b : a; }",
+        "y[0] = most(x[0], x[1]); y[1] = most<int>(-3, -2);",
+        [10, -2, -1, -1],
+    ),
+    "members": (
+        "struct P { int a; constexpr P(int b) : a{b} {} constexpr explicit P(float) : a(1) {}"
+        " constexpr operator int() const { return a; } constexpr P operator+(P o) const { return P(a + o.a); } };",
+        "P p(x[0]); y[0] = p + P(2); y[1] = P(1.5f);",
+        [12, 1, -1, -1],
+    ),
+    "static members": (
+        "template <int N> struct Traits { static constexpr int size() { return 2 * N; }\n"
+        "  template <int M> static constexpr int times() { return N * M; } };",
+        "y[0] = Traits<3>::size(); y[1] = Traits<3>::times<5>() + x[1];",
+        [6, 18, -1, -1],
+    ),
+    "attributes, trailing type": (
+        "[[nodiscard]] static constexpr inline auto\n f(int a) noexcept -> long long { return a + 1LL; }",
+        "y[0] = f(x[0]);",
+        [11, -1, -1, -1],
+    ),
+    "lambda, literal": (
+        'constexpr auto twice = [](int a) { return 2 * a; }; // { \n'
+        'constexpr int operator""_k(unsigned long long n) { return n * 1024; }',
+        "y[0] = twice(x[0]); y[1] = 2_k;",
+        [20, 2048, -1, -1],
+    ),
+    "defined later": (
+        "struct S { constexpr int f(int a) const; };\nconstexpr int S::f(int a) const { return a - 1; }",
+        "y[0] = S().f(x[0]);",
+        [9, -1, -1, -1],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONSTEXPR)
+def test_constexpr_functions_without_device(what: str, device: str) -> None:
+    declared, body, expected = CONSTEXPR[what]
+    assert _values(f"{declared}\n{KERNEL % body}", [10, 3], device) == expected
+
+
+def test_consteval(device: str) -> None:
+    code = "consteval int f(int a) { return a * a; }\n" + KERNEL % "y[0] = f(5);"
+    assert _values(code, [0], device, options=["-std=c++20"])[0] == 25
+
+
+def test_constexpr_function_of_a_header(tmp_path: Path, device: str) -> None:
+    (tmp_path / "tile.h").write_text("#pragma once\ntemplate <int N> constexpr int tile() { return N / 2; }\n")
+    code = '#include "tile.h"\n' + KERNEL % "y[0] = tile<64>() + x[0];"
+    assert _values(code, [1], device, include_dirs=[tmp_path])[0] == 33
+
+
+def test_constexpr_with_types_of_the_library(runs: list[tuple[str, ...]]) -> None:
+    _compile("constexpr uint f(uint a) { return a + 1; }\n__global__ void k(uint* x) { x[0] = f(x[1]); }")
+    assert runs == [(), ("-include=rawkern/nvcc.h",), ("-include=rawkern/nvcc.h", "-default-device")]
+
+
+@pytest.mark.parametrize(
+    ("host", "column"),
+    [
+        ("int f(int a) { return a; }", 5),
+        ("inline int f(int a) { constexpr int b = 1; return a + b; }", 12),
+        ("constexpr int n = 1; int f(int a) { return a; }", 26),
+        ("/* constexpr */ int f(int a) { return a; }", 21),
+        ("template <class T> T f(T a) { return a; }", 22),
+        ("struct P { int a; P(int b) : a(b) {} };", 19),
+        ("int counter;", 5),
+        ("struct S { static int n; }; int S::n = 3;", 12),
+        ("auto f = [](int a) { return a; };", 6),
+        ("__host__ int f(int a) { return a; }", 14),
+        ("int main() { return 0; }", 5),
+    ],
+)
+def test_host_code_is_refused_beside_constexpr_functions(host: str, column: int) -> None:
+    """The error is about the host code, and says nothing of the constexpr function, which compiles without it."""
+    code = f"constexpr int g(int a) {{ return a; }}\n{host}\n" + KERNEL % "y[0] = g(x[0]);"
+    error = _refused(code)
+    assert (error.line, error.column) == (2, column)
+    assert "hint: only device code is compiled here: mark " in str(error)
+    assert "__CUDACC_RTC__" in str(error) and ":1: A function" not in str(error) and "-default-device" not in str(error)
+    _compile(code.replace(host, ""))
+
+
+def test_more_errors_than_the_compiler_lists() -> None:
+    many = "".join(f"constexpr int f{i}() {{ return {i}; }}\n" for i in range(120))
+    assert "is considered a host function" in str(_refused(f"{many}int main() {{}}\n{KERNEL % ''}"))

@@ -1,0 +1,45 @@
+"""What NVRTC is told beyond the user's options, so that code written for nvcc compiles."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import from_text
+
+LANE = """
+extern "C" __global__ void k(unsigned* x) {
+    unsigned lane;
+    %s("mov.u32 %%0, %%laneid;" : "=r"(lane));
+    x[threadIdx.x] = lane;
+}"""
+
+
+@pytest.mark.parametrize("asm", ["asm", "__asm", "__asm__"])
+@pytest.mark.parametrize("volatile", ["", "volatile", "__volatile", "__volatile__"])
+def test_spellings_of_asm(asm: str, volatile: str, device: str) -> None:
+    lanes = torch.full((40,), -1, dtype=torch.int32, device=device)
+    rawkern.RawKernel(LANE % f"{asm} {volatile}")[1, 40](lanes)
+    assert lanes.tolist() == [*range(32), *range(8)]
+
+
+def test_volatile_asm_is_kept() -> None:
+    def ptx(asm: str) -> str:
+        code = f'extern "C" __global__ void k() {{ unsigned r; {asm}("mov.u32 %0, %clock;" : "=r"(r)); }}'
+        return run_nvrtc(from_text(code), CPU_ARCH).ptx
+
+    for volatile in ("volatile", "__volatile", "__volatile__"):
+        assert "%clock" in ptx(f"__asm__ {volatile}")
+    assert "%clock" not in ptx("__asm__")
+
+
+@pytest.mark.parametrize("options", [(), ("-D__asm__=asm volatile",)])
+def test_own_macros_for_these_keywords(options: tuple[str, ...]) -> None:
+    define = "" if options else "#define __asm__ asm volatile\n#define __asm asm\n"
+    code = define + 'extern "C" __global__ void k() { unsigned r; __asm__("mov.u32 %0, %clock;" : "=r"(r)); }'
+    result = run_nvrtc(from_text(code, options), CPU_ARCH)
+    assert result.ok, result.log
+    assert "%clock" in result.ptx

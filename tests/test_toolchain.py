@@ -1,0 +1,55 @@
+"""Where NVRTC and CUDA's headers are found, and when a record of that is believed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rawkern.compile import nvrtc, toolchain
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.compile.source import from_text
+
+KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
+
+
+def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some images have the runtime's headers only; CuPy brings CCCL along."""
+    real = next(
+        folder for folder in toolchain.toolchain().include_dirs if (Path(folder) / "cuda_runtime_api.h").exists()
+    )
+    for item in Path(real).iterdir():
+        if item.name != "cccl":
+            (tmp_path / item.name).symlink_to(item)
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path)])
+    toolchain.nvrtc()
+    folders, markers = toolchain._headers((13, 0), "")
+    assert folders[0] == str(tmp_path) and all("cupy" in folder for folder in folders[1:]) and len(folders) == 4
+    assert all(os.path.isfile(marker) for marker in markers)
+    monkeypatch.setattr(nvrtc, "toolchain", lambda: toolchain.Toolchain((13, 0), "", folders, ()))
+    code = "#include <cooperative_groups.h>\n#include <cub/block/block_reduce.cuh>\n" + KERNEL % ""
+    result = nvrtc.run_nvrtc(from_text(code), CPU_ARCH)
+    assert result.ok, result.log
+
+
+def test_headers_of_nvrtcs_own_release_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, version in (("old", 12090), ("near", 13020), ("own", 13000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near", "own")])
+    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "own")
+    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near")])
+    assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "near")
+
+
+def test_toolchain_record_is_not_believed_when_something_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path / "cache"))
+    found = toolchain._search("toolchain-test")
+    assert toolchain._recorded("toolchain-test") == found
+    path, mtime, size = found.stamps[0]
+    assert "libnvrtc" in path
+    monkeypatch.setattr(toolchain, "_stamp", lambda path: (path, mtime + 1, size))
+    assert toolchain._recorded("toolchain-test") is None

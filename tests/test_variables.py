@@ -1,0 +1,136 @@
+"""``__device__`` and ``__constant__`` variables as tensors: their types, shapes and memory."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+import rawkern
+from rawkern import RawModule
+
+VARIABLES = r"""
+struct Pair { int a; double b; };
+namespace inner { __device__ double weights[2][3]; }
+__constant__ float coefficients[4] = {1.0f, 2.5f, -3.0f, 0.5f};
+__device__ unsigned char mask;
+__device__ Pair pairs[2];
+__device__ float4 corner;
+extern "C" __global__ void use(float* y, int n) {
+    int i = threadIdx.x;
+    if (i < n) y[i] = coefficients[i % 4] + (float)inner::weights[1][2] + mask + pairs[1].a + corner.y;
+}
+extern "C" __global__ void bump() { inner::weights[1][2] += 1.0; }
+"""
+
+
+def test_variables_are_seen_and_set(device: str) -> None:
+    holder = rawkern.RawModule(VARIABLES)
+    coefficients = holder.get_global("coefficients", device)
+    assert coefficients.dtype is torch.float32 and coefficients.shape == (4,) and coefficients.device.type == device
+    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
+    weights = holder.get_global("inner::weights", device)
+    assert weights.dtype is torch.float64 and weights.tolist() == [[0.0] * 3] * 2
+    assert holder.get_global("mask", device).dtype is torch.uint8
+    assert holder.get_global("pairs", device).shape == (2, 16)
+    assert holder.get_global("corner", device).shape == (4,)
+
+    y = torch.full((8,), float("nan"), device=device)
+    weights[1, 2] = 100.0
+    coefficients.copy_(torch.tensor([0.0, 10.0, 20.0, 30.0]))
+    holder.use[1, 32](y, 8)
+    assert y.tolist() == [100.0, 110.0, 120.0, 130.0] * 2
+    holder.bump[1, 1]()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        assert weights[1, 2].item() == 101.0
+    else:
+        assert holder.get_global("inner::weights", "cpu").data_ptr() == weights.data_ptr()
+
+
+def test_a_variable_outlives_its_module(device: str) -> None:
+    coefficients = rawkern.RawModule(VARIABLES).get_global("coefficients", device)
+    gc.collect()
+    assert coefficients.tolist() == [1.0, 2.5, -3.0, 0.5]
+
+
+def test_variables_that_are_not_there(device: str) -> None:
+    holder = rawkern.RawModule(VARIABLES)
+    with pytest.raises(
+        ValueError, match=r"there is no variable 'nope'; the source has these variables: .*inner::weights"
+    ):
+        holder.get_global("nope", device)
+    with pytest.raises(ValueError, match=r"'use' is a function; the source has these variables: .*coefficients"):
+        holder.get_global("use", device)
+
+
+SHAPES = r"""
+#include <cuda_fp16.h>
+struct Pair { int a; double b; };
+enum Mode : short { A, B };
+namespace { struct Hidden { float f; }; __device__ Hidden hidden[3]; }
+using Row = float[31];
+__device__ float a[3][31];
+__device__ Row rows[2];
+__device__ const unsigned char bytes[2][3][4][5] = {{{{1, 2}}}};
+__constant__ __half halves[7][2];
+__device__ float4 corners[3][2];
+__device__ Pair pair, pairs[3][2];
+__device__ Mode modes[6];
+__device__ int grown[] = {7, 8, 9};
+__device__ float* pointer;
+__device__ float* pointers[2][3];
+__device__ float (*to_rows)[31];
+__device__ int (*calls[4])(int);
+__device__ volatile long long flag;
+template <class T> __device__ T table[2][2] = {{1, 2}, {3, 4}};
+extern "C" __global__ void fill(const float* x) {
+    int i = threadIdx.x;
+    if (i < 93) a[i / 31][i % 31] = x[i];
+    if (i == 0) table<float>[0][1] += 1, hidden[2].f = 2;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype"),
+    [
+        ("a", (3, 31), torch.float32),
+        ("rows", (2, 31), torch.float32),
+        ("bytes", (2, 3, 4, 5), torch.uint8),
+        ("halves", (7, 2), torch.float16),
+        ("corners", (3, 2, 4), torch.float32),
+        ("pair", (16,), torch.uint8),
+        ("pairs", (3, 2, 16), torch.uint8),
+        ("hidden", (3, 4), torch.uint8),
+        ("modes", (6,), torch.int16),
+        ("grown", (3,), torch.int32),
+        ("pointer", (1,), torch.int64),
+        ("pointers", (2, 3), torch.int64),
+        ("to_rows", (1,), torch.int64),
+        ("calls", (4,), torch.int64),
+        ("flag", (1,), torch.int64),
+        ("table<float>", (2, 2), torch.float32),
+    ],
+)
+def test_shapes(name: str, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> None:
+    found = RawModule(SHAPES).get_global(name, device)
+    assert (tuple(found.shape), found.dtype, found.is_contiguous()) == (shape, dtype, True)
+
+
+def test_elements_lie_where_the_kernel_has_them(device: str) -> None:
+    module = RawModule(SHAPES)
+    x = torch.randn(93, device=device)
+    module.fill[1, 96](x)
+    assert torch.equal(module.get_global("a", device), x.view(3, 31))
+    assert module.get_global("grown", device).tolist() == [7, 8, 9]
+    assert module.get_global("bytes", device)[0, 0, 0].tolist() == [1, 2, 0, 0, 0]
+    assert module.get_global("hidden", device)[2].view(torch.float32).item() == 2
+    assert module.get_global("table<float>", device).tolist() == [[1, 3], [3, 4]]
+
+
+def test_complex_numbers(device: str) -> None:
+    code = "#include <cuda/std/complex>\n__device__ cuda::std::complex<float> waves[5][2];\n__global__ void k() {}"
+    waves = RawModule(code).get_global("waves", device)
+    assert (tuple(waves.shape), waves.dtype) == ((5, 2), torch.complex64)
