@@ -1,13 +1,24 @@
-"""The tests' cache folder. Fixture ``device`` and the markers are those of rawkern's own pytest plugin."""
+"""The tests' cache folder, and the seed of random programs. The fixture ``device`` and the markers are rawkern's plugin's."""
 
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 
 # Named here for source trees that are not installed; where rawkern is, it is loaded already.
 pytest_plugins = ["rawkern.testing.plugin", "pytester"]
+SEED = "RAWKERN_RANDOM_SEED"
+
+
+def pytest_configure() -> None:
+    """Draw the seed of this run's random programs, before the workers of a parallel run start: they take it over."""
+    os.environ.setdefault(SEED, str(random.randrange(10**9)))
+
+
+def pytest_report_header() -> str:
+    return f"random programs: {SEED}={os.environ[SEED]}"
 
 
 @pytest.fixture(scope="session", autouse=True)

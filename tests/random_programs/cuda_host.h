@@ -119,7 +119,7 @@ inline bool run_block() {
             swapcontext(&scheduler, &me->context);
             if (problem[0]) return false;
         }
-        if (!went || turns > 1000000) {
+        if (!went || turns > 20000) {
             snprintf(problem, sizeof problem, "threads wait for ever");
             return false;
         }

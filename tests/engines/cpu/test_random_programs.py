@@ -1,4 +1,4 @@
-"""Random programs on the CPU engine, new ones in each run: what they leave behind is what g++ makes of the same text."""
+"""Random programs on the CPU engine, new ones in each run: they leave behind what g++ makes of the same text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,33 @@ import pytest
 
 from tests.random_programs.batch import Batch
 from tests.random_programs.reference import available
+from tests.random_programs.tree import Listing
 
-SEED = int(os.environ["RAWKERN_RANDOM_SEED"])  # of this run, drawn in conftest.py
+SEED = int(os.environ["RAWKERN_RANDOM_SEED"])  # drawn in tests/conftest.py
 CASES, COUNT = 8, 25
+FOUND = sorted((Path(__file__).parents[2] / "random_programs" / "found").glob("*.cu"))
 
-pytestmark = pytest.mark.skipif(not available(), reason="there is no g++, which makes the reference")
+pytestmark = pytest.mark.skipif(not available(), reason="there is no g++, which compiles the reference")
 
 
 @pytest.mark.parametrize("case", range(CASES))
 def test_new_programs(case: int, tmp_path: Path) -> None:
-    """Repeat a run with RAWKERN_RANDOM_SEED=..., one program with python -m tests.random_programs --seed ... --count 1."""
     first = SEED + case * COUNT
     failures = list(Batch(range(first, first + COUNT), tmp_path).failures())
+    text = "\n\n".join(f"seed {f.seed}: {f.kind}: {f.detail}" for f in failures)
+    assert not failures, f"{text}\n\npython -m tests.random_programs --count 1 --reduce 1 --seed {failures[0].seed}"
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_programs_that_failed_once(path: Path, tmp_path: Path) -> None:
+    """Each plain and checked."""
+    program = Listing.read(path)
+    failures = list(Batch([program.seed], tmp_path, check_all=True, programs=[program]).failures())
+    assert not failures, "\n\n".join(f"{f.kind}: {f.detail}" for f in failures)
+
+
+@pytest.mark.gpu
+def test_new_programs_on_a_gpu(tmp_path: Path) -> None:
+    """The engine, a GPU and g++ agree."""
+    failures = list(Batch(range(SEED, SEED + COUNT), tmp_path, device="cuda").failures())
     assert not failures, "\n\n".join(f"seed {f.seed}: {f.kind}: {f.detail}" for f in failures)
