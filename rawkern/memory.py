@@ -15,7 +15,7 @@ from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
 from rawkern.values import Where, shown, traced
 
-__all__ = ["Memory", "capturing", "describe", "dtype_name"]
+__all__ = ["Memory", "capturing", "describe", "dtype_name", "other_layout", "refuse_layout"]
 
 
 @dataclass(slots=True)
@@ -142,13 +142,28 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
     )
 
 
-def _check_class(t: torch.Tensor, where: Where, need: str) -> None:
-    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+def other_layout(t: torch.Tensor) -> tuple[str, str] | None:
+    """What a tensor is whose elements are not strided memory, and the method that gives one; None for others."""
     if t.is_nested:
-        raise TypeError(f"{where} is a nested tensor, the kernel takes {need}; pass {where.expr}.values()")
+        return "is a nested tensor", "values()"
     if t.layout is not torch.strided:
         layout = dtype_name(t.layout)  # type: ignore[arg-type]  # torch.sparse_coo prints like a dtype
-        raise TypeError(f"{where} has layout {layout}, the kernel takes {need}; pass {where.expr}.to_dense()")
+        return f"has layout {layout}", "to_dense()"
+    return None
+
+
+def refuse_layout(op: str, name: str, t: torch.Tensor) -> None:
+    """Raise TypeError for an operator's argument whose elements are not strided memory."""
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"{op}: {name} {other[0]}; pass {name}.{other[1]}")
+
+
+def _check_class(t: torch.Tensor, where: Where, need: str) -> None:
+    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"{where} {other[0]}, the kernel takes {need}; pass {where.expr}.{other[1]}")
     if type(t) in private.PLAIN or not private.has_dispatch(t):
         return
     name = type(t).__name__

@@ -13,7 +13,7 @@ import torch
 from rawkern import _torch_private as private
 from rawkern.dlpack import take_dlpack
 from rawkern.errors import LaunchError, MissingDependencyError
-from rawkern.memory import dtype_name
+from rawkern.memory import dtype_name, other_layout
 
 __all__ = [
     "composing",
@@ -231,14 +231,14 @@ def to_torch(a: Any) -> torch.Tensor:
 def _check_plain(t: torch.Tensor) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"from_torch: got {type(t).__name__}; pass a torch tensor")
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"from_torch: the tensor {other[0]}; pass t.{other[1]}")
     kind = private.wrapper_kind(t)
     if kind not in (None, "zero") or t.is_meta:
         raise TypeError(f"from_torch: a {kind or 'meta'} tensor has no memory; wrap this in rawkern.op")
-    if kind == "zero" or (t.layout is torch.strided and not private.has_dispatch(t) and t.numel() and not t.data_ptr()):
+    if kind == "zero" or (not private.has_dispatch(t) and t.numel() and not t.data_ptr()):
         raise TypeError("from_torch: the tensor has no memory of its own; pass t.clone()")
-    if t.layout is not torch.strided:
-        layout = dtype_name(t.layout)  # type: ignore[arg-type]
-        raise TypeError(f"from_torch: the tensor has layout {layout}; pass t.to_dense()")
     if type(t) not in private.PLAIN and private.has_dispatch(t):
         raise TypeError(f"from_torch: {type(t).__name__} keeps its memory elsewhere; pass the plain tensor inside it")
     if t.is_conj():

@@ -8,6 +8,7 @@ import torch
 
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import parse_parameters
+from rawkern.memory import refuse_layout
 from rawkern.operators import op
 from rawkern.ops.instances import floating
 from rawkern.tensors import in_fake_op
@@ -52,6 +53,7 @@ def rotary_embedding(
     """
     for name, t in (("x", x), ("cos", cos), ("sin", sin)):
         floating("rotary_embedding", name, t)
+        refuse_layout("rotary_embedding", name, t)
     if x.dim() == 0 or x.shape[-1] % 2:
         raise ValueError(f"rotary_embedding: x has shape {tuple(x.shape)}; the last dimension has to be even")
     half = (*x.shape[:-1], x.shape[-1] // 2)
