@@ -76,17 +76,23 @@ def _products() -> tuple[Form, ...]:
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
-    form("isspacep", [""], "!global|shared|shared::cta|local"),
-    form("ld", _MEMORY, f"weak|volatile|relaxed|acquire|mmio {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
+    form("isspacep", [""], "!global|shared|shared::cta|local|const|param"),
+    form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
-    form("st", _MEMORY, f"weak|volatile|relaxed|release|mmio {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
+    form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
     *_atomics(),
     form("membar", [""], "!cta|gl|sys"),
-    form("fence", [""], f"!sc|acq_rel|acquire|release !{_SCOPE}"),
-    form("createpolicy", "b64", f"!fractional|range {_EVICT}"),
-    form("createpolicy", "b64", f"!fractional|range !{_EVICT}"),
+    form("fence", [""], f"sc|acq_rel|acquire|release !{_SCOPE}"),
+    form("fence", [""], "!proxy !alias"),
+    form("membar", [""], "!proxy !alias"),
+    *(
+        form("createpolicy", "b64", f"{how} {more}{_EVICT}")
+        for how in ("!fractional", "!range global")
+        for more in ("", "!")
+    ),
     form("createpolicy", "b64", "!cvt !L2"),
-    form("prefetch", [""], "global|local !L1|L2 L2::evict_normal|L2::evict_last"),
+    form("prefetch", [""], "global|local !L1|L2"),
+    form("prefetch", [""], "global !L2::evict_normal|L2::evict_last"),
     form("prefetchu", [""], "!L1"),
     form("discard", [""], "global !L2"),
     form("applypriority", [""], "global !L2::evict_normal"),
