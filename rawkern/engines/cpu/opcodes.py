@@ -62,9 +62,11 @@ def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
     halves = [f"{d}.f16.f16.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
+    bytes_ = [f"{d}.{a}.{b}.{d}" for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
     return (
         form("mma", [*halves, "f32.bf16.bf16.f32"], f"{_WARP} !m16n8k8|m16n8k16 !row !col"),
         form("mma", [x for x in halves if x != "f16.f16.f16.f32"], f"{_WARP} !m8n8k4 !!row|col"),
+        form("mma", bytes_, f"{_WARP} !m16n8k16|m16n8k32 !row !col"),
         form("mma", "f32.tf32.tf32.f32", f"{_WARP} !m16n8k4|m16n8k8 !row !col"),
         form("mma", "f64.f64.f64.f64", f"{_WARP} !m8n8k4 !row !col rn"),
         form("mma", whole[8], f"{_WARP} !m8n8k16|m16n8k16|m16n8k32 !row !col satfinite"),
