@@ -298,6 +298,6 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
-    """``membar`` and ``fence``."""
+    """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
     f.watch.note("fence")
-    f.e.line("fence acq_rel" if ".acq_rel" in instr.op or ".acquire" in instr.op else "fence seq_cst")
+    f.e.line("fence seq_cst" if instr.op.startswith("membar") or ".sc" in instr.op else "fence acq_rel")

@@ -68,6 +68,8 @@ DTYPES = {
         DType("tf32", 32, "f"),
         DType("f16x2", 32, "f", "f16", 2),
         DType("bf16x2", 32, "f", "bf16", 2),
+        DType("e4m3", 8, "f"),
+        DType("e5m2", 8, "f"),
         DType("e4m3x2", 16, "f", "e4m3", 2),
         DType("e5m2x2", 16, "f", "e5m2", 2),
     )
