@@ -49,6 +49,7 @@ class FunctionLowering:
         self.buffers: dict[str, str] = {}  # memory of device functions' parameters and of calls' arguments
         self.slots: dict[str, list[str]] = {}
         self.forms: dict[str, Form] = {}
+        self.fixed: dict[str, Form] = {}  # registers computed at the start
         self.dirty: dict[str, None] = {}
         self.cache: dict[object, Val] = {}  # per block: masks and address checks
         self.carry: Val | None = None
@@ -148,7 +149,7 @@ class FunctionLowering:
 
     def form(self, reg: str) -> Form:
         """Current value of a register in whatever form it is held."""
-        found = self.forms.get(reg)
+        found = self.forms.get(reg) or self.fixed.get(reg)
         if found is None:
             found = self.forms[reg] = self._load_slot(reg)
         return found
