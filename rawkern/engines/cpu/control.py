@@ -9,7 +9,7 @@ from rawkern.engines.cpu.calls import signature
 from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Module, Val, const, size_of
-from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
+from rawkern.engines.cpu.jumps import after, back, jump, leave_polling, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
 from rawkern.engines.cpu.operands import base, destinations
@@ -134,6 +134,7 @@ def _begin(f: FunctionLowering, i: int) -> None:
         f.cache["act"] = act
     for reg in f.analysis.fresh[i]:
         f.forget(reg)
+    leave_polling(f, i)
     check_meetings.passing(f, i)
 
 

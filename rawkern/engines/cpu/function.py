@@ -24,6 +24,7 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.nans import number_registers
 from rawkern.engines.cpu.plan import Plan
+from rawkern.engines.cpu.polling import polling_loops
 from rawkern.engines.cpu.ptx import Function, Imm, Instr, Not, Reg, Special, Sym
 from rawkern.engines.cpu.records import Record
 from rawkern.engines.cpu.roots import Root
@@ -60,6 +61,7 @@ class FunctionLowering:
         self.numbers = number_registers(self.flow, self.analysis.constants)
         self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
         self.rows = row_loops(self.flow)
+        self.polling = polling_loops(self.flow, self.analysis.spin_headers)
         self.roots: dict[str, Root] | None = None  # what addresses are made of, found when first asked for
         self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave (check)
         self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by (check)
