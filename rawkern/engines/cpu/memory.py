@@ -281,8 +281,11 @@ def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val
     def one(e: Emitter, at: str, _: list[Val]) -> Val:
         return e.let(ty, 1, f"load atomic {ty}, {at} {order}, align {size}")
 
+    def together(e: Emitter, at: str, operands: list[Val], _: Val) -> Val:
+        return e.splat(one(e, at, operands), LANES)
+
     name = f"rk_load_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one))
+    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
     return f.e.call(name, ty, LANES, addrs, f.act())
 
 
