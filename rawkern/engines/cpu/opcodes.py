@@ -141,7 +141,8 @@ FORMS = (
 REFUSED = {
     "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
     "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
-    "mma.sp": "sparse matrices", "wgmma": "matrix instructions of compute capability 9.0",
+    "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
+    "wgmma": "matrix instructions of compute capability 9.0",
     "tcgen05": "matrix instructions of compute capability 10.0",
     "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
     "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",

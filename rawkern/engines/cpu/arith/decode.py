@@ -58,7 +58,7 @@ DTYPES = {
     d.name: d
     for d in (
         *(DType(f"{kind}{bits}", bits, kind) for kind in "usb" for bits in (8, 16, 32, 64)),
-        *(DType(f"{kind}4", 4, kind) for kind in "us"),
+        *(DType(f"{kind}{bits}", bits, kind) for kind in "us" for bits in (2, 4)),
         DType("b1", 1, "b"),
         DType("pred", 1, "p"),
         DType("f16", 16, "f"),

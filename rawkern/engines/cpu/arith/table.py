@@ -170,7 +170,8 @@ def _cvt_rows() -> list[Row]:
     rows.append(row("cvt", "tf32.f32", "!rna satfinite", convert.cvt))
     rows.append(row("cvt", "tf32.f32", "!rn|rz relu satfinite", convert.cvt))
     rows.append(row("cvt", ["u16.s32", "s16.s32"], "!pack !sat", convert.cvt_pack))
-    rows.append(row("cvt", ["u8.s32.b32", "s8.s32.b32"], "!pack !sat", convert.cvt_pack))
+    small = [f"{kind}{bits}.s32.b32" for bits in (8, 4, 2) for kind in "us"]
+    rows.append(row("cvt", small, "!pack !sat", convert.cvt_pack))
     return rows
 
 
