@@ -139,7 +139,7 @@ def test_bad_key(folder: Path, key: str) -> None:
 
 def test_many_threads_and_processes_write_one_key(folder: Path) -> None:
     program = (
-        "import sys; from rawkern import cache\n"
+        "import sys; from rawkern.base import cache\n"
         "for i in range(100):\n"
         "    cache.put('key', bytes([i]) * 5000)\n"
         "    data = cache.get('key')\n"

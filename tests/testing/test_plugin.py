@@ -351,7 +351,7 @@ def test_wrong_after_unchecked():
     launch(1)
 
 def test_other_programs():
-    code = "from rawkern import checking; print(checking.active())"
+    code = "from rawkern.checked import launches as checking; print(checking.active())"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "True"
 """
 
@@ -387,7 +387,7 @@ LISTENERS = list(launches.listeners)
 
 ON_A_GPU = """
 import pytest, torch, rawkern
-from rawkern import checking
+from rawkern.checked import launches as checking
 
 kernel = rawkern.RawKernel(
     'extern "C" __global__ void add(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1.5f; }'
@@ -442,5 +442,5 @@ def test_loading_costs_next_to_nothing() -> None:
     found = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
     foreign = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - {"rawkern"}
     assert not foreign
-    assert {name for name in found if name.startswith("rawkern")} == {"rawkern", "rawkern.testing", NAME}
+    assert {name for name in found if name.startswith("rawkern")} == {"rawkern", "rawkern._version", "rawkern.testing", NAME}
     assert rawkern.__name__ in found
