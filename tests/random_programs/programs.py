@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from .expressions import Array, Scope, Signature, Taste, Var, condition, constant, expression
+from .expressions import Array, Scope, Signature, Taste, Var, cast, condition, constant, expression
 from .kinds import block
 from .together import early_exit
-from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
+from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Expr, Function, Program, Stmt
 from .values import COMMON_TYPES
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
@@ -151,13 +151,10 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
             scope = scope.but(returns=result)
         body = block(taste, scope, rng.choice((1, 2)), 3)
         if way == "recursive":
-            args = [expression(taste, scope, t, 1) for t in parameters]
-            holes = ", ".join(f"${k + 1}" for k in range(len(args)))
-            again = Stmt(
-                "recurse",
-                f"if ($0 && n > 0) v0 = (int){name}(n - 1, {holes}, s ^ n);",
-                [condition(taste, scope, 1), *args],
-            )
+            args = tuple(expression(taste, scope, t, 1) for t in parameters)
+            holes = ", ".join(f"${k}" for k in range(len(args)))
+            value = cast(Expr(result, f"{name}(n - 1, {holes}, s ^ n)", args), "s32")
+            again = Stmt("recurse", "if ($0 && n > 0) v0 = $1;", [condition(taste, scope, 1), value])
             body.insert(rng.randrange(len(body) + 1), again)
         end = (
             Stmt("result", "return b;")
