@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rawkern.arguments.dlpack import take_dlpack
-from rawkern.arguments.memory import check_bits, check_class, dtype_name
+from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_layout
 from rawkern.base import torch_private as private
 from rawkern.errors import MissingDependencyError
 
@@ -127,6 +127,9 @@ _GIVEN = _Given()
 def _check_plain(t: torch.Tensor) -> None:
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"from_torch: got {type(t).__name__}; pass a torch tensor")
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"from_torch: the tensor {other[0]}; pass t.{other[1]}")
     kind = private.wrapper_kind(t)
     if kind not in (None, "zero") or t.is_meta:
         raise TypeError(f"from_torch: a {kind or 'meta'} tensor has no memory; wrap this in rawkern.op")

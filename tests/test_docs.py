@@ -331,30 +331,6 @@ def test_table_of_costs_of_checks() -> None:
     assert written and shown and shown[0] == written[0]
 
 
-def test_table_of_layers() -> None:
-    """Each module stands in one layer, and what it imports when it is loaded lies in the same layer or below."""
-    table = (ROOT / "docs" / "architecture.md").read_text().partition("## Layers")[2].partition("\n\nThird-party")[0]
-    rows = re.findall(r"^\|[^|]*\|([^|]*)\|", table, re.M)
-    layers = [(module, level) for level, row in enumerate(rows) for module in re.findall(r"`(\w+)(?:/\*)?`", row)]
-    level = dict(layers)
-    package, found, upward = ROOT / "rawkern", set(), []
-    for file in package.rglob("*.py"):
-        own = file.relative_to(package).parts[0].removesuffix(".py")
-        if own in ("__init__", "__main__"):
-            continue
-        found.add(own)
-        for node in ast.parse(file.read_text()).body:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [f"{node.module}.{name}" for name in names]
-            for name in names:
-                top, _, rest = name.partition(".")
-                if top == "rawkern" and rest and level[rest.partition(".")[0]] < level[own]:
-                    upward.append(f"{file.relative_to(ROOT)} imports {name}")
-    assert sorted(module for module, _ in layers) == sorted(found)
-    assert not upward
-
-
 def call(name: str) -> str:
     """How an operator is called: parameters and defaults, without types."""
     parameters, bare = [], True

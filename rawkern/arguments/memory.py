@@ -15,7 +15,17 @@ from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
 from rawkern.errors import LaunchError, MissingDependencyError
 
-__all__ = ["Memory", "capturing", "check_bits", "check_class", "describe", "dtype_name", "without_memory"]
+__all__ = [
+    "Memory",
+    "capturing",
+    "check_bits",
+    "check_class",
+    "describe",
+    "dtype_name",
+    "other_layout",
+    "refuse_layout",
+    "without_memory",
+]
 
 
 @dataclass(slots=True)
@@ -151,13 +161,28 @@ class Subject(Protocol):
     def expr(self) -> str: ...
 
 
-def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
-    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+def other_layout(t: torch.Tensor) -> tuple[str, str] | None:
+    """What a tensor is whose elements are not strided memory, and the method that gives one; None for others."""
     if t.is_nested:
-        raise TypeError(f"{where} is a nested tensor{need}; pass {where.expr}.values()")
+        return "is a nested tensor", "values()"
     if t.layout is not torch.strided:
         layout = dtype_name(t.layout)  # type: ignore[arg-type]  # torch.sparse_coo prints like a dtype
-        raise TypeError(f"{where} has layout {layout}{need}; pass {where.expr}.to_dense()")
+        return f"has layout {layout}", "to_dense()"
+    return None
+
+
+def refuse_layout(op: str, name: str, t: torch.Tensor) -> None:
+    """Raise TypeError for an operator's argument whose elements are not strided memory."""
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"{op}: {name} {other[0]}; pass {name}.{other[1]}")
+
+
+def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
+    """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
+    other = other_layout(t)
+    if other is not None:
+        raise TypeError(f"{where} {other[0]}{need}; pass {where.expr}.{other[1]}")
     if type(t) in private.PLAIN or not private.has_dispatch(t):
         return
     name = type(t).__name__

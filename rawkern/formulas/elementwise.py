@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
@@ -177,7 +178,8 @@ class Elementwise:
         Raises
         ------
         TypeError
-            For a wrong number of arguments, one that is neither tensor nor number, or a dtype other than declared.
+            For a wrong number of arguments, one that is neither a strided tensor nor a number, or a dtype other than
+            declared.
         ValueError
             For tensors on several devices, or an ``out`` that doesn't fit.
         RuntimeError
@@ -191,7 +193,12 @@ class Elementwise:
             names = ", ".join(p.name for p in loop.inputs)
             raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
         if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
-            return self._op(*args)
+            try:
+                return self._op(*args)
+            except TypeError:
+                for p, t in zip(loop.inputs, args, strict=True):
+                    refuse_layout(self.name, p.name, t)
+                raise
         tensors, dtypes = self._prepared(args)
         if out is not None:
             return self._into(tensors, dtypes, out)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rawkern.arguments.memory import dtype_name
+from rawkern.arguments.memory import dtype_name, refuse_layout
 from rawkern.formulas.parameters import DTYPES, Parameter
 
 __all__ = ["as_outs", "check_out", "device_of", "joint_shape", "prepare"]
@@ -30,12 +30,13 @@ def prepare(
     Raises
     ------
     TypeError
-        For an argument that is neither tensor nor number, or whose dtype is not the parameter's.
+        For an argument that is neither a strided tensor nor a number, or whose dtype is not the parameter's.
     ValueError
         For tensors on several devices.
     """
     for p, a in zip(inputs, args, strict=True):
         if isinstance(a, torch.Tensor):
+            refuse_layout(name, p.name, a)
             continue
         if isinstance(a, np.generic) and a.dtype.kind in "biuf":
             continue
@@ -115,6 +116,8 @@ def as_outs(name: str, what: str, out: Any, tensors: Sequence[torch.Tensor], cou
     outs = (out,) if isinstance(out, torch.Tensor) else tuple(out)
     if len(outs) != count or not all(isinstance(t, torch.Tensor) for t in outs):
         raise TypeError(f"{name}: {what} is {shown(out)}; pass {count} tensors")
+    for t in outs:
+        refuse_layout(name, what, t)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *outs)):
         raise RuntimeError(f"{name}: {what} can't be used with tensors that require grad; use torch.no_grad()")
     return outs

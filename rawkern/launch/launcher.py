@@ -26,10 +26,7 @@ from rawkern.engines.devices import CPU, default_device
 from rawkern.launch import config, intercept, native
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
-from rawkern.launch.unit import State
-
-if TYPE_CHECKING:
-    from rawkern.kernel import RawKernel
+from rawkern.launch.unit import Kernel, State
 
 __all__ = ["Launcher", "Plan", "device_of"]
 
@@ -46,9 +43,7 @@ class Plan:
         None lets each device's kernel pick, for grids that cover a number of elements.
     """
 
-    def __init__(
-        self, kernel: RawKernel, block: tuple[int, int, int] | None, shared_mem: int, cooperative: bool
-    ) -> None:
+    def __init__(self, kernel: Kernel, block: tuple[int, int, int] | None, shared_mem: int, cooperative: bool) -> None:
         self.kernel = kernel
         self.block = block
         self.shared_mem = shared_mem

@@ -1,8 +1,9 @@
-"""What a kernel is in one build of its source."""
+"""What launches know of a kernel, and what it is in one build of its source."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
@@ -12,7 +13,18 @@ from rawkern.compile.programs import Entry, Program
 from rawkern.engines.devices import architecture
 from rawkern.launch.builds import Build
 
-__all__ = ["State"]
+__all__ = ["Kernel", "State"]
+
+
+class Kernel(Protocol):
+    """What launches ask of a kernel; `rawkern.kernel.RawKernel` is one."""
+
+    _module: Any  # whose lock is held while something is compiled or loaded
+
+    @property
+    def name(self) -> str: ...
+
+    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State: ...
 
 
 class State:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
@@ -86,8 +87,9 @@ def adamw_(
 def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
     floating("adamw_", f"params[{k}]", p)
     for name, t in (("params", p), *others.items()):
-        if type(t) not in PLAIN or t.layout is not torch.strided or t.is_neg() or t.is_meta:
-            raise TypeError(f"adamw_: {name}[{k}] is no plain dense tensor ({type(t).__name__}, {t.layout})")
+        refuse_layout("adamw_", f"{name}[{k}]", t)
+        if type(t) not in PLAIN or t.is_neg() or t.is_meta:
+            raise TypeError(f"adamw_: {name}[{k}] is no plain tensor ({type(t).__name__})")
     averages = others["exp_avgs"].dtype
     for name, t in others.items():
         allowed = (p.dtype,) if name == "grads" else (p.dtype, torch.float32)

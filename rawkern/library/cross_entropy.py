@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, WARP, accumulator, contiguous, pieces, plan, run, sizes
 from rawkern.operators import op
@@ -62,6 +63,8 @@ def cross_entropy(
     """
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
         not_a_tensor("cross_entropy", input, target)
+    refuse_layout("cross_entropy", "input", input)
+    refuse_layout("cross_entropy", "target", target)
     _check(input, target, weight, reduction, label_smoothing)
     return _cross_entropy(input, target, weight, ignore_index, float(label_smoothing), reduction)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["changed", "named", "no_aliases", "one_device", "refuse_changes", "verify"]
+__all__ = ["changed", "named", "no_aliases", "one_device", "refuse_changes", "refuse_layouts", "verify"]
 
 
 def named(decl: Declaration, args: Sequence[Any]) -> Iterator[tuple[str, bool, torch.Tensor]]:
@@ -39,6 +40,20 @@ def one_device(decl: Declaration, args: Sequence[Any]) -> None:
             raise ValueError(
                 f"{decl.qualified}: {first[0]} is on {first[1]}, {name} is on {t.device}; pass tensors on one device"
             )
+
+
+def refuse_layouts(decl: Declaration, args: Sequence[Any]) -> None:
+    """Raise for a tensor whose elements are not strided memory: sparse, nested, or another library's own.
+
+    The arguments may be wrong in other ways yet.
+    """
+    for p, value in zip(decl.params, args, strict=True):
+        if isinstance(value, torch.Tensor):
+            refuse_layout(decl.qualified, p.name, value)
+        elif p.kind == "list" and isinstance(value, (list, tuple)):
+            for i, t in enumerate(value):
+                if isinstance(t, torch.Tensor):
+                    refuse_layout(decl.qualified, f"{p.name}[{i}]", t)
 
 
 def verify(decl: Declaration, result: Any, args: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
-from rawkern.operators.checks import no_aliases, one_device, refuse_changes, verify
+from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -88,6 +88,7 @@ class Operator:
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
         decl = self.declaration
         full = self.arrange(*args, **kwargs)
+        refuse_layouts(decl, full)
         one_device(decl, full)
         keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
         with operator_state.inside_op(fake=True):
@@ -100,6 +101,13 @@ class Operator:
     def _autograd(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.sharded:
             self.sharded = register_shardings(self)
+        try:
+            return self._above(overload, keyset, *args, **kwargs)
+        except NotImplementedError:  # what torch raises where tensors of such a layout have no implementation
+            refuse_layouts(self.declaration, self.arrange(*args, **kwargs))
+            raise
+
+    def _above(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         recorded = torch.is_grad_enabled() and private.any_requires_grad(*args, **kwargs)
         if not recorded and forward_ad._current_level < 0:
             with private.below_autograd():

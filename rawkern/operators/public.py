@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
-from rawkern.operators.checks import changed, refuse_changes, verify
+from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
 from rawkern.operators.declaration import Declaration, Param
 from rawkern.operators.operator import Operator, parameters
 
@@ -46,6 +46,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_modes": private.dispatch_modes,
         "_overload": op.overload,
         "_refuse": lambda args: refuse_changes(decl, args),
+        "_dense": lambda args: refuse_layouts(decl, args),
         "_record": op.apply,
         "_flat": op.flat,
         "_state": operator_state.state,
@@ -58,8 +59,11 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "dtype": torch.dtype,
         "floats": lambda values: all(type(v) is float for v in values),
         "ints": lambda values: all(type(v) is int for v in values),
-        "plain": lambda values: all(type(v) in private.PLAIN for v in values),
+        "plain": lambda values: all(
+            type(v) in private.PLAIN and v.layout is torch.strided and not v.is_nested for v in values
+        ),
         "one_device": _one_device,
+        "strided": torch.strided,
         "wanted": lambda values: any(v.requires_grad for v in values),
     }
     inner = {f"_n{i}": value for i, value in enumerate(space.values())}
@@ -112,6 +116,7 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
         "            else:",
         f"                result = {n['_in_graphs']}[0]({call})",
         f"        elif (\n            {tests}\n        ):",
+        f"            {n['_dense']}({everything})",
         f"            result = {n['_overload']}({call})",
         f"        elif {n['_grad_enabled']}() and ({wants}):",
         *([f"            {n['_refuse']}({everything})"] if decl.mutated else []),
@@ -138,10 +143,11 @@ def _tests(decl: Declaration, n: dict[str, str]) -> list[str]:
     tests = []
     for p in decl.params:
         name = p.name
+        plain = f"type({name}) in {n['PLAIN']} and {name}.layout is {n['strided']} and not {name}.is_nested"
         if p.kind == "tensor":
-            tests.append(f"type({name}) in {n['PLAIN']}")
+            tests.append(plain)
         elif p.kind == "optional":
-            tests.append(f"({name} is None or type({name}) in {n['PLAIN']})")
+            tests.append(f"({name} is None or ({plain}))")
         elif p.kind == "list":
             tests.append(f"type({name}) is list and {n['plain']}({name})")
         else:

@@ -18,6 +18,7 @@ _RMW = {
     "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
 }  # fmt: skip
 _FLOATS = frozenset(("f32", "f64"))
+_INTEGERS = frozenset(("b32", "b64", "s32", "s64", "u32", "u64"))
 _HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 
@@ -40,20 +41,44 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     if not isinstance(args[0], Mem) or ity == "i128":
         raise f.unsupported()
     access = Access(UPDATE, args[0], space, size, order=order or "relaxed", looks=dest is not None)
-    form = f.watch.access(access, address(f, args[0], space))
-    addrs = f.e.splat(f.plain(form), LANES)
+    addrs = f.plain(f.watch.access(access, address(f, args[0], space)))
+    together = None
+    if addrs.n == 1 and op == "add" and ty in _INTEGERS:
+        together = _add_together(ity, space, order or "monotonic", size, dest is not None)
+    addrs = f.e.splat(addrs, LANES)
     operands = [
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
         for a in args[1:3]
     ]
     if op == "add" and ty == "f32" and space == "generic":
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
-    name = f"rk_atomic_{op}_{ty}_{space}_{order or 'monotonic'}"
+    name = f"rk_{root}_{op}_{ty}_{space}_{order or 'monotonic'}{'_together' if together else ''}"
     one = _atomic_step(f, op, ty, size, space, order or "monotonic")
-    f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one))
+    f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
     result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
     if isinstance(dest, Reg):
         f.put(dest.name, result)
+
+
+def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> Callable:
+    """Lanes add integers at one place, in one addition of their sum; `looks`: somebody reads the old values."""
+
+    def add(e: Emitter, at: str, args: list[Val], mask: Val) -> Val:
+        own = e.select(e.let("i1", LANES, f"bitcast {mask} to <32 x i1>"), args[0], 0)
+        sums = own  # of each lane's and those before
+        for step in (1, 2, 4, 8, 16):
+            picks = ", ".join(f"i32 {k - step if k >= step else k + LANES}" for k in range(LANES))
+            shifted = f"shufflevector {sums}, {sums.t} zeroinitializer, <{LANES} x i32> <{picks}>"
+            sums = e.bin("add", sums, e.let(ity, LANES, shifted))
+        total = e.let(ity, 1, f"extractelement {sums}, i64 {LANES - 1}")
+        if space == "shared":
+            old = e.let(ity, 1, f"load {ity}, {at}, align {size}")
+            e.line(f"store {e.bin('add', old, total)}, {at}, align {size}")
+        else:
+            old = e.let(ity, 1, f"atomicrmw add {at}, {total} {order}, align {size}")
+        return e.bin("add", e.bin("sub", sums, own), old) if looks else e.splat(old, LANES)
+
+    return add
 
 
 def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, order: str) -> Callable:

@@ -6,8 +6,24 @@ from dataclasses import replace
 
 from rawkern.engines.cpu.constants import constant, unknown
 from rawkern.engines.cpu.declarations import variables
-from rawkern.engines.cpu.ptx import Function, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Sym, Vec, describe
+from rawkern.engines.cpu.ptx import (
+    Function,
+    Instr,
+    Label,
+    Loc,
+    Mem,
+    Not,
+    Pair,
+    Part,
+    Ptx,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+    describe,
+)
 from rawkern.engines.cpu.scopes import Scopes
+from rawkern.engines.cpu.selectors import selected
 from rawkern.engines.cpu.tokens import END, closing, is_name, shown, split
 from rawkern.errors import UnsupportedError
 
@@ -132,10 +148,11 @@ class Body:
         while at < len(part) and part[at][0] == ".":  # suffixes may stand apart
             op += part[at]
             at += 1
+        op = op.replace(".param::entry", ".param").replace(".param::func", ".param")
         calls = op in ("call", "call.uni")
         args = [self._list(a) if calls and a[0] == "(" else self._operand(a) for a in split(part[at:])]
         instr = Instr(op, args, guard, negated, self.loc)
-        self.function.body += self._call(instr) if calls else [instr]
+        self.function.body += self._call(instr) if calls else self._plain(instr)
 
     def _directive(self, part: list[str]) -> None:
         if part[0] == ".reg":
@@ -177,6 +194,22 @@ class Body:
                     after.append(replace(instr, op=f"ld.param.{var.type}", args=[value, Mem(Sym(name), 0)]))
         args = [lists.get(k, a) for k, a in enumerate(instr.args)]
         return [*before, replace(instr, args=args), *after]
+
+    def _plain(self, instr: Instr) -> list[Instr]:
+        """An instruction without what only few know: special registers of several parts, and parts of registers."""
+        if instr.op.startswith("mov.v4.") and len(instr.args) == 2 and isinstance(instr.args[1], Special):
+            dest, source = instr.args
+            named = zip(dest.items if isinstance(dest, Vec) else (), "xyzw", strict=False)
+            moves = [(reg, Special(f"{source.name}.{axis}")) for reg, axis in named if reg is not None]
+            return [replace(instr, op=instr.op.replace(".v4", ""), args=list(move)) for move in moves]
+        if not any(isinstance(a, Part) for a in instr.args):
+            return [instr]
+        return selected(instr, self._temporary)
+
+    def _temporary(self) -> Reg:
+        name = self.names.unique("%part")
+        self.function.regs[name] = "b32"
+        return Reg(name)
 
     def _called(self, target: object) -> Function:
         """The function that a call names, which has to be declared before."""

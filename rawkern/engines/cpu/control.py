@@ -9,10 +9,10 @@ from rawkern.engines.cpu.forms import LANES, Agreed
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.instrument import Instrument
 from rawkern.engines.cpu.ir import Module, Val, const, size_of
-from rawkern.engines.cpu.jumps import after, back, jump, look, retire, wait_at, waiting_after
+from rawkern.engines.cpu.jumps import after, back, jump, leave_polling, look, retire, wait_at, waiting_after
 from rawkern.engines.cpu.meeting import meeting, release_met
 from rawkern.engines.cpu.opcodes import refusal
-from rawkern.engines.cpu.operands import base
+from rawkern.engines.cpu.operands import base, destinations
 from rawkern.engines.cpu.parameters import make_buffers
 from rawkern.engines.cpu.plan import Plan
 from rawkern.engines.cpu.ptx import Function, Instr
@@ -34,6 +34,7 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     frame = local_frame(function) * LANES
     if frame:
         f.entry.append(f"%frame = alloca [{frame} x i8], align 64")
+    _start(f, handlers)
     twice = _worth_twice(f)
     if twice:  # first, so that it is known where lanes that part look for others
         _for_whole_warps(f, handlers)
@@ -57,6 +58,17 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
     else:
         body.append("br label %b0")
     return "\n".join([*body, *f.e.lines, "}"])
+
+
+def _start(f: FunctionLowering, handlers: Handlers) -> None:
+    """Compute the registers that hold the same whenever they are written."""
+    f.begin(0)
+    for instr in f.analysis.fixed.values():
+        f.instr = instr
+        handlers[base(instr.op)](f, instr)
+    f.fixed = f.forms
+    f.entry += f.e.lines
+    f.e.lines = []
 
 
 def _worth_twice(f: FunctionLowering) -> bool:
@@ -94,6 +106,8 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
         if why is not None:
             raise f.unsupported(why)
         f.watch.instruction(instr)
+        if any(name in f.fixed for name in destinations(instr)):  # done at the start
+            continue
         handlers[base(instr.op)](f, instr)
 
 
@@ -121,6 +135,7 @@ def _begin(f: FunctionLowering, i: int) -> None:
         f.cache["act"] = act
     for reg in f.analysis.fresh[i]:
         f.forget(reg)
+    leave_polling(f, i)
     f.watch.block(i)
 
 

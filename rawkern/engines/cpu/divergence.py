@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rawkern.engines.cpu.fixed import fixed_registers
 from rawkern.engines.cpu.graph import Block, Flow
 from rawkern.engines.cpu.kinds import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.operands import base, destinations, sources
@@ -23,6 +24,7 @@ class Analysis:
     blends: set[tuple[int, str]] = field(default_factory=set)
     fresh: list[list[str]] = field(default_factory=list)  # per block: blended registers whose values nobody needs yet
     free_running: bool = False  # lanes may wait anywhere: in spin loops, or where others meet them on another way
+    fixed: dict[str, Instr] = field(default_factory=dict)  # registers computed at the start, where lanes run freely
     spin_headers: set[int] = field(default_factory=set)
     waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
     checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
@@ -100,15 +102,20 @@ def analyse(
     }
     result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
     forced: set[str] = set()
+    fixed: dict[str, Instr] | None = None
     waits = Waits(flow)
     while True:
         _propagate(function, flow, result, forced, tid_segments)
+        if fixed is None:
+            fixed = fixed_registers(function, flow, result.kinds)
         result.divergent = {
             i
             for i, block in enumerate(flow.blocks)
             if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
         }
         _find_concurrent(flow, result, waiting, waits)
+        if result.free_running:
+            result.fixed = fixed
         _find_blends(flow, result, {name for name, writes in definitions.items() if len(writes) > 1})
         new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
         if not new:
@@ -146,7 +153,11 @@ def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
         if live:
             for instr in block.instrs:
                 for name in destinations(instr):
-                    if name in live and (result.free_running or i in cyclic or name in rewritten):
+                    if (
+                        name in live
+                        and name not in result.fixed
+                        and (result.free_running or i in cyclic or name in rewritten)
+                    ):
                         result.blends.add((i, name))
         for t, copies in block.copies.items():
             others = [flow.live_in[o] for o in block.targets if o != t] if i in result.divergent else []

@@ -42,6 +42,7 @@ KINDS = {
     k.name: k
     for k in (
         Kind("f16", 16, 16), Kind("bf16", 16, 16), Kind("tf32", 32, 32), Kind("f32", 32, 32), Kind("f64", 64, 64),
+        Kind("e4m3", 8, 8), Kind("e5m2", 8, 8),
         Kind("s8", 8, 16, True), Kind("u8", 8, 16), Kind("s4", 4, 8, True), Kind("u4", 4, 8), Kind("b1", 1, 32),
         Kind("s32", 32, 32, True),
     )

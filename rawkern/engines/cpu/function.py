@@ -28,6 +28,7 @@ from rawkern.engines.cpu.ir import Module, Val
 from rawkern.engines.cpu.kinds import ALIGNED, U, V
 from rawkern.engines.cpu.nans import number_registers
 from rawkern.engines.cpu.plan import Plan
+from rawkern.engines.cpu.polling import polling_loops
 from rawkern.engines.cpu.ptx import Function, Imm, Not, Reg, Special, Sym
 from rawkern.engines.cpu.roots import Root, find_roots
 from rawkern.engines.cpu.rows import row_loops
@@ -45,6 +46,7 @@ class FunctionLowering(Context):
         self.buffers: dict[str, str] = {}  # memory of device functions' parameters and of calls' arguments
         self.slots: dict[str, list[str]] = {}
         self.forms: dict[str, Form] = {}
+        self.fixed: dict[str, Form] = {}  # registers computed at the start
         self.dirty: dict[str, None] = {}
         self.cache: dict[object, Val] = {}  # per block: masks and address checks
         self.carry: Val | None = None
@@ -54,6 +56,7 @@ class FunctionLowering(Context):
         self.numbers = number_registers(self.flow, self.analysis.constants)
         self.quiet: frozenset[str] | None = None  # registers whose NaNs never signal, found when first asked for
         self.rows = row_loops(self.flow)
+        self.polling = polling_loops(self.flow, self.analysis.spin_headers)
         # blocks at which the code looks for waiting lanes, with the blocks at which lanes can wait then
         self.looked: dict[int, set[int]] = {}
         if self.analysis.free_running and self.analysis.checks:
@@ -111,7 +114,7 @@ class FunctionLowering(Context):
 
     def form(self, reg: str) -> Form:
         """Current value of a register in whatever form it is held."""
-        found = self.forms.get(reg)
+        found = self.forms.get(reg) or self.fixed.get(reg)
         if found is None:
             found = self.forms[reg] = self._load_slot(reg)
         return found

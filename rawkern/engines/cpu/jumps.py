@@ -9,6 +9,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
+from rawkern.engines.cpu.records import BLOCK
 
 POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
@@ -76,13 +77,14 @@ def hand_over(f: FunctionLowering, chosen: str) -> None:
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     """A loop that may wait for another thread goes round; now and then the others get their turn."""
     e = f.e
-    _need_spins(f)
-    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
-    e.line(f"store {left}, ptr %spins")
-    expired = e.fresh("expired")[1:]
-    e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
-    e.label(expired)
-    e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
+    if header not in f.polling:
+        _need_spins(f)
+        left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
+        e.line(f"store {left}, ptr %spins")
+        expired = e.fresh("expired")[1:]
+        e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
+        e.label(expired)
+        e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
     if f.analysis.free_running:
         alive = e.let("i32", 1, "load i32, ptr %alive")
         aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
@@ -94,8 +96,7 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
         e.line(f"store i32 0, ptr %wait{header}")
         e.line(f"br label %c{f.analysis.checks[0]}")
         e.label(alone)
-    e.line("call void @rk_yield(ptr %blk, i32 %warp)")
-    e.line("call void @rk_poll(ptr %blk)")
+    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
     e.line(f"br label %b{header}")
 
 
@@ -122,6 +123,14 @@ def retire(f: FunctionLowering, mask: Val) -> None:
     if f.analysis.free_running:
         alive = f.e.let("i32", 1, "load i32, ptr %alive")
         f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")
+
+
+def leave_polling(f: FunctionLowering, i: int) -> None:
+    """Tell the scheduler, where block `i` follows a loop that only looks, that what was waited for has come."""
+    before = f.flow.predecessors[i]
+    if f.plan.waiting and any(p in members and i not in members for members in f.polling.values() for p in before):
+        place = f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
+        f.e.line(f"store i32 1, {place}")
 
 
 def waiting_after(f: FunctionLowering, i: int) -> set[int]:

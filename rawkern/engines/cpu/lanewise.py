@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 
 
@@ -18,10 +19,18 @@ def define(header: str, e: Emitter) -> str:
     return "\n".join([f"{header} {{", *e.lines, "}"])
 
 
-def lane_loop(m: Module, name: str, result: str | None, types: list[str], one: Callable) -> str:
-    """A helper that calls ``one(emitter, "ptr %p", operands)`` for each active lane in order."""
+def lane_loop(
+    m: Module, name: str, result: str | None, types: list[str], one: Callable, together: Callable | None = None
+) -> str:
+    """A helper that calls ``one(emitter, "ptr %p", operands)`` for each active lane in order.
+
+    Where all active lanes have one address, ``together(emitter, "ptr %p", operands, mask)`` does what they do, with
+    operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot.
+    """
     e = Emitter(m)
     m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
+    if together is not None:
+        _same_address(e, types, together)
     arrays = ["%addresses", *(f"%operands{k}" for k in range(len(types)))]
     for array, ty, value in zip(arrays, ["i64", *types], ["%a", *(f"%b{k}" for k in range(len(types)))], strict=True):
         e.line(f"{array} = alloca <32 x {ty}>")
@@ -31,7 +40,7 @@ def lane_loop(m: Module, name: str, result: str | None, types: list[str], one: C
         e.line(f"store <32 x {result}> zeroinitializer, ptr %results")
     e.line("br label %each")
     e.label("each")
-    e.line("%left = phi i32 [ %m, %0 ], [ %rest, %next ]")
+    e.line(f"%left = phi i32 [ %m, {'%apart' if together else '%0'} ], [ %rest, %next ]")
     e.line("%lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)")
     e.line("%pa = getelementptr i64, ptr %addresses, i32 %lane")
     addr = e.let("i64", 1, "load i64, ptr %pa")
@@ -58,3 +67,22 @@ def lane_loop(m: Module, name: str, result: str | None, types: list[str], one: C
     params = ", ".join(["<32 x i64> %a", *(f"<32 x {ty}> %b{k}" for k, ty in enumerate(types)), "i32 %m"])
     ret = f"<32 x {result}>" if result else "void"
     return define(f"define internal {ret} @{name}({params}) noinline", e)
+
+
+def _same_address(e: Emitter, types: list[str], together: Callable) -> None:
+    """The start of a helper: what lanes with one address do."""
+    addrs, mask = Val("%a", "i64", LANES), Val("%m", "i32")
+    e.line("%lowest = call i32 @llvm.cttz.i32(i32 %m, i1 true)")
+    first = e.let("i64", 1, f"extractelement {addrs}, i32 %lowest")
+    same = e.let("i32", 1, f"bitcast {e.cmp('icmp eq', addrs, first)} to i32")
+    e.line(f"br {e.cmp('icmp eq', e.bin('and', same, mask), mask)}, label %together, label %apart")
+    e.label("together")
+    out = together(e, pointer(e, first), [Val(f"%b{k}", ty, LANES) for k, ty in enumerate(types)], mask)
+    e.line("ret void" if out is None else f"ret {out}")
+    e.label("apart")
+
+
+def lanes_below(e: Emitter, mask: Val) -> Val:
+    """For each lane, how many of the mask's lanes come before it."""
+    below = ", ".join(f"i32 {(1 << k) - 1}" for k in range(LANES))
+    return e.intrinsic("llvm.ctpop", "i32", e.bin("and", e.splat(mask, LANES), Val(f"<{below}>", "i32", LANES)))

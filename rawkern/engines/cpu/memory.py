@@ -281,8 +281,11 @@ def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val
     def one(e: Emitter, at: str, _: list[Val]) -> Val:
         return e.let(ty, 1, f"load atomic {ty}, {at} {order}, align {size}")
 
+    def together(e: Emitter, at: str, operands: list[Val], _: Val) -> Val:
+        return e.splat(one(e, at, operands), LANES)
+
     name = f"rk_load_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one))
+    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
     return f.e.call(name, ty, LANES, addrs, f.act())
 
 
@@ -298,6 +301,6 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
-    """``membar`` and ``fence``."""
+    """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
     f.watch.note("fence")
-    f.e.line("fence acq_rel" if ".acq_rel" in instr.op or ".acquire" in instr.op else "fence seq_cst")
+    f.e.line("fence seq_cst" if instr.op.startswith("membar") or ".sc" in instr.op else "fence acq_rel")

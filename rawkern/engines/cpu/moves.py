@@ -5,9 +5,10 @@ from __future__ import annotations
 from rawkern.engines.cpu.addresses import in_shared, shift, widen
 from rawkern.engines.cpu.forms import LANES, int_type
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr, Vec
-from rawkern.engines.cpu.records import BLOCK
-from rawkern.engines.cpu.variables import local_frame
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.variables import align_up, local_frame
 
 
 def move(f: FunctionLowering, instr: Instr) -> None:
@@ -47,7 +48,10 @@ def convert_address(f: FunctionLowering, instr: Instr) -> None:
 
 
 def is_space(f: FunctionLowering, instr: Instr) -> None:
-    """``isspacep``: shared memory and the thread's own frame are told apart from the rest, which is global."""
+    """``isspacep``: shared memory, the thread's own frame and constants are told apart from the rest, which is global.
+
+    Parameters lie in global memory.
+    """
     dest, source = instr.args
     e, addr = f.e, f.value(source, 64)
     space = instr.op.split(".")[1].split("::")[0]
@@ -56,12 +60,24 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
     local = e.cmp("icmp ne", addr, addr)
     if frame:
         local = e.cmp("icmp ult", e.bin("sub", addr, e.let("i64", 1, "ptrtoint ptr %frame to i64")), frame)
-    if space == "shared":
-        result = shared
-    elif space == "local":
-        result = local
-    elif space == "global":
-        result = e.invert(e.bin("or", shared, local))
-    else:
-        raise f.unsupported()
-    f.put(dest.name, result)
+    known = {"shared": shared, "local": local}
+    if space == "param":
+        size = 0
+        for var in f.plan.ptx.functions[f.plan.kernel].params:
+            size = align_up(size, var.align) + var.size
+        known[space] = e.cmp("icmp ult", e.bin("sub", addr, f.field_address(LAUNCH, "params")), size)
+    elif space not in known:
+        known["const"] = _is_constant(f, addr)
+        known["global"] = e.invert(e.bin("or", e.bin("or", shared, local), known["const"]))
+    f.put(dest.name, known[space])
+
+
+def _is_constant(f: FunctionLowering, addr: Val) -> Val:
+    """Whether addresses lie in the module's constant variables."""
+    e, start, found = f.e, f.field_address(LAUNCH, "globals"), f.e.cmp("icmp ne", addr, addr)
+    for name, at in f.plan.layout.offsets.items():
+        var = f.plan.ptx.variables[name]
+        if var.space == "const":
+            here = e.cmp("icmp ult", e.bin("sub", addr, e.bin("add", start, at)), var.size)
+            found = e.bin("or", found, here)
+    return found

@@ -62,9 +62,11 @@ def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
     halves = [f"{d}.f16.f16.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
+    bytes_ = [f"{d}.{a}.{b}.{d}" for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
     return (
         form("mma", [*halves, "f32.bf16.bf16.f32"], f"{_WARP} !m16n8k8|m16n8k16 !row !col"),
         form("mma", [x for x in halves if x != "f16.f16.f16.f32"], f"{_WARP} !m8n8k4 !!row|col"),
+        form("mma", bytes_, f"{_WARP} !m16n8k16|m16n8k32 !row !col"),
         form("mma", "f32.tf32.tf32.f32", f"{_WARP} !m16n8k4|m16n8k8 !row !col"),
         form("mma", "f64.f64.f64.f64", f"{_WARP} !m8n8k4 !row !col rn"),
         form("mma", whole[8], f"{_WARP} !m8n8k16|m16n8k16|m16n8k32 !row !col satfinite"),
@@ -76,17 +78,23 @@ def _products() -> tuple[Form, ...]:
 FORMS = (
     form("mov", f"{_B} {_I} f16 f16x2 bf16 bf16x2 f32 f64 pred", ""),
     form("cvta", "u32 u64", "to !global|shared|shared::cta|local|const|param"),
-    form("isspacep", [""], "!global|shared|shared::cta|local"),
-    form("ld", _MEMORY, f"weak|volatile|relaxed|acquire|mmio {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
+    form("isspacep", [""], "!global|shared|shared::cta|local|const|param"),
+    form("ld", _MEMORY, f"mmio weak|volatile|relaxed|acquire {_SCOPE} {_SPACE} nc ca|cg|cs|lu|cv {_HINTS} v2|v4|v8"),
     form("ldu", _MEMORY, "global v2|v4"),
-    form("st", _MEMORY, f"weak|volatile|relaxed|release|mmio {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
+    form("st", _MEMORY, f"mmio weak|volatile|relaxed|release {_SCOPE} {_SPACE} wb|cg|cs|wt {_HINTS} v2|v4|v8"),
     *_atomics(),
     form("membar", [""], "!cta|gl|sys"),
-    form("fence", [""], f"!sc|acq_rel|acquire|release !{_SCOPE}"),
-    form("createpolicy", "b64", f"!fractional|range {_EVICT}"),
-    form("createpolicy", "b64", f"!fractional|range !{_EVICT}"),
+    form("fence", [""], f"sc|acq_rel|acquire|release !{_SCOPE}"),
+    form("fence", [""], "!proxy !alias"),
+    form("membar", [""], "!proxy !alias"),
+    *(
+        form("createpolicy", "b64", f"{how} {more}{_EVICT}")
+        for how in ("!fractional", "!range global")
+        for more in ("", "!")
+    ),
     form("createpolicy", "b64", "!cvt !L2"),
-    form("prefetch", [""], "global|local !L1|L2 L2::evict_normal|L2::evict_last"),
+    form("prefetch", [""], "global|local !L1|L2"),
+    form("prefetch", [""], "global !L2::evict_normal|L2::evict_last"),
     form("prefetchu", [""], "!L1"),
     form("discard", [""], "global !L2"),
     form("applypriority", [""], "global !L2::evict_normal"),
@@ -133,7 +141,8 @@ FORMS = (
 REFUSED = {
     "tex": "textures", "tld4": "textures", "txq": "textures", "istypep": "textures",
     "suld": "surfaces", "sust": "surfaces", "sured": "surfaces", "suq": "surfaces",
-    "mma.sp": "sparse matrices", "wgmma": "matrix instructions of compute capability 9.0",
+    "mma.sp": "sparse matrices", "mma.sp::ordered_metadata": "sparse matrices",
+    "wgmma": "matrix instructions of compute capability 9.0",
     "tcgen05": "matrix instructions of compute capability 10.0",
     "cp.async.bulk": "bulk copies (TMA) of compute capability 9.0", "cp.reduce": "bulk copies (TMA)",
     "st.async": "thread block clusters", "red.async": "thread block clusters", "st.bulk": "bulk copies (TMA)",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.arith.decode import DTYPES
 from rawkern.engines.cpu.arith.formats import load, to_half
+from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.forms import LANES
 from rawkern.engines.cpu.fragments import Kind, Shape, concat, joined, parted, shuffle, transposed, view
 from rawkern.engines.cpu.ir import Emitter, Module, Val
@@ -96,6 +97,8 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     v = order(view(e, v, f"i{kind.raw}", LANES * kind.register // kind.raw))
     if kind.name in ("f16", "bf16"):
         return load(e, v, DTYPES[kind.name])
+    if kind.name in ("e4m3", "e5m2"):
+        return from_fp8(e, v, kind.name)
     if kind.name == "tf32":
         return e.cast("bitcast", e.bin("and", v, 0xFFFFE000), "float")
     if kind.name == "f64":

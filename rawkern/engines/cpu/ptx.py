@@ -76,6 +76,15 @@ class Not:
     reg: Reg
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some bits of a register, as video instructions name them (``%r1.b3``, ``%r1.h0``)."""
+
+    reg: Reg
+    at: int
+    bits: int
+
+
 @dataclass(slots=True)
 class Instr:
     """An instruction, which is not changed once it is made."""

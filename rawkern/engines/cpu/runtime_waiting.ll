@@ -1,6 +1,24 @@
 ; Workers of kernels whose warps can wait: a block whose warps all wait or yield is parked, and the worker turns to the
 ; next block.
 
+; Look at the clock now and then: it takes longer to read than a small block to run.
+define internal void @rk_turn(ptr %blk) {
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %pturns = &Worker.turns %worker
+  %turns = load i32, ptr %pturns
+  %turns1 = add i32 %turns, 1
+  store i32 %turns1, ptr %pturns
+  %low = and i32 %turns1, 15
+  %due = icmp eq i32 %low, 0
+  br i1 %due, label %look, label %out
+look:
+  call void @rk_poll(ptr %blk)
+  br label %out
+out:
+  ret void
+}
+
 ; Run a block's warps until all are done (returns 0) or none can go on by itself (returns 1).
 define internal i32 @rk_run_block(ptr %blk) noinline {
   %pn = &Block.nwarps %blk
@@ -9,8 +27,10 @@ define internal i32 @rk_run_block(ptr %blk) noinline {
   %warps = load ptr, ptr %pwarps
   %psched = &Block.sched_sp %blk
   %pdone = &Block.done %blk
+  %pmoved = &Block.moved %blk
   br label %pass
 pass:
+  store i32 0, ptr %pmoved
   br label %warp
 warp:
   %w = phi i32 [ 0, %pass ], [ %wnext, %next ]
@@ -44,7 +64,10 @@ passed:
   %alldone = icmp eq i32 %done, %n
   br i1 %alldone, label %complete, label %going
 going:
-  %progress = icmp ne i32 %useful1, 0
+  call void @rk_turn(ptr %blk)
+  %moved = load i32, ptr %pmoved                  ; a warp has seen what it waited for
+  %some = or i32 %useful1, %moved
+  %progress = icmp ne i32 %some, 0
   br i1 %progress, label %pass, label %stuck
 stuck:
   %spins = icmp ne i32 %yielded1, 0
@@ -189,16 +212,8 @@ append:
   store ptr %blk, ptr %ptailnext
   store ptr %blk, ptr %ptail
   br label %poll
-poll:                                             ; the clock takes longer to read than a small block to run
-  %pturns = &Worker.turns %worker
-  %turns = load i32, ptr %pturns
-  %turns1 = add i32 %turns, 1
-  store i32 %turns1, ptr %pturns
-  %low = and i32 %turns1, 15
-  %due = icmp eq i32 %low, 0
-  br i1 %due, label %look_at_clock, label %turn
-look_at_clock:
-  call void @rk_poll(ptr %blk)
+poll:
+  call void @rk_turn(ptr %blk)
   br label %turn
 finish:
   call void @rk_finish(ptr %worker)

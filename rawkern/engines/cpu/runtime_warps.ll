@@ -237,16 +237,30 @@ out:
   ret ptr null
 }
 
-; A spin loop found nothing new: let the other warps run.
-define internal void @rk_yield(ptr %blk, i32 %w) noinline {
+; A spin loop found nothing new: let the other warps run. Returns the stack to hand over to.
+define internal ptr @rk_yield(ptr %blk, i32 %w) noinline {
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
   %pstate = &Warp.state %warp
   store i32 1, ptr %pstate
-  %psp = &Warp.sp %warp
+  %pn = &Block.nwarps %blk
+  %n = load i32, ptr %pn
+  %up = add i32 %w, 1
+  %past = icmp uge i32 %up, %n
+  br i1 %past, label %back, label %look
+look:                                             ; mostly the next warp has not come so far
+  %other = getelementptr %Warp, ptr %warps, i32 %up
+  %pother = &Warp.state %other
+  %ready = load i32, ptr %pother
+  %fresh = icmp eq i32 %ready, 0
+  br i1 %fresh, label %go, label %back
+go:
+  %psp = &Warp.sp %other
+  %sp = load ptr, ptr %psp
+  ret ptr %sp
+back:
   %psched = &Block.sched_sp %blk
   %sched = load ptr, ptr %psched
-  call void @rk_switch(ptr %psp, ptr %sched)
-  ret void
+  ret ptr %sched
 }

@@ -5,12 +5,13 @@ Later stages see one flat function.
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.ptx import Function, Reg, Special, Sym, Vec
+from rawkern.engines.cpu.ptx import Function, Part, Reg, Special, Sym, Vec
 from rawkern.engines.cpu.tokens import is_name, shown, split
 from rawkern.errors import UnsupportedError
 
 _COMPONENTS = ("xyzw", "rgba")
 _VECTORS = {".v2": 2, ".v4": 4}
+_PARTS = {"b0": (0, 8), "b1": (8, 8), "b2": (16, 8), "b3": (24, 8), "h0": (0, 16), "h1": (16, 16)}
 
 
 class Scopes:
@@ -70,7 +71,7 @@ class Scopes:
             else:
                 raise _unknown(statement)
 
-    def find(self, name: str) -> Reg | Vec | Special | Sym:
+    def find(self, name: str) -> Reg | Vec | Part | Special | Sym:
         """What a name means here."""
         found = self._declared(name)
         if found is not None:
@@ -78,6 +79,8 @@ class Scopes:
         if "." in name:
             base, part = name.rsplit(".", 1)
             vector = self._declared(base)
+            if isinstance(vector, Reg) and part in _PARTS:
+                return Part(vector, *_PARTS[part])
             index = next((c.index(part) for c in _COMPONENTS if len(part) == 1 and part in c), None)
             if isinstance(vector, Vec) and index is not None and index < len(vector.items):
                 return vector.items[index]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawkern.engines.cpu.divergence import Analysis
-from rawkern.engines.cpu.flow import Flow
+from rawkern.engines.cpu.graph import Flow
 
 #: Registers times the square of the places where the code looks for waiting lanes: about as many microseconds of
 #: LLVM's time to find machine registers for them.

@@ -26,6 +26,8 @@ def _special(f: Context, name: str) -> Form:
     o = f.once
     axis = name[-1] if name[-2:-1] == "." else ""
     root = name[1:-2] if axis else name[1:]
+    if root in ("tid", "ntid", "ctaid", "nctaid") and axis == "w":
+        return const("i32", 0)
     if root == "tid":
         return _thread_index(f, axis)
     if root in ("ntid", "nctaid"):
@@ -59,6 +61,8 @@ def _special(f: Context, name: str) -> Form:
             return const("i32", places[name[len(RESERVED) + 1 :]])
     if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
         return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
+    if root == "current_graph_exec":
+        return const("i64", 0)
     if root in ("cluster_nctarank", "cluster_nctaid"):
         return const("i32", 1)
     raise f.unsupported(f"special register {name}")

@@ -112,8 +112,7 @@ def _resume_loops(f: FunctionLowering) -> None:
     for h, m in masks.items():
         wait_at(f, h, m)
         e.line(f"store i32 0, ptr %defer{h}")
-    e.line("call void @rk_yield(ptr %blk, i32 %warp)")
-    e.line("call void @rk_poll(ptr %blk)")
+    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
     e.line(f"br label %c{f.analysis.checks[0]}")
     e.label(nobody)
 

@@ -421,6 +421,8 @@ def convert(mods: list[str], to: str, source: str, a: int) -> int | None:
             return clamp(number, to) if "sat" in mods else number
         x = Real(int(number < 0), abs(number), 0)
     bits = encode(x, FORMATS[to], mode, ftz and to == "f32")
+    if "satfinite" in mods:
+        return _narrow(mods, x, FORMATS[to])
     if "sat" in mods:
         bits = saturate(bits, FORMATS[to])
     if "relu" in mods and bits != FORMATS[to].nan and bits >> FORMATS[to].bits - 1:
@@ -498,24 +500,47 @@ def _video(base: str, x: int, y: int) -> int:
         "vabsdiff": lambda: abs(x - y),
         "vmin": lambda: min(x, y),
         "vmax": lambda: max(x, y),
+        "vshl": lambda: x << y,
+        "vshr": lambda: x >> y,
         "vavrg": lambda: x + y + (x + y >= 0) >> 1,
     }[base]()
+
+
+def _compared(mods: list[str], x: int, y: int) -> int:
+    return int(
+        {"eq": x == y, "ne": x != y, "lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y}[
+            next(m for m in mods if m in ("eq", "ne", "lt", "le", "gt", "ge"))
+        ]
+    )
+
+
+def _multiplied(mods: list[str], types: list[str], a: int, b: int, c: int) -> int:
+    """``vmad``: the sum is signed if a factor is."""
+    final = "s32" if "s32" in types[1:] else "u32"
+    total = value(a, types[1]) * value(b, types[2]) + value(c, final) + ("po" in mods)
+    total >>= 7 if "shr7" in mods else 15 if "shr15" in mods else 0
+    return clamp(total, final) if "sat" in mods else total
 
 
 def video(base: str, mods: list[str], types: list[str], args: list[int]) -> int:
     """SIMD video instructions: on whole words, or on each half or byte of them."""
     count = int(base[-1]) if base[-1] in "24" else 1
     base, bits = base.rstrip("24"), 32 // count
-    to, ta, tb = (t[0] + str(bits) for t in types)
+    to, ta, tb = (t[0] + str(bits) for t in (types if len(types) == 3 else ["u32", *types]))
     a, b, c = args
-    total, result = value(c, types[0]), 0
+    if base == "vmad":
+        return _multiplied(mods, types, a, b, c)
+    if base in ("vshl", "vshr"):
+        mods, b = [m for m in mods if m not in ("clamp", "wrap")], min(b, 32) if "clamp" in mods else b & 31
+    total = third = value(c, types[0] if len(types) == 3 else "u32")
+    result = 0
     for k in range(count):
         x, y = value(a >> bits * k & (1 << bits) - 1, ta), value(b >> bits * k & (1 << bits) - 1, tb)
-        d = _video(base, x, y)
+        d = _compared(mods, x, y) if base == "vset" else _video(base, x, y)
         d = clamp(d, to) if "sat" in mods else value(d & (1 << bits) - 1, to)
         total += d
         result |= (d & (1 << bits) - 1) << bits * k
     if count == 1 and {"add", "min", "max"} & set(mods):
-        d, other = value(result, to), value(c, types[0])
+        d, other = value(result, to), third
         return d + other if "add" in mods else min(d, other) if "min" in mods else max(d, other)
     return total if "add" in mods else result

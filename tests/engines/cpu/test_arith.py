@@ -10,7 +10,9 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
+import rawkern
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.ir import Module
 
@@ -241,6 +243,28 @@ def test_lop3_tables(words):
             if table >> i & 1:
                 want |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
         assert (got == want).all(), hex(table)
+
+
+def test_lop3_with_a_predicate(device):
+    """The second result: whether any bit is set, and or or a predicate."""
+    code = r"""extern "C" __global__ void k(const unsigned* in, unsigned* o) {
+        int t = threadIdx.x;
+        unsigned a = in[t], b = in[32 + t], c = in[64 + t], q = t % 3 == 0, d, p;
+        #define BOTH(OP) asm("{.reg.pred p,q;setp.ne.u32 q,%5,0;lop3." OP ".b32 %0|p,%2,%3,%4,0x80,q;selp.u32 %1,1,0,p;}" \
+                             : "=r"(d), "=r"(p) : "r"(a), "r"(b), "r"(c), "r"(q)); *o++ = d; *o++ = p;
+        o += 10 * t;
+        BOTH("and") BOTH("or")
+        a = 0;
+        BOTH("and") BOTH("or")
+        asm("{.reg.pred p,q;setp.ne.u32 q,%3,0;lop3.or.b32 _|p,%1,%2,%2,0xC0,!q;selp.u32 %0,1,0,p;}" : "=r"(d) : "r"(a), "r"(b), "r"(q));
+        *o++ = d;
+    }"""
+    given = np.random.default_rng(8).integers(0, 1 << 32, (3, 32), dtype=np.uint32) & 0x11111111
+    o = torch.full((32, 10), -7, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code)[1, 32](torch.from_numpy(given.reshape(-1).view(np.int32)).to(device), o)
+    for t, (row, (a, b, c)) in enumerate(zip(o.cpu().numpy().view(np.uint32).tolist(), given.T.tolist(), strict=True)):
+        q, d = t % 3 == 0, a & b & c
+        assert row[:9] == [d, d != 0 and q, d, d != 0 or q, 0, 0, 0, q, not q]
 
 
 def test_prmt_by_constants(words):

@@ -165,6 +165,47 @@ def test_try_wait():
     np.testing.assert_array_equal(out.numpy(), (t * 3 + t * 3) * 3 + t * 5)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("expects", [20, 40, 60, 1000])
+@pytest.mark.parametrize("bars", [1, 3])
+def test_lanes_arrive_together(bars, expects, count):
+    """At one barrier or several, some lanes off, within a phase or beyond: as if each came after the lane before."""
+    code = r"""extern "C" __global__ void k(int bars, int expects, int times, unsigned long long mask, int* pending, int* done) {
+        __shared__ unsigned long long bar[3];
+        int t = threadIdx.x;
+        if (t < bars) asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"((unsigned)__cvta_generic_to_shared(bar + t)), "r"(expects));
+        __syncthreads();
+        unsigned place = (unsigned)__cvta_generic_to_shared(bar + t % bars);
+        for (int r = 0; r < 3; r++) {
+            if (mask >> t & 1) {
+                unsigned long long state;
+                asm volatile("mbarrier.arrive.shared.b64 %0, [%1], %2;" : "=l"(state) : "r"(place), "r"(times) : "memory");
+                asm volatile("mbarrier.pending_count.b64 %0, %1;" : "=r"(pending[r * 32 + t]) : "l"(state));
+                asm volatile("{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                    : "=r"(done[r * 32 + t]) : "r"(place), "l"(state) : "memory");
+            }
+        }
+    }"""
+    mask = 0b10111011101110111011101110110111
+    kernel = rawkern.RawKernel(code)
+    pending, done = (torch.full((96,), -7, dtype=torch.int32) for _ in range(2))
+    kernel[1, 32](bars, expects, count, mask, pending, done)
+    left, phase = [expects] * bars, [0] * bars
+    for r in range(3):
+        came = {}
+        for t in range(32):
+            if mask >> t & 1:
+                b = t % bars
+                came[t] = phase[b]
+                assert pending[r * 32 + t] == left[b]
+                left[b] -= count
+                if left[b] <= 0:
+                    left[b], phase[b] = expects, phase[b] + 1
+            else:
+                assert pending[r * 32 + t] == done[r * 32 + t] == -7
+        assert all(done[r * 32 + t] == (came[t] != phase[t % bars]) for t in came)
+
+
 # Libraries ----------------------------------------------------------------------------------------------------------
 
 

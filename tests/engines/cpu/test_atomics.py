@@ -422,3 +422,35 @@ def test_stream_compaction(device):
     rawkern.RawKernel(code).forall(3001)(3001, x.to(device), out, count)
     assert count.item() == 1001 and (out[1001:] == -1).all()
     assert out[:1001].sort().values.tolist() == list(range(0, 3001, 3))
+
+
+@pytest.mark.parametrize("place", ["p", "&s"])
+@pytest.mark.parametrize("ctype", ["int", "unsigned long long"])
+def test_lanes_that_add_at_one_place(device, ctype, place):
+    """Each gets what was there before it: together, those of all lanes tell in which order they came."""
+    code = f"""extern "C" __global__ void k({ctype}* p, const {ctype}* x, {ctype}* olds, {ctype}* total) {{
+        __shared__ {ctype} s;
+        int t = threadIdx.x;
+        if (t == 0) s = *p;
+        __syncthreads();
+        if (t % 5 != 3 && t < 29) olds[t] = atomicAdd({place}, x[t]);
+        __syncthreads();
+        if (t > 3) atomicAdd({place}, x[t]);
+        __syncthreads();
+        if (t == 0) *total = *({place});
+    }}"""
+    x, dtype = values(ctype, 32), NUMPY[ctype]
+    start = dtype(41)
+    cell, olds, total = np.array([start], dtype), np.zeros(32, dtype), np.zeros(1, dtype)
+    arrays = [tensor(a, device) for a in (cell, x, olds, total)]
+    rawkern.RawKernel(code)[1, 32](*arrays)
+    olds, total = (a.cpu().numpy().view(dtype) for a in arrays[2:])
+    lanes, modulus = [t for t in range(29) if t % 5 != 3], 2 ** (8 * x.itemsize)
+    with np.errstate(over="ignore"):
+        assert total[0] == start + x[lanes].sum(dtype=dtype) + x[4:].sum(dtype=dtype)
+    after = {int(olds[t]) % modulus: (int(olds[t]) + int(x[t])) % modulus for t in lanes}
+    assert len(after) == len(lanes)
+    at = int(start)
+    while at in after:
+        at = after.pop(at)
+    assert not after

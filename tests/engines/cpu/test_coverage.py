@@ -49,7 +49,7 @@ def test_what_is_listed_has_a_handler():
         ("wmma.load.a.sync.aligned.row.m8n8k32.f16", "got none"),
         ("ld.global.b128", "no instruction ld"),
         ("ld.shared::cluster.u32", "modifier .shared::cluster"),
-        ("fence.proxy.async", "expected 1 of sc"),
+        ("fence.proxy.async", "expected 1 of alias"),
         ("st.async.weak.shared::cluster.b32", "clusters are out of the CPU engine's reach"),
         ("cp.async.bulk.commit_group", "bulk copies"),
         ("atom.global.add.noftz.f32", "modifier .noftz"),

@@ -14,10 +14,10 @@ from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
 from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.flow import Block
 from rawkern.engines.cpu.forms import Form
 from rawkern.engines.cpu.fragments import KINDS
 from rawkern.engines.cpu.function import FunctionLowering
+from rawkern.engines.cpu.graph import Block
 from rawkern.engines.cpu.instrument import COPY, READ, UPDATE, WRITE, Access, Instrument, Note, Watch
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.mma import shape_in

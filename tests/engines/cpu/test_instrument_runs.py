@@ -14,10 +14,10 @@ from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
 from rawkern.engines.cpu.addresses import shift
-from rawkern.engines.cpu.flow import Block
 from rawkern.engines.cpu.forms import Form
 from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.grid import Launcher
+from rawkern.engines.cpu.graph import Block
+from rawkern.engines.cpu.grid import Target
 from rawkern.engines.cpu.instrument import READ, UPDATE, WRITE, Access, Instrument, Session, Watch
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx import Instr
@@ -101,7 +101,7 @@ def test_addresses_are_those_that_the_instrument_gives_back():
             array[place : place + values.nbytes] = values.view(np.uint8)
         kernel = kernel_of(EVERY, instrument, 6)
         addresses = tuple(a.ctypes.data + place + add for a, place in zip(arrays, places, strict=True))
-        kernel.configured((1, 1, 1), (32, 1, 1), 0)(None, addresses)
+        kernel.target((32, 1, 1), 0).run((1, 1, 1), None, addresses)
         results.append([a[p : p + v.nbytes].tobytes() for a, p, v in zip(arrays, places, start, strict=True)])
     assert results[0] == results[1]
     changed = [a.tobytes() != b for a, b in zip(start, results[0], strict=True)]
@@ -129,7 +129,7 @@ def test_the_heap_is_the_instruments():
 
     code = 'extern "C" __global__ void k(long long* out) { void* p = malloc(threadIdx.x); out[threadIdx.x] = (long long)p; free(p); }'
     out = np.zeros(64, np.int64)
-    kernel_of(code, Own, 1).configured((1, 1, 1), (64, 1, 1), 0)(None, (out.ctypes.data,))
+    kernel_of(code, Own, 1).target((64, 1, 1), 0).run((1, 1, 1), None, (out.ctypes.data,))
     np.testing.assert_array_equal(out, (1 << 40) + np.arange(64))
 
 
@@ -281,9 +281,9 @@ THREADS_MEET = """
 
 
 def launch(kernel: Any, session: Session, grid: int, block: int, *values: int) -> None:
-    launcher = Launcher(kernel, (block, 1, 1), 0)
-    launcher.watch(session)
-    launcher.settled((grid, 1, 1))(values)
+    target = Target(kernel, (block, 1, 1), 0)
+    target.watch(session)
+    target.run((grid, 1, 1), None, values)
 
 
 def counted(kernel: Any, grid: int, block: int, *arrays: np.ndarray) -> dict[tuple, int]:

@@ -72,7 +72,8 @@ def _signature(base: str, mods: list[str], types: list[str]) -> tuple[str, list[
     if base in ("dp4a", "dp2a"):
         return "s32" if "s32" in types else "u32", [*types, "s32" if "s32" in types else "u32"]
     if base[0] == "v":
-        return types[0], [types[1], types[2], types[0]]
+        to, ta, tb = types if len(types) == 3 else ("u32", *types)
+        return to, [ta, "amount" if base in ("vshl", "vshr") else tb, to]
     count = OPERANDS.get(base, 2)
     operands = [t] * count
     if base in SHIFTS:

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rawkern.compiler import CPU_ARCH, compile_program
-from rawkern.source import from_text
 
 import rawkern
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
 from rawkern.engines.cpu import jit, slots
 from rawkern.engines.cpu.plan import Plan, make_plan
 

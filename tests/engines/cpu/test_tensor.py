@@ -65,13 +65,13 @@ def test_products_match_hardware(device, index, name, text, results, operands):
 ELEMENTS = {
     "f16": (16, np.float16), "bf16": (16, ml_dtypes.bfloat16), "tf32": (32, np.float32), "f32": (32, np.float32),
     "f64": (64, np.float64), "s8": (8, np.int8), "u8": (8, np.uint8), "s4": (4, np.int8), "u4": (4, np.uint8),
-    "b1": (1, np.uint8), "s32": (32, np.int32),
+    "b1": (1, np.uint8), "s32": (32, np.int32), "e4m3": (8, ml_dtypes.float8_e4m3fn), "e5m2": (8, ml_dtypes.float8_e5m2),
 }  # fmt: skip
 
 
 def drawn(kind: str, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
     bits, dtype = ELEMENTS[kind]
-    if kind[0] in "fbt" and kind != "b1":
+    if kind[0] in "fbte" and kind != "b1":
         x = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
         return (
             (x.astype(np.float32).view(np.uint32) & 0xFFFFE000).view(np.float32) if kind == "tf32" else x.astype(dtype)
@@ -127,6 +127,8 @@ def _shapes() -> list:
         "f16 f32": ["m16n8k8 f32.f16.f16.f32", "m16n8k16 f32.f16.f16.f32", "m16n8k16 f32.f16.f16.f16"],
         "f16 f16": ["m16n8k8 f16.f16.f16.f16", "m16n8k16 f16.f16.f16.f16", "m16n8k16 f16.f16.f16.f32"],
         "bf16": ["m16n8k8 f32.bf16.bf16.f32", "m16n8k16 f32.bf16.bf16.f32"],
+        "fp8": [f"m16n8k{k} {d}.{a}.{b}.{d}" for k in (16, 32) for d in ("f32", "f16")
+                for a, b in [("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("e5m2", "e5m2")]],
         "tf32": ["m16n8k4 f32.tf32.tf32.f32", "m16n8k8 f32.tf32.tf32.f32"],
         "f64": ["m8n8k4 f64.f64.f64.f64"],
         "int8": [f"m{m}n8k{k} s32.{a}.{b}.s32{s}" for m, k, a, b, s in
@@ -251,6 +253,30 @@ def test_products_of_special_values(device):
         kernel[1, 32](a, b, c, out)
         got = set(out.cpu().numpy().view(np.uint32).tolist())
         assert got == {want} if want is not None else got <= {0, 0x80000000}
+
+
+@pytest.mark.parametrize("kind, nan, infinity", [("e4m3", 0x7F, None), ("e5m2", 0x7D, 0x7C)])
+def test_bytes_of_special_values(device, kind, nan, infinity):
+    """A NaN in row 1 of A, and where there is one an infinity in row 2, times ones; all else of A is the least number."""
+    code = f"""extern "C" __global__ void k(const unsigned* a, unsigned one, float* out) {{
+        unsigned t = threadIdx.x, b = one * 0x01010101;
+        float d[4] = {{0, 0, 0, 0}};
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{%0,%1,%2,%3}}, {{%4,%5}}, {{%6}}, {{%0,%1,%2,%3}};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[t]), "r"(a[32 + t]), "r"(b));
+        for (int i = 0; i < 4; i++) out[(t / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2] = d[i];
+    }}"""
+    a = np.full((16, 16), 0x81, np.uint8)
+    a[1, 5] = nan
+    if infinity is not None:
+        a[2, 11] = infinity
+    one, least = {"e4m3": (0x38, 2.0**-9), "e5m2": (0x3C, 2.0**-16)}[kind]
+    given = torch.from_numpy(np.concatenate([a[:8], a[8:]]).view(np.int32).reshape(-1)).to(device)
+    out = torch.full((16, 8), 7.0, device=device)
+    rawkern.RawKernel(code)[1, 32](given, one, out)
+    want = np.full((16, 8), -16 * least, np.float32)
+    want[1] = np.nan
+    want[2] = want[2] if infinity is None else np.inf
+    np.testing.assert_array_equal(out.cpu().numpy(), want)
 
 
 def quad_places(operand: str, layout: str, lane: int) -> list[tuple[int, int]]:

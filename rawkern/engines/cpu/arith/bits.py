@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .decode import Op, UnsupportedOpcode, constant, fetch
+from .decode import Op, Result, UnsupportedOpcode, constant, fetch
 
 
 def logic(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
@@ -167,6 +167,13 @@ def lop3(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     # the table's index has a as its highest bit; each half and quarter is chosen by one operand
     half = [_mux(e, b, _plane(e, c, table >> 4 * i + 2 & 3), _plane(e, c, table >> 4 * i & 3)) for i in (0, 1)]
     return _mux(e, a, half[1], half[0])
+
+
+def lop3_combined(e: Emitter, op: Op, args: Sequence[Val]) -> Result:
+    """lop3 with a second result: whether the first is not zero, and or or a predicate."""
+    d = lop3(e, op, args)
+    held, given = e.same(e.cmp("icmp ne", d, 0), args[4])
+    return Result((d, e.bin("and" if op.has("and") else "or", held, given)))
 
 
 def _plane(e: Emitter, c: Val, two: int) -> Val:

@@ -24,7 +24,12 @@ def cvt(e: Emitter, op: Op, args: Sequence[Val]) -> Result:
         return Result((widen(e, bits, to),), signed=to.signed)
     if to.name == "tf32":
         return Result((_to_tf32(e, op, v),))
-    bits = _integer_to_float(e, op, v) if t.kind != "f" else _float_to_float(e, op, v)
+    if t.kind != "f":
+        bits = _integer_to_float(e, op, v)
+    elif op.has("satfinite"):
+        bits = _small(e, op, e.cast("bitcast", v, "float"), to)
+    else:
+        bits = _float_to_float(e, op, v)
     return Result((bits,))
 
 
@@ -42,6 +47,9 @@ def _integer_to_integer(e: Emitter, op: Op, v: Val) -> Val:
 
 def _integer_to_float(e: Emitter, op: Op, v: Val) -> Val:
     to, t = op.types
+    if op.has("sat"):  # to the range from 0 to 1
+        v = e.intrinsic("llvm.smax", v.ty, v, e.like(v, 0)) if t.signed else v
+        v = e.intrinsic("llvm.umin", v.ty, v, e.like(v, 1))
     name, mode = "sitofp" if t.signed else "uitofp", op.rounding
     if mode == "rn" and to.bits >= 32:
         return e.cast("bitcast", e.cast(name, v, to.fp), to.int)

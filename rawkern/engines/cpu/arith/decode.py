@@ -58,7 +58,7 @@ DTYPES = {
     d.name: d
     for d in (
         *(DType(f"{kind}{bits}", bits, kind) for kind in "usb" for bits in (8, 16, 32, 64)),
-        *(DType(f"{kind}4", 4, kind) for kind in "us"),
+        *(DType(f"{kind}{bits}", bits, kind) for kind in "us" for bits in (2, 4)),
         DType("b1", 1, "b"),
         DType("pred", 1, "p"),
         DType("f16", 16, "f"),
@@ -68,6 +68,8 @@ DTYPES = {
         DType("tf32", 32, "f"),
         DType("f16x2", 32, "f", "f16", 2),
         DType("bf16x2", 32, "f", "bf16", 2),
+        DType("e4m3", 8, "f"),
+        DType("e5m2", 8, "f"),
         DType("e4m3x2", 16, "f", "e4m3", 2),
         DType("e5m2x2", 16, "f", "e5m2", 2),
     )

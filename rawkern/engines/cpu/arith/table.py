@@ -56,10 +56,12 @@ BITS = (
     row("popc", "b32 b64", "", bits.population),
     row("prmt", "b32", "f4e|b4e|rc8|ecl|ecr|rc16", bits.permute),
     row("lop3", "b32", "", bits.lop3),
+    row("lop3", "b32", "!and|or", bits.lop3_combined),
     row("szext", "u32 s32", "!clamp|wrap", bits.extend),
     row("bmsk", "b32", "!clamp|wrap", bits.mask),
     row("fns", "b32", "", bits.nth_set),
 )
+_ORDERED = "eq|ne|lt|le|gt|ge"
 _UU = [f"{a}.{b}" for a in ("u32", "s32") for b in ("u32", "s32")]
 _UUU = [f"{a}.{b}" for a in ("u32", "s32") for b in _UU]
 VIDEO = (
@@ -71,9 +73,17 @@ VIDEO = (
         for count in (2, 4)
     ),
     *(row(name, _UUU, "sat add|min|max", video.scalar) for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")),
+    *(
+        row(name, [t for t in _UUU if t.endswith(".u32")], "!clamp|wrap add|min|max", video.scalar)
+        for name in ("vshl", "vshr")
+    ),
+    row("vmad", _UUU, "po sat shr7|shr15", video.multiplied),
+    row("vset", _UU, f"!{_ORDERED} add|min|max", video.compared),
+    *(row(f"vset{count}", _UU, f"!{_ORDERED} add", video.compared_lanes) for count in (2, 4)),
 )
 _SET_TYPES = [f"{a}.{b}" for a in ("u32", "s32", "f32") for b in (*_ALL.split(), "f16", "bf16")]
 _SET_SMALL = [f"{a}.{b}" for b in ("f16", "bf16") for a in ("u16", "s16", b)]
+_SET_SMALL += [f"f16.{b}" for b in _ALL.split()]
 _SET_PAIR = [f"{a}.{b}" for b in ("f16x2", "bf16x2") for a in ("u32", "s32", b)]
 
 
@@ -138,7 +148,9 @@ def _cvt_rows() -> list[Row]:
     integers = [f"{k}{b}" for b in (8, 16, 32, 64) for k in "us"]
     reals = ("f16", "bf16", "f32", "f64")
     rows = [row("cvt", f"{a}.{b}", "sat", convert.cvt) for a in integers for b in integers]
-    rows += [row("cvt", f"{a}.{b}", f"!{_DIRECTED}", convert.cvt) for a in reals for b in integers]
+    for a in reals:
+        rest = {"bf16": "", "f32": " ftz sat"}.get(a, " sat")
+        rows += [row("cvt", f"{a}.{b}", f"!{_DIRECTED}{rest}", convert.cvt) for b in integers]
     for b in reals:
         ftz = " ftz" if b == "f32" else ""
         rows += [row("cvt", f"{a}.{b}", f"!rni|rzi|rmi|rpi{ftz} sat", convert.cvt) for a in integers]
@@ -151,13 +163,15 @@ def _cvt_rows() -> list[Row]:
             rows.append(row("cvt", f"{a}.{b}", f"{needed}{modes}{ftz} sat{relu}", convert.cvt))
     for pair in ("f16x2", "bf16x2"):
         rows.append(row("cvt", f"{pair}.f32", "!rn|rz relu satfinite", convert.cvt))
+        rows.append(row("cvt", f"{pair[:-2]}.f32", "!rn|rz relu !satfinite", convert.cvt))
     for pair in ("e4m3x2", "e5m2x2"):
         rows += [row("cvt", f"{pair}.{b}", "!rn !satfinite relu", convert.cvt) for b in ("f32", "f16x2")]
         rows.append(row("cvt", f"f16x2.{pair}", "!rn relu", convert.cvt))
     rows.append(row("cvt", "tf32.f32", "!rna satfinite", convert.cvt))
     rows.append(row("cvt", "tf32.f32", "!rn|rz relu satfinite", convert.cvt))
     rows.append(row("cvt", ["u16.s32", "s16.s32"], "!pack !sat", convert.cvt_pack))
-    rows.append(row("cvt", ["u8.s32.b32", "s8.s32.b32"], "!pack !sat", convert.cvt_pack))
+    small = [f"{kind}{bits}.s32.b32" for bits in (8, 4, 2) for kind in "us"]
+    rows.append(row("cvt", small, "!pack !sat", convert.cvt_pack))
     return rows
 
 
