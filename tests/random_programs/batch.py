@@ -40,8 +40,8 @@ class Batch:
         "cuda": run each on a GPU too, and compare that; the reference is then optional.
     at
         Called with a seed and what is done with it, before each step that may end the process.
-    programs
-        Run these in place of those of the seeds.
+    listings
+        The programs of the seeds, if they are not to be generated.
     flags
         More of them for g++.
     """
@@ -53,12 +53,14 @@ class Batch:
         check_all: bool = False,
         device: str = "cpu",
         at: Callable[[int, str], None] = lambda seed, step: None,
-        programs: Sequence[Listing] | None = None,
+        listings: dict[int, Listing] | None = None,
         flags: Sequence[str] = (),
     ):
         self.folder, self.check_all, self.device, self.at, self.flags = folder, check_all, device, at, flags
         self.seconds: Counter[str] = Counter()
-        self.programs = programs or self._timed("generate", lambda: [generate(seed).listing() for seed in seeds])
+        self.programs = self._timed(
+            "generate", lambda: [listings[seed] if listings else generate(seed).listing() for seed in seeds]
+        )
 
     def _timed(self, what: str, work):
         start = time.process_time()

@@ -72,7 +72,7 @@ inline unsigned __usad(unsigned a, unsigned b, unsigned c) { return (a < b ? b -
 inline int __hadd(int a, int b) { return ((long long)a + b) >> 1; }
 inline int __rhadd(int a, int b) { return ((long long)a + b + 1) >> 1; }
 inline unsigned __uhadd(unsigned a, unsigned b) { return ((uint64_t)a + b) >> 1; }
-inline int __mul24(int a, int b) { return (unsigned)(((int)((unsigned)a << 8) >> 8) * (long long)((int)((unsigned)b << 8) >> 8)); }
+inline int __mul24(int a, int b) { return ((int)((unsigned)a << 8) >> 8) * ((int)((unsigned)b << 8) >> 8); }  // NVRTC takes it that it does not overflow
 inline unsigned __umul24(unsigned a, unsigned b) { return (uint64_t)(a & 0xffffff) * (b & 0xffffff); }
 inline int __dp4a(int a, int b, int c) {
     for (int k = 0; k < 4; k++) c = (unsigned)c + (signed char)(a >> 8 * k) * (signed char)(b >> 8 * k);

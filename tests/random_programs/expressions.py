@@ -15,16 +15,16 @@ SPECIALS = {
     PER_BLOCK: ("p", "q", "(int)blockIdx.x", "(int)blockIdx.y", "(int)gridDim.x", "total", "block", "(int)blockDim.x", "(p + q)", "(p & 3)"),
 }  # fmt: skip
 _INT1 = {
-    "s32": ("abs($0 % 1000000)", "__mul24($0, 12345)"),
+    "s32": ("abs($0 % 1000000)", "__mul24($0 % 4096, 12345)"),
     "u32": ("__brev($0)", "(unsigned)__popc($0)", "(unsigned)__clz((int)$0)", "(unsigned)__ffs((int)$0)"),
     "s64": ("(long long)__popcll((unsigned long long)$0)", "(long long)__clzll($0)", "(long long)__ffsll($0)"),
     "u64": ("__brevll($0)",),
 }
 _INT2 = {
-    "s32": ("min($0, $1)", "max($0, $1)", "__mulhi($0, $1)", "__hadd($0, $1)", "__rhadd($0, $1)", "__mul24($0, $1)",
+    "s32": ("min($0, $1)", "max($0, $1)", "__mulhi($0, $1)", "__hadd($0, $1)", "__rhadd($0, $1)", "__mul24($0 % 32768, $1 % 32768)",
             "(($0 & 4095) * ($1 & 4095) - ($1 & 65535))", "(($0 >> 8) + ($1 >> 9))", "($0 / (-(($1 & 7) + 2)))",
             "($0 % (-(($1 & 7) + 2)))"),
-    "u32": ("min($0, $1)", "max($0, $1)", "__umulhi($0, $1)", "__uhadd($0, $1)", "__umul24($0, $1)", "((($0 << 5) | ($0 >> 27)) + $1)",
+    "u32": ("min($0, $1)", "max($0, $1)", "__umulhi($0, $1)", "__uhadd($0, $1)", "__umul24($0 & 65535u, $1 & 65535u)", "((($0 << 5) | ($0 >> 27)) + $1)",
             "__byte_perm($0, $1, $0 & 0x7777u)", "($0 / ($1 | 1u))", "($0 % ($1 | 1u))"),
     "s64": ("__mul64hi($0, $1)", "min($0, $1)", "((long long)(int)$0 * (int)$1)"),
     "u64": ("__umul64hi($0, $1)", "max($0, $1)", "((unsigned long long)(unsigned)$0 * (unsigned)$1)", "($0 / ($1 | 1ull))"),

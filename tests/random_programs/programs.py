@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from .expressions import Array, Scope, Signature, Taste, Var, condition, constant, expression
+from .expressions import Array, Scope, Signature, Taste, Var, cast, condition, constant, expression
 from .kinds import block
 from .together import early_exit
-from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Function, Program, Stmt
+from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Expr, Function, Program, Stmt
 from .values import COMMON_TYPES
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
@@ -41,7 +41,7 @@ def generate(seed: int) -> Program:
     every = [*INTEGERS, "f32", "f64"]
     taste.types = tuple(rng.sample(every, rng.randint(1, 4))) + (("s32", "u32") if rng.random() < 0.7 else ("s32",))
     options = ("-fmad=false", "-G") if rng.random() < 0.08 else ("-fmad=false",)
-    most = rng.choice((3, 5, 8, 12, 24)) // len(options)  # code for debugging is many times as long
+    most = rng.choice((3, 5, 8, 12, 20)) // len(options)  # code for debugging is many times as long
     program = Program(
         seed, options, rng.choice(GRIDS), rng.choice(BLOCKS), rng.choice((0, 1, 3, 5, 17)), rng.randrange(33)
     )
@@ -74,9 +74,9 @@ def _structs(
 ) -> list[tuple[str, list[tuple[str, str, str]], list[tuple[str, str, int]]]]:
     """Types with fields of all kinds; each as its name, its fields (name, type, how it is read) and its arrays."""
     found = []
-    for n in range(taste.rng.randint(1, 2)):
+    for n in range(taste.rng.choice((1, 1, 2))):
         name, lines, fields, arrays = f"S{n}", [], [], []
-        for k in range(taste.rng.randint(1, 4)):
+        for k in range(taste.rng.randint(1, 3)):
             t, way = taste.type(), taste.rng.random()
             c = C_TYPES[t]
             if way < 0.3 and t in INTEGERS:
@@ -151,13 +151,10 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
             scope = scope.but(returns=result)
         body = block(taste, scope, rng.choice((1, 2)), 3)
         if way == "recursive":
-            args = [expression(taste, scope, t, 1) for t in parameters]
-            holes = ", ".join(f"${k + 1}" for k in range(len(args)))
-            again = Stmt(
-                "recurse",
-                f"if ($0 && n > 0) v0 = (int){name}(n - 1, {holes}, s ^ n);",
-                [condition(taste, scope, 1), *args],
-            )
+            args = tuple(expression(taste, scope, t, 1) for t in parameters)
+            holes = ", ".join(f"${k}" for k in range(len(args)))
+            value = cast(Expr(result, f"{name}(n - 1, {holes}, s ^ n)", args), "s32")
+            again = Stmt("recurse", "if ($0 && n > 0) v0 = $1;", [condition(taste, scope, 1), value])
             body.insert(rng.randrange(len(body) + 1), again)
         end = (
             Stmt("result", "return b;")
@@ -179,7 +176,7 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
 def _kernel_variables(taste: Taste, program: Program, scope: Scope, structs, level: int) -> Scope:
     rng, out = taste.rng, program.declarations
     out += [Stmt("frame", line) for line in FRAME]
-    scope = _locals(taste, out, scope, rng.randint(2, 5), "v")
+    scope = _locals(taste, out, scope, rng.randint(2, 4), "v")
     if "uniforms" in taste.features:
         out.append(Stmt("local", "int ub = $0;", [expression(taste, scope, "s32", 1, PER_BLOCK)]))
         out.append(Stmt("local", "unsigned uw = __ballot_sync(m, $0);", [condition(taste, scope, 1)]))
@@ -241,7 +238,7 @@ def _ending(program: Program, scope: Scope) -> None:
         end.append(
             Stmt(
                 "out",
-                "__syncthreads();\nfor (int k = 0; k < 32; k++)\n    if (tid == k % THREADS) wide[16 + block * 32 + k] = sacc[k];",
+                "__syncthreads();\nfor (int k = tid; k < 32; k += THREADS) wide[16 + block * 32 + k] = sacc[k];",
             )
         )
     for v in [*scope.vars, Var("s", "u32"), Var("fuel", "s32")]:

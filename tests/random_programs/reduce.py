@@ -23,7 +23,7 @@ SHAPES = ((1,), (2,), (32,), (33,), (64,))
 
 def failure_of(program: Program, limit: float, settings: dict, crashes: bool) -> Failure | None:
     """How a program fails, in this process or, if it may crash, in another; g++ traps what C++ leaves undefined."""
-    settings = {**settings, "programs": [program.listing()], "flags": STRICT}
+    settings = {**settings, "listings": {program.seed: program.listing()}, "flags": STRICT}
     if crashes:
         found = isolated.run_all(iter([[program.seed]]), 1, limit, lambda count, took: None, **settings)
     else:

@@ -21,7 +21,7 @@ PRELUDE = (HERE / "prelude.cuh").read_text()
 FLAGS = ("-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-x", "c++")
 #: Flags with which a program that C++ does not define traps, or has other results.
 STRICT = (
-    "-fsanitize=undefined",
+    "-fsanitize=undefined,float-cast-overflow",
     "-fno-sanitize=alignment,vptr",
     "-fsanitize-undefined-trap-on-error",
     "-ftrivial-auto-var-init=pattern",

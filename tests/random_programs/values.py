@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .expressions import condition, expression
+from .expressions import cast, condition, expression
 from .kinds import kind, target
-from .tree import C_TYPES, PER_BLOCK, Stmt
+from .tree import C_TYPES, PER_BLOCK, Expr, Stmt
 
 STEP = "s = s * 1664525u + 1013904223u;"  # of a value that is random for each lane
 FENCES = ("__threadfence_block();", "__threadfence();", "s ^= *(volatile unsigned*)(acc + 63);",
@@ -188,18 +188,16 @@ def call(taste, scope, depth):
         to, what = taste.rng.choice(have), taste.rng.choice(have)
         return Stmt("call", f"{to} = {f.name}({', '.join([what, *holes])});", args)
     var = target(taste, scope, f.result)
-    c = C_TYPES[var.type]
-    if f.family and taste.chance(0.7):
-        which = f"${len(args)} % {len(f.family)}u"
-        args.append(expression(taste, scope, "u32", 1))
-        table = f"t_{f.family[0]}"
-        if taste.chance(0.5):
-            return Stmt("call_pointer", f"{var.name} = ({c}){table}[{which}]({', '.join(holes)});", args)
-        form = f"{{\n    {table[2:]}_type const t[] = {{{', '.join(f.family)}}};\n    {var.name} = ({c})t[{which}]({', '.join(holes)});\n}}"
-        return Stmt("call_pointer", form, args)
+    form, called = f"{var.name} = $0;", f.name
     if f.recursive:
         holes.insert(0, str(taste.rng.randint(1, 3)))
-    return Stmt("call", f"{var.name} = ({c}){f.name}({', '.join(holes)});", args)
+    if f.family and taste.chance(0.7):
+        called = f"t_{f.name}[${len(args)} % {len(f.family)}u]"
+        args.append(expression(taste, scope, "u32", 1))
+        if taste.chance(0.5):  # a table of the block's own
+            form = f"{{\n    {f.name}_type const t_{f.name}[] = {{{', '.join(f.family)}}};\n    {form}\n}}"
+    value = Expr(f.result, f"{called}({', '.join(holes)})", tuple(args))
+    return Stmt("call_pointer" if f.family else "call", form, [cast(value, var.type)])
 
 
 #: What functions of a level are given besides their own parameters.

@@ -30,7 +30,7 @@ def test_new_programs(case: int, tmp_path: Path) -> None:
 def test_programs_that_failed_once(path: Path, tmp_path: Path) -> None:
     """Each plain and checked."""
     program = Listing.read(path)
-    failures = list(Batch([program.seed], tmp_path, check_all=True, programs=[program]).failures())
+    failures = list(Batch([program.seed], tmp_path, check_all=True, listings={program.seed: program}).failures())
     assert not failures, "\n\n".join(f"{f.kind}: {f.detail}" for f in failures)
 
 
