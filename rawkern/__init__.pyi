@@ -3,7 +3,6 @@
 from rawkern import nn as nn
 from rawkern import optim as optim
 from rawkern import testing as testing
-from rawkern._version import __version__ as __version__
 from rawkern.base.allocator import use_torch_allocator as use_torch_allocator
 from rawkern.checked.launches import check as check
 from rawkern.checked.reports import Report as Report
@@ -58,3 +57,5 @@ from rawkern.module import RawModule as RawModule
 from rawkern.module import load as load
 from rawkern.operators import op as op
 from rawkern.tuning.tuned import autotune as autotune
+
+__version__: str

@@ -442,5 +442,10 @@ def test_loading_costs_next_to_nothing() -> None:
     found = subprocess.check_output([sys.executable, "-c", code], text=True, cwd=ROOT).split()
     foreign = {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - {"rawkern"}
     assert not foreign
-    assert {name for name in found if name.startswith("rawkern")} == {"rawkern", "rawkern._version", "rawkern.testing", NAME}
+    assert {name for name in found if name.startswith("rawkern")} == {
+        "rawkern",
+        "rawkern._version",
+        "rawkern.testing",
+        NAME,
+    }
     assert rawkern.__name__ in found
