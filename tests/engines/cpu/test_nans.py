@@ -200,3 +200,19 @@ def test_powers_are_the_same_bits_alone_and_in_all_lanes(device):
     want[x >= 128] = np.inf
     got = each.cpu().numpy().view(np.float32)
     np.testing.assert_allclose(got, want, rtol=2**-22)
+
+
+def test_a_uniform_nan_gives_way_to_a_number_of_an_integer(device):
+    """Both are the same in all lanes, so scalars are compared; that the second is no NaN can be seen at compile time."""
+    k = rawkern.RawKernel(r"""
+    extern "C" __global__ void k(const int* in, double* o, float* f) {
+        double x = (double)in[0] / 0.0;
+        o[0] = fmin(x + 0.0, (double)in[1] + 0.0);
+        o[1] = fmax((double)in[1] + 0.0, x + 0.0);
+        float y = (float)in[0] / 0.0f;
+        f[0] = fminf(y, (float)in[1]);
+        f[1] = fmaxf((float)in[1], y);
+    }""")
+    o, f = torch.full((2,), 7.0, dtype=torch.float64, device=device), torch.full((2,), 7.0, device=device)
+    k[1, 1](torch.tensor([0, 3], dtype=torch.int32, device=device), o, f)
+    assert (o.tolist(), f.tolist()) == ([3.0, 3.0], [3.0, 3.0])

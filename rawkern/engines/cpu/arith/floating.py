@@ -130,16 +130,28 @@ def min_max(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
         signs = e.bin("and", e.bin("xor", a, b), sign)
     if op.has("abs"):
         xs = [e.intrinsic("llvm.fabs", x.ty, x) for x in xs]
-    name = f"llvm.{op.base}imum" + ("" if op.has("NaN") else "num")
     y, quiet = xs[0], args[0] in e.quiet
     for x, bits in zip(xs[1:], args[1:], strict=True):
         if "avx512f" in e.module.features and not op.has("NaN") and t.bits >= 32 and max(x.n, y.n) == 32:
             y, x = e.same(y, x)
             y, quiet = _range(e, op.base, y, x, quiet, bits in e.quiet), True
+        elif op.has("NaN"):
+            y = e.intrinsic(f"llvm.{op.base}imum", y.ty, y, x)
         else:
-            y = e.intrinsic(name, y.ty, y, x)
+            y = _of_numbers(e, op.base, y, x)
     bits = store(e, y, t)
     return bits if signs is None else e.bin("or", bits, signs)
+
+
+def _of_numbers(e: Emitter, base: str, a: Val, b: Val) -> Val:
+    """minimumNumber and maximumNumber: a NaN gives way to the other operand.
+
+    LLVM's own intrinsics for them return the NaN on x86 where they know that the second operand is none.
+    """
+    a, b = e.same(a, b)
+    first = e.select(e.cmp("fcmp uno", a, a), b, a)
+    second = e.select(e.cmp("fcmp uno", b, b), a, b)
+    return e.intrinsic(f"llvm.{base}imum", a.ty, first, second)
 
 
 def _range(e: Emitter, base: str, a: Val, b: Val, *quiet: bool) -> Val:
