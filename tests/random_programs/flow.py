@@ -80,12 +80,17 @@ def for_loop(taste, scope, depth):
     i, inner = f"i{taste.fresh()}", looping(taste, scope)
     rank = PER_BLOCK if taste.chance(0.4) else 0
     bound = expression(taste, scope, "s32", 1, rank)
-    head = taste.rng.choice((
-        f"for (int {i} = 0; {i} < ($0 & 7); {i}++)", f"for (int {i} = $0 & 3; {i} < 5; {i}++)", f"for (int {i} = ($0 & 7); {i}-- > 0;)",
-        f"for (unsigned {i} = $0 & 31; {i}; {i} >>= 1)", f"for (int {i} = tid; {i} < q + 40; {i} += 32)" if scope.kernel else f"for (int {i} = 0; {i} < 3; {i}++)",
-        f"for (int {i} = 0; {i} < 16 && --fuel >= 0; {i} += 3)",
-    ))  # fmt: skip
-    t = "u32" if "unsigned" in head else "s32"
+    heads = [
+        ("s32", "for (int I = 0; I < ($0 & 7); I++)"), ("s32", "for (int I = $0 & 3; I < 5; I++)"), ("s32", "for (int I = ($0 & 7); I-- > 0;)"),
+        ("u32", "for (unsigned I = $0 & 31; I; I >>= 1)"), ("s32", "for (int I = 0; I < 16 && --fuel >= 0; I += 3)"),
+        ("u8", "for (unsigned char I = $0 | 0xf8; I; I++)"), ("s16", "for (short I = $0 & 7; I < 9; I += 2)"),
+        ("s64", "for (long long I = $0 & 3; I < 6; I++)"), ("f32", "for (float I = $0 & 3; I < 4; I += 0.75f)"),
+        ("f64", "for (double I = 3; I > 0.125; I /= 2)"),
+    ]  # fmt: skip
+    if scope.kernel:
+        heads.append(("s32", "for (int I = tid; I < q + 40; I += 32)"))
+    t, head = taste.rng.choice(heads[:5] + heads)  # the usual ones more often
+    head = head.replace("I", i)
     body = block(taste, inner.having(Var(i, t, 0, False)), depth - 1)
     return Stmt("for", f"{head} {{\n    {extra(taste, scope)}\n    @0\n}}", [bound], [body])
 

@@ -26,8 +26,8 @@ def outputs(program: Listing) -> dict[str, np.ndarray]:
     """Memory that a program writes, as it is before."""
     total = program.total
     acc = (np.arange(64, dtype=np.uint64) * 2654435761 + 12345).astype(np.uint32)
-    acc[40:44] = acc[60] = 0  # floats, and a lock
-    wide = np.arange(16 + 32 * (total // program.threads), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    acc[40:44] = acc[60:63] = 0  # floats, a lock, a ticket
+    wide = np.arange(16 + 33 * (total // program.threads), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     wide[13] = 0
     return {
         "out": np.full(program.rows * total, UNSET, np.int64),

@@ -6,15 +6,16 @@ import random
 
 from .expressions import Array, Scope, Signature, Taste, Var, cast, condition, constant, expression
 from .kinds import block
-from .together import early_exit
+from .together import early_exit, last_block
 from .tree import C_TYPES, INTEGERS, PER_BLOCK, PER_WARP, Expr, Function, Program, Stmt
-from .values import COMMON_TYPES
+from .values import COMMON, COMMON_TYPES
 
 BLOCKS = ((32,), (64,), (33,), (48,), (31,), (1,), (7,), (96,), (70,), (8, 4), (16, 3), (5, 7), (4, 4, 4), (33, 2), (32, 2),
-          (2, 3, 5), (16, 4), (8, 8), (1, 40), (128,))  # fmt: skip
+          (2, 3, 5), (16, 4), (8, 8), (1, 40), (128,), (16, 16))  # fmt: skip
 GRIDS = ((1,), (1,), (2,), (3,), (2, 2), (1, 3))
 FEATURES = ("own", "vectors", "atomics", "waits", "loops", "switch", "exits", "jumps", "gotos", "functions", "structs",
             "arrays", "constants", "rows", "lock")  # fmt: skip
+OPTIONS = tuple(("-fmad=false", *more) for more in ((), ("-G",), ("--Ofast-compile=mid",), ("-lineinfo",)))
 TOGETHER = ("shuffles", "votes", "shared", "masks", "uniforms")
 FRAME = (
     "const int total = gridDim.x * gridDim.y * THREADS;",
@@ -24,6 +25,12 @@ FRAME = (
     "unsigned s = in[gid & 255];",
     "int fuel = 40;",
 )
+#: How a function calls itself: each lane as it likes, those that do with their mask, or all.
+RECURSE = {
+    0: "if ($0 && n > 0) v0 = $1;",
+    1: "{\n    const bool c = $0 && n > 0;\n    const unsigned o = __ballot_sync(m, c);\n    if (c) v0 = $1;\n}",
+    3: "if (n > 0) v0 = $1;",
+}
 OBSERVED = {"f32": "fbits({})", "f64": "dbits({})"}
 
 
@@ -40,8 +47,8 @@ def generate(seed: int) -> Program:
         taste.features |= {"barriers"} | ({"chain"} if rng.random() < 0.1 else set())
     every = [*INTEGERS, "f32", "f64"]
     taste.types = tuple(rng.sample(every, rng.randint(1, 4))) + (("s32", "u32") if rng.random() < 0.7 else ("s32",))
-    options = ("-fmad=false", "-G") if rng.random() < 0.08 else ("-fmad=false",)
-    most = rng.choice((3, 5, 8, 12, 20)) // len(options)  # code for debugging is many times as long
+    options = rng.choices(OPTIONS, (84, 8, 4, 4))[0]
+    most = rng.choice((3, 5, 8, 12, 20)) // (2 if "-G" in options else 1)  # code for debugging is many times as long
     program = Program(
         seed, options, rng.choice(GRIDS), rng.choice(BLOCKS), rng.choice((0, 1, 3, 5, 17)), rng.randrange(33)
     )
@@ -61,10 +68,13 @@ def generate(seed: int) -> Program:
             _function(taste, program, structs, scope)
     scope = _kernel_variables(taste, program, scope, structs, level)
     scope = scope.but(functions=len(taste.functions))
-    if level and taste.chance(0.3) and "chain" not in taste.features:
+    leaving = taste.chance(0.3) and "chain" not in taste.features
+    if level and leaving:
         program.body.append(early_exit(taste, scope))
     taste.budget = most
     program.body += block(taste, scope, rng.choice((1, 2, 2, 3)), rng.choice((2, 4, 5)))
+    if level == 3 and not leaving and taste.chance(0.2):
+        program.body.append(last_block(scope))
     _ending(program, scope)
     return program
 
@@ -129,7 +139,7 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
     rng, n = taste.rng, len(taste.functions)
     level = rng.choice([0, 0, outer.level and 1, outer.level if outer.level == 3 else 0])
     struct = rng.choice(structs) if structs and level == 0 and taste.chance(0.4) else None
-    way = "struct" if struct else rng.choice(("plain", "plain", "family", "recursive")) if level == 0 else "plain"
+    way = "struct" if struct else rng.choice(("plain", "plain", "family", "recursive"))
     result = taste.type()
     parameters = tuple(taste.type() for _ in range(rng.randint(1, 3)))
     names = [f"f{n}"] if way != "family" else [f"f{n}_{k}" for k in range(rng.randint(2, 3))]
@@ -153,8 +163,9 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
         if way == "recursive":
             args = tuple(expression(taste, scope, t, 1) for t in parameters)
             holes = ", ".join(f"${k}" for k in range(len(args)))
-            value = cast(Expr(result, f"{name}(n - 1, {holes}, s ^ n)", args), "s32")
-            again = Stmt("recurse", "if ($0 && n > 0) v0 = $1;", [condition(taste, scope, 1), value])
+            common = COMMON[level].replace("s", "s ^ n", 1).replace(" m,", " o," if level == 1 else " m,")
+            value = cast(Expr(result, f"{name}(n - 1, {holes}, {common})", args), "s32")
+            again = Stmt("recurse", RECURSE[level], [condition(taste, scope, 1), value])
             body.insert(rng.randrange(len(body) + 1), again)
         end = (
             Stmt("result", "return b;")
@@ -164,7 +175,7 @@ def _function(taste: Taste, program: Program, structs, outer: Scope) -> None:
         head = f"static __device__ {inline} {returned} {name}({', '.join(declared)})"
         program.functions.append(Function(name, head, declarations, body, end))
     if family:
-        types = ", ".join([*(C_TYPES[t] for t in parameters), "unsigned"])
+        types = ", ".join([*(C_TYPES[t] for t in parameters), COMMON_TYPES[level]])
         after = f"typedef {C_TYPES[result]} (*{names[0]}_type)({types});\n"
         after += f"__device__ {names[0]}_type const t_{names[0]}[] = {{{', '.join(names)}}};"
         program.functions.append(Function(f"t_{names[0]}", after, [], [], Stmt("", "")))

@@ -178,7 +178,7 @@ _LEAVES = {
     t: [(f"{n}{_SUFFIXES[t]}" if t in _SUFFIXES else f"({c}){n}", (), PER_BLOCK) for n in (0, 1)]
     for t, c in C_TYPES.items()
 } | {"bool": [("false", (), PER_BLOCK), ("true", (), PER_BLOCK), ("(lane & 1)", (), DIVERGENT)]}
-_LEAVES["s32"] += [("tid", (), DIVERGENT), ("v0", (), DIVERGENT)]
+_LEAVES["s32"] += [("tid", (), DIVERGENT)]
 _LEAVES["u32"] += [("s", (), DIVERGENT)]
 
 

@@ -18,7 +18,18 @@ from .tree import Listing
 HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.cuh").read_text()
 # Contraction would round differently; two types of pointers look at one memory in these programs.
-FLAGS = ("-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-x", "c++")
+FLAGS = (
+    "-std=c++17",
+    "-O0",
+    "-w",
+    "-shared",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-frounding-math",
+    "-fno-strict-aliasing",
+    "-x",
+    "c++",
+)
 #: Flags with which a program that C++ does not define traps, or has other results.
 STRICT = (
     "-fsanitize=undefined,float-cast-overflow",

@@ -35,6 +35,21 @@ def shuffle(taste, scope, depth):
     return Stmt("shuffle", form, [expression(taste, scope, t, 2), by, cast(Expr(t, "t"), var.type)])
 
 
+@kind(0.8, "shuffles", least=1)
+def scan(taste, scope, depth):
+    """Sums over lanes: over those before, or over all."""
+    t = taste.rng.choice(("u32", "u64"))
+    c, var = C_TYPES[t], target(taste, scope, t)
+    loop, mode, source = taste.rng.choice((
+        ("d = 1; d < 32; d <<= 1", "up", "lane - d"), ("d = 16; d; d >>= 1", "xor", "lane ^ d"), ("d = 16; d; d >>= 1", "down", "lane + d"),
+    ))  # fmt: skip
+    form = (
+        f"{{\n    {c} v = $0;\n    for (int {loop}) {{\n        const {c} t = __shfl_{mode}_sync(m, v, d, 32);\n"
+        f"        if ({source} >= 0 && {source} < 32 && (m >> ({source} & 31) & 1)) v += t;\n    }}\n    {var.name} = $1;\n}}"
+    )
+    return Stmt("scan", form, [expression(taste, scope, t, 2), cast(Expr(t, "v"), var.type)])
+
+
 @kind(2, "votes", least=1)
 def vote(taste, scope, depth):
     rng, var = taste.rng, target(taste, scope, "u32")
@@ -264,6 +279,29 @@ def lock(taste, scope, depth):
         "        atomicExch(acc + 60, 0u);\n        done = true;\n    }\n}"
     )
     return Stmt("lock", form, [expression(taste, scope, "u32", 1)])
+
+
+def last_block(scope):
+    """At the end: what the first threads have is summed up by the block that comes last."""
+    return Stmt("last_block", LAST, [Expr("u32", "s")])
+
+
+LAST = """{
+    __shared__ unsigned ticket;
+    const int blocks = gridDim.x * gridDim.y;
+    if (tid == 0) {
+        wide[16 + blocks * 32 + block] = $0;
+        __threadfence();
+        ticket = atomicAdd(acc + 62, 1u);
+    }
+    __syncthreads();
+    if (ticket == blocks - 1) {
+        __threadfence();
+        unsigned long long sum = 0;
+        for (int k = tid; k < blocks; k += THREADS) sum += ((volatile unsigned long long*)wide)[16 + blocks * 32 + k];
+        atomicAdd(wide + 15, sum);
+    }
+}"""
 
 
 def early_exit(taste, scope):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .expressions import cast, condition, expression
 from .kinds import kind, target
-from .tree import C_TYPES, PER_BLOCK, Expr, Stmt
+from .tree import C_TYPES, DIVERGENT, PER_BLOCK, PER_WARP, Expr, Stmt
 
 STEP = "s = s * 1664525u + 1013904223u;"  # of a value that is random for each lane
 FENCES = ("__threadfence_block();", "__threadfence();", "s ^= *(volatile unsigned*)(acc + 63);",
@@ -193,7 +193,9 @@ def call(taste, scope, depth):
         holes.insert(0, str(taste.rng.randint(1, 3)))
     if f.family and taste.chance(0.7):
         called = f"t_{f.name}[${len(args)} % {len(f.family)}u]"
-        args.append(expression(taste, scope, "u32", 1))
+        # lanes that do something together have to be in one function
+        rank = {0: DIVERGENT, 1: PER_WARP, 3: PER_BLOCK}[f.level]
+        args.append(expression(taste, scope, "u32", 1, rank))
         if taste.chance(0.5):  # a table of the block's own
             form = f"{{\n    {f.name}_type const t_{f.name}[] = {{{', '.join(f.family)}}};\n    {form}\n}}"
     value = Expr(f.result, f"{called}({', '.join(holes)})", tuple(args))
