@@ -23,7 +23,7 @@ import torch
 import rawkern
 from rawkern.compile import programs
 from rawkern.launch import launcher
-from rawkern.tuning import timing
+from rawkern.tuning import record, timing
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Session
 
@@ -610,7 +610,7 @@ def test_the_choice_is_found_on_disk(device: str, timed: list[float], monkeypatc
         "another version of rawkern",
     ):
         if isinstance(other, str):
-            monkeypatch.setattr(rawkern, "__version__", other)
+            monkeypatch.setattr(record, "__version__", other)
             other = tuned_saxpy("disk", key=["n"])
         other.forall(1003)(1003, 2.5, x, y)
         assert len(timed) == measured + 4
@@ -619,7 +619,7 @@ def test_the_choice_is_found_on_disk(device: str, timed: list[float], monkeypatc
 
 SCRIPT = """
 import sys, torch, rawkern
-from rawkern.tuning import timing
+from rawkern.tuning import record, timing
 torch.set_num_threads(1)
 count, usual = 0, timing.seconds
 def seconds(*args, **kwargs):
@@ -657,10 +657,10 @@ def test_a_damaged_or_foreign_record_is_not_used(timed: list[float], monkeypatch
 
     x, y, _ = inputs("cpu")
     usual = cache.get_record
-    for record in ({"config": {"block": 3}, "trials": []}, {"config": {"WORK": 0, "block": 64}}, [], None):
+    for damaged in ({"config": {"block": 3}, "trials": []}, {"config": {"WORK": 0, "block": 64}}, [], None):
 
-        def get_record(key: str, record: Any = record) -> Any:
-            return (record, b"") if key.startswith("tuning-") else usual(key)
+        def get_record(key: str, damaged: Any = damaged) -> Any:
+            return (damaged, b"") if key.startswith("tuning-") else usual(key)
 
         monkeypatch.setattr(cache, "get_record", get_record)
         before = len(timed)
