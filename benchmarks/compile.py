@@ -15,8 +15,8 @@ from rawkern.base import llvm as base
 from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.programs import CPU_ARCH
 from rawkern.compile.source import Source, from_text
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.variables import lay_out_globals
+from rawkern.engines.cpu.analysis.storage import lay_out_globals
+from rawkern.engines.cpu.runtime import jit
 
 FOLDER = Path(__file__).resolve().parent / "compiled"
 #: Kernels by file, which is named like its kernel, with how a warp's threads lie in the block.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rawkern.engines.cpu.arith.decode import DTYPES, Form
 from rawkern.engines.cpu.arith.table import TABLE
-from rawkern.engines.cpu.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data" / "ptx_opcode_usage.json"

@@ -71,13 +71,13 @@ STAGES = {
     ],
     "signature, binder": ["rawkern.arguments.signature:make_signature", "rawkern.kernel:make_signature"],
     "disk cache": ["rawkern.base.cache:get", "rawkern.base.cache:put"],
-    "parse PTX": ["rawkern.engines.cpu.parser:parse"],
-    "lower to LLVM IR": ["rawkern.engines.cpu.jit:Translation.lower"],
-    "LLVM: read IR": ["rawkern.engines.cpu.jit:emit"],
-    "LLVM: passes": ["rawkern.engines.cpu.jit:optimise"],
+    "parse PTX": ["rawkern.engines.cpu.ptx.parser:parse"],
+    "lower to LLVM IR": ["rawkern.engines.cpu.runtime.jit:Translation.lower"],
+    "LLVM: read IR": ["rawkern.engines.cpu.runtime.jit:emit"],
+    "LLVM: passes": ["rawkern.engines.cpu.runtime.jit:optimise"],
     "LLVM: code generation": ["llvmlite.binding.targets:TargetMachine.emit_object"],
-    "load machine code": ["rawkern.engines.cpu.jit:Loaded.__init__"],
-    "prepare launches": ["rawkern.engines.cpu.grid:Launcher.__init__"],
+    "load machine code": ["rawkern.engines.cpu.runtime.jit:Loaded.__init__"],
+    "prepare launches": ["rawkern.engines.cpu.runtime.grid:Launcher.__init__"],
 }
 
 # Wraps the functions above; imports are counted as a stage of their own, whoever triggers them.

@@ -14,7 +14,7 @@ import torch
 
 import rawkern
 from rawkern.engines import cuda
-from rawkern.engines.cpu import limits
+from rawkern.engines.cpu.runtime import limits
 from rawkern.errors import LaunchError
 
 HEAP = r"""

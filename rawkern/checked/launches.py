@@ -26,7 +26,7 @@ from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
 from rawkern.checked import reachable, reports
 from rawkern.compile import programs
-from rawkern.engines.cpu.findings import Piece
+from rawkern.engines.cpu.checker.findings import Piece
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
 from rawkern.launch import intercept, variables
@@ -165,7 +165,7 @@ def launch(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     kernel = _kernel(state)
     config = plan.settled(launcher, kernel)
     pieces = _placed(signature, bound.values, call.pieces)
-    from rawkern.engines.cpu import check_launch
+    from rawkern.engines.cpu.checker import launch as check_launch
 
     with check_launch.lock, _variables(state, kernel.module, device) as theirs:
         pieces += theirs
@@ -191,7 +191,7 @@ def _kernel(state: State) -> Any:
     known = _builds.setdefault(state.build, {})
     if state.asked not in known:
         from rawkern.engines.cpu import Module
-        from rawkern.engines.cpu.checker import Checker
+        from rawkern.engines.cpu.checker.instrument import Checker
 
         program = _program(state)
         known[state.asked] = program, Module(program.ptx, Checker), {}

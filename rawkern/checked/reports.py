@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rawkern.compile.source import Source
-    from rawkern.engines.cpu.findings import Finding, Piece, Place
+    from rawkern.engines.cpu.checker.findings import Finding, Piece, Place
 
 __all__ = ["Access", "Report", "error_of", "report_of"]
 

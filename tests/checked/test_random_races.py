@@ -8,7 +8,8 @@ import torch
 
 import rawkern
 from rawkern.checked import launches
-from rawkern.engines.cpu import check, jit
+from rawkern.engines.cpu.checker import sites
+from rawkern.engines.cpu.runtime import jit
 
 DTYPES = {"int": torch.int32, "short": torch.int16, "double": torch.float64, "int2": torch.int32}
 INDICES = ["t", "(t + %d) %% 128", "t ^ 1", "t ^ 32", "t / 2", "t / 16", "127 - t", "t * 3 %% 128", "%d"]
@@ -60,9 +61,9 @@ def test_the_same_is_found_lane_by_lane(monkeypatch, tmp_path):
         cases.append((program(rng, ty), ty, rng.choice([1, 2]), block))
     together = [findings(*case) for case in cases]
     assert any(together) and not all(together)
-    sources = {m: text.replace("runs = CHECK.copying[ck] == 0", "runs = 0") for m, text in check.sources().items()}
-    assert sources != check.sources()
-    monkeypatch.setattr(check, "sources", lambda: sources)
+    sources = {m: text.replace("runs = CHECK.copying[ck] == 0", "runs = 0") for m, text in sites.sources().items()}
+    assert sources != sites.sources()
+    monkeypatch.setattr(sites, "sources", lambda: sources)
     monkeypatch.setenv("RAWKERN_CACHE_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
     jit.instrument_object.cache_clear()

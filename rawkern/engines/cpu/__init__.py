@@ -14,13 +14,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from rawkern.base.forking import Lock
-from rawkern.engines.cpu.instrument import Instrument
+from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
     from rawkern.compile.programs import Program
-    from rawkern.engines.cpu.grid import Target
+    from rawkern.engines.cpu.runtime.grid import Target
 
     Dim3 = tuple[int, int, int]
 
@@ -44,14 +44,14 @@ def load_module(program: Program, *, device: Any = None) -> Module:
 
 def set_limit(device: Any, name: str, value: int) -> None:
     """Set a limit of `rawkern.set_limit` in bytes; ValueError if it is more than there is room for."""
-    from rawkern.engines.cpu import limits
+    from rawkern.engines.cpu.runtime import limits
 
     limits.put(name, value)
 
 
 def get_limit(device: Any, name: str) -> int:
     """Return a limit in bytes."""
-    from rawkern.engines.cpu import limits
+    from rawkern.engines.cpu.runtime import limits
 
     return limits.get(name)
 
@@ -60,7 +60,7 @@ class Module:
     """One PTX module with its variables' memory; its kernels are built with an instrument."""
 
     def __init__(self, text: str, instrument: type[Instrument] = Instrument):
-        from rawkern.engines.cpu.jit import Translation
+        from rawkern.engines.cpu.runtime.jit import Translation
 
         self.translation = Translation(text)
         self.layout = self.translation.globals()
@@ -97,7 +97,7 @@ class EngineKernel:
         """Machine code for a shape of block: (code, loaded, shape)."""
         found = self._shapes.get(shape)
         if found is None:
-            from rawkern.engines.cpu.jit import Loaded
+            from rawkern.engines.cpu.runtime.jit import Loaded
 
             with self.module.lock:
                 found = self._shapes.get(shape)
@@ -110,7 +110,7 @@ class EngineKernel:
 
     def target(self, block: Dim3, shared_mem: int) -> Target:
         """What launches the kernel with a shape of block and so many bytes of dynamic shared memory."""
-        from rawkern.engines.cpu.grid import Target
+        from rawkern.engines.cpu.runtime.grid import Target
 
         return Target(self, block, shared_mem)
 

@@ -222,7 +222,7 @@ def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: boo
     left out. `wide`: the CPU has AVX-512.
     """
     names = "runtime.ll", *(("runtime_warps.ll", "runtime_waiting.ll") if waiting else ("runtime_plain.ll",))
-    package = resources.files("rawkern.engines.cpu")
+    package = resources.files("rawkern.engines.cpu.runtime")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}

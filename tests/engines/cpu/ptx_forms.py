@@ -6,9 +6,9 @@ import re
 from itertools import permutations, product
 
 from rawkern.engines.cpu.arith.decode import Form
-from rawkern.engines.cpu.fragments import KINDS
-from rawkern.engines.cpu.mma import product_of, shape_in
-from rawkern.engines.cpu.opcodes import FORMS
+from rawkern.engines.cpu.emit.matrix.fragments import KINDS
+from rawkern.engines.cpu.emit.matrix.mma import product_of, shape_in
+from rawkern.engines.cpu.emit.opcodes import FORMS
 
 _REGISTERS = {"8": "rs", "16": "rs", "32": "r", "64": "rd"}
 

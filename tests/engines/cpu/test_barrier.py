@@ -9,7 +9,7 @@ import torch
 import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import jit
+from rawkern.engines.cpu.runtime import jit
 
 
 def poison(n: int, dtype: torch.dtype, device: str) -> torch.Tensor:

@@ -7,9 +7,9 @@ import struct
 import pytest
 
 import rawkern
-from rawkern.engines.cpu.constants import constant, literal
-from rawkern.engines.cpu.ptx import Imm
-from rawkern.engines.cpu.tokens import tokens
+from rawkern.engines.cpu.ptx.constants import constant, literal
+from rawkern.engines.cpu.ptx.data import Imm
+from rawkern.engines.cpu.ptx.tokens import tokens
 from rawkern.errors import UnsupportedError
 
 INTEGERS = [

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rawkern.base import llvm as llvm_
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.instructions import HANDLERS
-from rawkern.engines.cpu.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.emit.instructions import HANDLERS
+from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.runtime import jit
 
 from . import ptx_forms
 

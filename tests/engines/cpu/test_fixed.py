@@ -9,8 +9,8 @@ import torch
 import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.plan import Plan, make_plan
+from rawkern.engines.cpu.analysis.plan import Plan, make_plan
+from rawkern.engines.cpu.runtime import jit
 
 # Lanes go round different numbers of times and wait for each other in the loop; addresses are computed in it as well.
 CODE = r"""extern "C" __global__ void k(const int* x, const int* rounds, int* out, int n) {

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from rawkern.engines.cpu.flow import build
-from rawkern.engines.cpu.graph import Flow
-from rawkern.engines.cpu.operands import destinations, sources
-from rawkern.engines.cpu.order import running_order
-from rawkern.engines.cpu.parser import parse
-from rawkern.engines.cpu.ptx import Instr
+from rawkern.engines.cpu.analysis.control_flow import build
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.order import running_order
+from rawkern.engines.cpu.ptx.data import Instr
+from rawkern.engines.cpu.ptx.operands import destinations, sources
+from rawkern.engines.cpu.ptx.parser import parse
 from rawkern.errors import UnsupportedError
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines import cpu as engine
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.forms import Form
-from rawkern.engines.cpu.fragments import KINDS
-from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.graph import Block
-from rawkern.engines.cpu.instrument import COPY, READ, UPDATE, WRITE, Access, Instrument, Note, Watch
+from rawkern.engines.cpu.analysis.graph import Block
+from rawkern.engines.cpu.emit.forms import Form
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Access, Instrument, Note, Watch
+from rawkern.engines.cpu.emit.matrix.fragments import KINDS
+from rawkern.engines.cpu.emit.matrix.mma import shape_in
+from rawkern.engines.cpu.emit.opcodes import FORMS
 from rawkern.engines.cpu.ir import Val
-from rawkern.engines.cpu.mma import shape_in
-from rawkern.engines.cpu.opcodes import FORMS
-from rawkern.engines.cpu.ptx import TYPE_BYTES, Instr
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr
+from rawkern.engines.cpu.runtime import jit
 
 from . import ptx_forms
 
@@ -255,41 +252,3 @@ extern "C" __global__ void k(int n, const int* x, int* out) {
         single, double = (Counter(e for e in events if e[0] == name) for events in (once, twice))
         assert single and set(double) == set(single)
         assert name == "edge" or all(double[e] == 2 * single[e] for e in single)
-
-
-# -- who knows whom ----------------------------------------------------------------------------------------------------
-FOLDER = Path(engine.__file__).parent
-CHECKER = {p.stem for pattern in ("check*.py", "undefined*.py") for p in FOLDER.glob(pattern)} | {"findings"}
-
-
-def imports(file: Path) -> set[str]:
-    """Modules of the engine that a file imports anywhere: for typing and inside functions as well."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "rawkern.engines.cpu":
-            found |= {a.name for a in node.names if (FOLDER / f"{a.name}.py").exists()}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rawkern.engines.cpu."):
-            found.add((node.module or "").split(".")[3])
-    return found
-
-
-def test_nothing_of_the_engine_knows_the_checker():
-    for file in FOLDER.glob("*.py"):
-        if file.stem not in CHECKER:
-            assert not imports(file) & CHECKER, file.name
-
-
-def test_the_instrument_is_in_no_circle():
-    graph = {p.stem: imports(p) for p in FOLDER.glob("*.py")}
-
-    def reached(start: str) -> set[str]:
-        seen: set[str] = set()
-        work = [start]
-        while work:
-            new = graph.get(work.pop(), set()) - seen
-            seen |= new
-            work += new
-        return seen
-
-    for name in ("instrument", "context", "function", "special", "symbols", "grid", "workers", "requests", *CHECKER):
-        assert name not in reached(name), name

@@ -13,15 +13,15 @@ import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
-from rawkern.engines.cpu.addresses import shift
-from rawkern.engines.cpu.forms import Form
-from rawkern.engines.cpu.function import FunctionLowering
-from rawkern.engines.cpu.graph import Block
-from rawkern.engines.cpu.grid import Target
-from rawkern.engines.cpu.instrument import READ, UPDATE, WRITE, Access, Instrument, Session, Watch
+from rawkern.engines.cpu.analysis.graph import Block
+from rawkern.engines.cpu.emit.forms import Form
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import READ, UPDATE, WRITE, Access, Instrument, Session, Watch
+from rawkern.engines.cpu.emit.memory.addresses import shift
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.ptx import Instr
+from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, linked
+from rawkern.engines.cpu.runtime.grid import Target
 
 
 def kernel_of(code: str, instrument: type[Instrument], pointers: int) -> Any:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.engines.cpu import plan
-from rawkern.engines.cpu.parser import parse
-from rawkern.engines.cpu.variables import lay_out_globals
+from rawkern.engines.cpu.analysis import plan
+from rawkern.engines.cpu.analysis.storage import lay_out_globals
+from rawkern.engines.cpu.ptx.parser import parse
 from rawkern.errors import LaunchError
 
 LANE = np.arange(32)

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.engines.cpu import flow, nans, parser
-from rawkern.engines.cpu.divergence import analyse
-from rawkern.engines.cpu.ssa import split_registers
+from rawkern.engines.cpu.analysis import control_flow
+from rawkern.engines.cpu.analysis.divergence import analyse
+from rawkern.engines.cpu.analysis.ssa import split_registers
+from rawkern.engines.cpu.emit import nans
+from rawkern.engines.cpu.ptx import parser
 
 HEAD = """.version 8.0
 .target sm_80
@@ -54,7 +56,7 @@ NUMBERS = """
 
 def flow_of(body: str) -> tuple:
     function = parser.parse(HEAD + body + "ret;\n}\n").functions["k"]
-    return function, split_registers(flow.build(function))
+    return function, split_registers(control_flow.build(function))
 
 
 def test_quiet_registers():

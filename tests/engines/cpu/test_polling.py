@@ -11,9 +11,9 @@ import torch
 import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.plan import make_plan
-from rawkern.engines.cpu.polling import polling_loops
+from rawkern.engines.cpu.analysis.plan import make_plan
+from rawkern.engines.cpu.analysis.polling import polling_loops
+from rawkern.engines.cpu.runtime import jit
 
 pytestmark = pytest.mark.timeout(60)
 TEST = (

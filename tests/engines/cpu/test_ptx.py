@@ -7,9 +7,9 @@ import textwrap
 
 import pytest
 
-from rawkern.engines.cpu.parser import parse
-from rawkern.engines.cpu.ptx import Imm, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Special, Sym, Var, Vec
-from rawkern.engines.cpu.variables import reached
+from rawkern.engines.cpu.analysis.storage import reached
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Label, Loc, Mem, Not, Pair, Ptx, Reg, Special, Sym, Var, Vec
+from rawkern.engines.cpu.ptx.parser import parse
 from rawkern.errors import UnsupportedError
 
 HEAD = ".version 8.7\n.target sm_80\n.address_size 64\n"

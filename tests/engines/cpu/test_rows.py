@@ -8,10 +8,12 @@ import torch
 import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import flow, jit, parser
-from rawkern.engines.cpu.checker import Checker
-from rawkern.engines.cpu.instrument import Instrument
-from rawkern.engines.cpu.rows import row_loops
+from rawkern.engines.cpu.analysis import control_flow
+from rawkern.engines.cpu.analysis.row_loops import row_loops
+from rawkern.engines.cpu.checker.instrument import Checker
+from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.ptx import parser
+from rawkern.engines.cpu.runtime import jit
 
 CODE = r"""
 #define REDUCE __shared__ double part[32]; for (int d = 16; d; d >>= 1) s += __shfl_xor_sync(~0u, s, d); \
@@ -109,7 +111,7 @@ MODULE = rawkern.RawModule(code=CODE)
 )
 def test_which_loops_go_along_rows(kernel, found):
     ptx = parser.parse(compile_program(from_text(CODE), CPU_ARCH).ptx)
-    assert len(row_loops(flow.build(ptx.functions[kernel]))) == found
+    assert len(row_loops(control_flow.build(ptx.functions[kernel]))) == found
 
 
 @pytest.mark.parametrize("kernel", ["stretch", "grid_stride", "uneven"])

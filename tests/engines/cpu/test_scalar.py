@@ -7,7 +7,7 @@ import ctypes
 import llvmlite.binding as llvm
 import pytest
 
-from rawkern.engines.cpu import scalar
+from rawkern.engines.cpu.checker.native import scalar
 from rawkern.engines.cpu.records import Record
 
 PAIR = Record("Pair", (("a", "i64"), ("b", "i32"), ("c", "i32"), ("items", "[4 x i64]")))

@@ -11,8 +11,9 @@ import torch
 import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import jit, slots
-from rawkern.engines.cpu.plan import Plan, make_plan
+from rawkern.engines.cpu.analysis.plan import Plan, make_plan
+from rawkern.engines.cpu.emit import slots
+from rawkern.engines.cpu.runtime import jit
 
 SCAN = (Path(__file__).parents[3] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
 LOCK = r"""

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rawkern
-from rawkern.engines.cpu.divergence import Analysis, analyse
-from rawkern.engines.cpu.flow import build
-from rawkern.engines.cpu.graph import Flow
-from rawkern.engines.cpu.kinds import ALIGNED, U, V
-from rawkern.engines.cpu.operands import destinations
-from rawkern.engines.cpu.parser import parse
-from rawkern.engines.cpu.ssa import split_registers
+from rawkern.engines.cpu.analysis.control_flow import build
+from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.ssa import split_registers
+from rawkern.engines.cpu.analysis.uniformity import ALIGNED, U, V
+from rawkern.engines.cpu.ptx.operands import destinations
+from rawkern.engines.cpu.ptx.parser import parse
 
 
 def analysed(text: str) -> tuple[Flow, Analysis]:

@@ -16,8 +16,8 @@ import rawkern
 from rawkern.base import llvm as base
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
-from rawkern.engines.cpu import jit
-from rawkern.engines.cpu.checker import Checker
+from rawkern.engines.cpu.checker.instrument import Checker
+from rawkern.engines.cpu.runtime import jit
 
 KERNELS = Path(__file__).parents[3] / "benchmarks" / "compiled"
 LIMIT = 10  # seconds of processor time; about a tenth is usual

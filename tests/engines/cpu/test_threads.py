@@ -189,7 +189,7 @@ def test_blocks_of_one_launch_run_on_several_cores():
 @pytest.mark.rawkern_unchecked("of launches on several threads, which checked ones are not")
 def test_workers_without_openmp(module, monkeypatch):
     """Where no OpenMP runtime is loaded, threads are started for the launch, and for each time that it goes on."""
-    from rawkern.engines.cpu import grid, threads
+    from rawkern.engines.cpu.runtime import grid, threads
 
     started = []
     run = threads.run_threads

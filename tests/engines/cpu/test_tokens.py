@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.engines.cpu.parser import parse
-from rawkern.engines.cpu.ptx import Instr, Label
-from rawkern.engines.cpu.tokens import closing, shown, split, tokens
+from rawkern.engines.cpu.ptx.data import Instr, Label
+from rawkern.engines.cpu.ptx.parser import parse
+from rawkern.engines.cpu.ptx.tokens import closing, shown, split, tokens
 from rawkern.errors import UnsupportedError
 
 DECLARED = """.reg .pred p, q; .reg .b32 a, b, c, d; .reg .b64 u, w; .reg .f32 f, g; .reg .v2 .f32 v;

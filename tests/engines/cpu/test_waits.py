@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.engines.cpu.flow import _ordered, _single_latches
-from rawkern.engines.cpu.graph import Block, Flow
-from rawkern.engines.cpu.ptx import Reg
-from rawkern.engines.cpu.waits import Waits, blocks_of
+from rawkern.engines.cpu.analysis.control_flow import _ordered, _single_latches
+from rawkern.engines.cpu.analysis.graph import Block, Flow
+from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
+from rawkern.engines.cpu.ptx.data import Reg
 from tests.engines.cpu.test_flow import IF_ELSE, LOOP, NESTED, at, flow_of, mark
 
 

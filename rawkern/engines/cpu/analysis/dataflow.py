@@ -1,0 +1,114 @@
+"""What holds along the paths of a function: where they meet for certain, and which registers are still read."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.ptx.operands import destinations, sources
+
+
+def post_dominators(flow: Flow) -> list[int | None]:
+    """Immediate post-dominators in the graph of lanes that stay alive; bit n stands for the function's end."""
+    n = len(flow.blocks)
+    end = 1 << n
+    every = (end << 1) - 1
+    sets = [every] * n
+    targets = [flow.lane_targets(i) for i in range(n)]
+    ending = {i for i in range(n) if not targets[i]}
+    leaving = [i for i in range(n) if any(flow.blocks[t].exit_only for t in flow.blocks[i].targets)]
+    # lanes that stay in a loop which is left by returning alone all come to the last block that returns
+    while rest := set(leaving) - _reaching(ending, targets):
+        ending.add(max(rest))
+    ending |= set(range(n)) - _reaching(ending, targets)
+    changed = True
+    while changed:
+        changed = False
+        for i in reversed(range(n)):
+            common = every
+            for t in targets[i]:
+                common &= sets[t]
+            if i in ending:
+                common &= end
+            new = common | 1 << i
+            if new != sets[i]:
+                sets[i], changed = new, True
+    result: list[int | None] = []
+    for i in range(n):
+        strict = sets[i] & ~(1 << i) & ~end
+        size = sets[i].bit_count() - 1
+        nearest = None
+        while strict:
+            j = (strict & -strict).bit_length() - 1
+            strict &= strict - 1
+            if sets[j].bit_count() == size:
+                nearest = j
+                break
+        result.append(nearest)
+    return result
+
+
+def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
+    """Blocks from which one of `ends` can be reached."""
+    before: list[list[int]] = [[] for _ in targets]
+    for i, following in enumerate(targets):
+        for t in following:
+            before[t].append(i)
+    found, work = set(ends), list(ends)
+    while work:
+        for i in before[work.pop()]:
+            if i not in found:
+                found.add(i)
+                work.append(i)
+    return found
+
+
+def liveness(flow: Flow) -> list[frozenset[str]]:
+    """Registers that are read after the start of each block, or on an edge out of it, before they are written."""
+    number: dict[str, int] = {}
+    names: list[str] = []
+
+    def bit(name: str) -> int:
+        if name not in number:
+            number[name] = len(names)
+            names.append(name)
+        return 1 << number[name]
+
+    use, define = [], []
+    read: dict[tuple[int, int], tuple[int, int]] = {}  # by edge: what is copied, and where to
+    for i, block in enumerate(flow.blocks):
+        used: set[str] = set()
+        defined: set[str] = set()
+        for instr in block.instrs:
+            used.update(name for name in sources(instr) if name not in defined)
+            defined.update(destinations(instr))
+        if block.pred is not None and block.pred.name not in defined:
+            used.add(block.pred.name)
+        use.append(sum(map(bit, used)))
+        define.append(sum(map(bit, defined)))
+        for t, copies in block.copies.items():
+            read[i, t] = sum({bit(source) for _, source in copies}), sum({bit(to) for to, _ in copies})
+    live = [0] * len(flow.blocks)
+    work = list(range(len(flow.blocks)))
+    queued = set(work)
+    while work:
+        i = work.pop()
+        queued.discard(i)
+        out = 0
+        for t in flow.blocks[i].targets:
+            copied, written = read.get((i, t), (0, 0))
+            out |= live[t] & ~written | copied
+        new = use[i] | (out & ~define[i])
+        if new != live[i]:
+            live[i] = new
+            for p in flow.predecessors[i]:
+                if p not in queued:
+                    queued.add(p)
+                    work.append(p)
+    result = []
+    for bits in live:
+        members = []
+        while bits:
+            low = bits & -bits
+            members.append(names[low.bit_length() - 1])
+            bits ^= low
+        result.append(frozenset(members))
+    return result

@@ -1,0 +1,246 @@
+"""Which branches the lanes of a warp can disagree on, where lanes then wait, and what their registers must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.analysis.fixed import fixed_registers
+from rawkern.engines.cpu.analysis.graph import Block, Flow
+from rawkern.engines.cpu.analysis.pairing import lanes_can_meet
+from rawkern.engines.cpu.analysis.uniformity import Getter, Kind, U, V, infer, merge
+from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
+from rawkern.engines.cpu.ptx.data import Function, Imm, Instr
+from rawkern.engines.cpu.ptx.operands import base, destinations, sources
+
+
+@dataclass
+class Analysis:
+    """Kinds of all registers, divergent blocks, and which writes must keep other lanes' old values."""
+
+    kinds: dict[str, Kind]
+    constants: dict[str, Imm]
+    divergent: set[int] = field(default_factory=set)
+    concurrent: list[frozenset[int]] = field(default_factory=list)  # per block: where other lanes can wait meanwhile
+    blends: set[tuple[int, str]] = field(default_factory=set)
+    fresh: list[list[str]] = field(default_factory=list)  # per block: blended registers whose values nobody needs yet
+    free_running: bool = False  # lanes may wait anywhere: in spin loops, or where others meet them on another way
+    fixed: dict[str, Instr] = field(default_factory=dict)  # registers computed at the start, where lanes run freely
+    spin_headers: set[int] = field(default_factory=set)
+    waitable: frozenset[int] = frozenset()  # blocks where lanes can wait for their turn
+    checks: list[int] = field(default_factory=list)  # the same, in order: where the code looks for waiting lanes
+
+    def parts(self, i: int, t: int) -> bool:
+        """Whether lanes can wait between block `i` and a later block `t`."""
+        return any(i < w < t and w in self.waitable for w in self.concurrent[i])
+
+
+def spin_headers(flow: Flow) -> set[int]:
+    """Headers of loops that may wait for another thread: they look at what others write, and branch on it."""
+    used = {name for instr in flow.instructions() for name in sources(instr)}
+    used |= {block.pred.name for block in flow.blocks if block.pred is not None}
+
+    def waits(instr: Instr) -> bool:
+        root = base(instr.op)
+        if root == "atom":  # one whose result nobody reads only adds up
+            return any(name in used for name in destinations(instr))
+        if root == "mbarrier":
+            return "_wait" in instr.op
+        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
+        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
+
+    found = set()
+    for header, members in flow.loops:
+        blocks = [flow.blocks[m] for m in members]
+        if any(waits(i) for block in blocks for i in block.instrs) and _decides_by_memory(blocks):
+            found.add(header)
+    return found
+
+
+def _decides_by_memory(blocks: list[Block]) -> bool:
+    """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
+    reading = ("ld", "ldu", "atom", "mbarrier", "activemask")
+    calls = any(base(instr.op) == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
+    read: set[str] = set()
+    grown = True
+    while grown:
+        before = len(read)
+        for block in blocks:
+            for instr in block.instrs:
+                loads = base(instr.op) in reading and ".const" not in instr.op and (calls or ".param" not in instr.op)
+                if loads or not read.isdisjoint(sources(instr)):
+                    read.update(destinations(instr))
+            for copies in block.copies.values():
+                read.update(name for name, source in copies if source in read)
+        grown = len(read) != before
+    return any(block.pred is not None and block.pred.name in read for block in blocks)
+
+
+def analyse(
+    function: Function, flow: Flow, tid_segments: int, waiting: set[str], free_running: bool = False
+) -> Analysis:
+    """Find kinds and divergence together, to a fixpoint.
+
+    Parameters
+    ----------
+    tid_segments : int
+        In how many rows of the block a warp's threads lie, along which ``%tid.x`` grows by one from lane to lane; 0
+        where they lie otherwise.
+    waiting : set of str
+        Functions that wait for other threads when they are called.
+    free_running : bool
+        Whether it is known that lanes may wait anywhere.
+    """
+    definitions: dict[str, list[Instr]] = {}
+    for block in flow.blocks:
+        for instr in block.instrs:
+            for name in destinations(instr):
+                definitions.setdefault(name, []).append(instr)
+    constants = {
+        name: writes[0].args[1]
+        for name, writes in definitions.items()
+        if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
+    }
+    result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
+    forced: set[str] = set()
+    fixed: dict[str, Instr] | None = None
+    waits = Waits(flow)
+    while True:
+        _propagate(function, flow, result, forced, tid_segments)
+        if fixed is None:
+            fixed = fixed_registers(function, flow, result.kinds)
+        result.divergent = {
+            i
+            for i, block in enumerate(flow.blocks)
+            if block.pred is not None and block.kind in ("cond", "switch") and result.kinds.get(block.pred.name, V) != U
+        }
+        _find_concurrent(flow, result, waiting, waits)
+        if result.free_running:
+            result.fixed = fixed
+        _find_blends(flow, result, {name for name, writes in definitions.items() if len(writes) > 1})
+        new = {name for _, name in result.blends if result.kinds.get(name) != V} - forced
+        if not new:
+            _find_waitable(flow, result)
+            _find_fresh(flow, result)
+            return result
+        forced |= new
+
+
+def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Waits) -> None:
+    """Fill `concurrent`, and find out whether lanes run freely."""
+    if not result.free_running:
+        waits.part(result.divergent)
+        result.concurrent = [frozenset(blocks_of(bits)) for bits in waits.later]
+        spinning = bool(result.divergent) and bool(result.spin_headers)
+        result.free_running = spinning or lanes_can_meet(flow, result.concurrent, result.constants, waiting)
+    if result.free_running:
+        places = [0] * len(flow.blocks)
+        for i in result.divergent:
+            reached = flow.reachable(i)
+            bits = sum(1 << w for w in reached)
+            for b in reached:
+                places[b] |= bits
+        shared = {bits: frozenset(blocks_of(bits)) for bits in set(places)}  # many blocks have the same
+        result.concurrent = [shared[bits] for bits in places]
+
+
+def _find_blends(flow: Flow, result: Analysis, rewritten: set[str]) -> None:
+    """Fill `blends`: writes to registers that lanes elsewhere still need the old value of."""
+    cyclic = {m for _, members in flow.loops for m in members}
+    result.blends = set()
+    needed = _needed_elsewhere(flow, result)
+    for i, block in enumerate(flow.blocks):
+        live = needed[i]
+        if live:
+            for instr in block.instrs:
+                for name in destinations(instr):
+                    if (
+                        name in live
+                        and name not in result.fixed
+                        and (result.free_running or i in cyclic or name in rewritten)
+                    ):
+                        result.blends.add((i, name))
+        for t, copies in block.copies.items():
+            others = [flow.live_in[o] for o in block.targets if o != t] if i in result.divergent else []
+            for name, _ in copies:
+                if name in live or any(name in other for other in others):
+                    result.blends.add((i, name))
+
+
+def _needed_elsewhere(flow: Flow, result: Analysis) -> list[frozenset[str]]:
+    """For each block, the registers that lanes need which can wait at other blocks meanwhile."""
+    needed = {
+        places: frozenset().union(*(flow.live_in[w] for w in places)) for places in dict.fromkeys(result.concurrent)
+    }
+    return [needed[places] for places in result.concurrent]
+
+
+def _find_fresh(flow: Flow, result: Analysis) -> None:
+    """Fill `fresh`: where registers begin whose writes keep the values of other lanes.
+
+    LLVM would else carry what they held before, which nobody reads, round every loop.
+    """
+    blended = {name for _, name in result.blends}
+    written: list[set[str]] = [set() for _ in flow.blocks]
+    for i, name in result.blends:
+        written[i].add(name)
+    needed = [
+        blended & (live | others) for live, others in zip(flow.live_in, _needed_elsewhere(flow, result), strict=True)
+    ]
+    result.fresh = [
+        sorted(written[i].union(*(needed[t] for t in block.targets)) - needed[i]) for i, block in enumerate(flow.blocks)
+    ]
+
+
+def _propagate(function: Function, flow: Flow, result: Analysis, forced: set[str], tid_segments: int) -> None:
+    kinds: dict[str, Kind] = {name: V for name in forced}
+    get = Getter(function, kinds, tid_segments)
+    changed = True
+    while changed:
+        changed = False
+        for block in flow.blocks:
+            for instr in block.instrs:
+                names = destinations(instr)
+                if any(kinds.get(name) != V for name in names):  # else there is nothing to learn
+                    kind = infer(instr, get, result.constants)
+                    for name in names:
+                        changed |= _learn(kinds, name, kind)
+            for copies in block.copies.values():
+                for name, source in copies:
+                    changed |= _learn(kinds, name, kinds.get(source))
+        unset = [] if changed else [name for name in flow.live_in[0] if name not in kinds]
+        kinds.update(dict.fromkeys(unset, V))  # what a loop makes of a register that nobody has set before it
+        changed |= bool(unset)
+    result.kinds = kinds
+
+
+def _learn(kinds: dict[str, Kind], name: str, kind: Kind | None) -> bool:
+    """Take in the kind of one more value of a register; returns whether anything is new."""
+    old = kinds.get(name)
+    if kind is None or old == kind:
+        return False
+    kinds[name] = merge(old, kind)
+    return kinds[name] != old
+
+
+def _find_waitable(flow: Flow, result: Analysis) -> None:
+    """Blocks where lanes can wait: targets of divergent branches, and whatever a jump must not leap over."""
+    found: set[int] = set()
+    for i in result.divergent:
+        targets = flow.lane_targets(i)
+        if len(targets) > 1 or result.free_running:
+            found |= set(targets)
+    if result.free_running:
+        found |= result.spin_headers
+        found |= {block.targets[0] for block in flow.blocks if block.kind in ("barrier", "meeting")}
+    while True:
+        result.waitable = frozenset(found)
+        more = {
+            t
+            for i, block in enumerate(flow.blocks)
+            for t in block.targets
+            if t > i and t not in found and not flow.blocks[t].exit_only and result.parts(i, t)
+        }
+        if not more:
+            result.checks = sorted(found)
+            return
+        found |= more

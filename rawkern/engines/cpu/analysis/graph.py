@@ -1,0 +1,67 @@
+"""The control flow of one PTX function as plain data: blocks in running order, loops, and what is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.ptx.data import Instr, Reg
+from rawkern.engines.cpu.ptx.operands import base
+
+
+@dataclass
+class Block:
+    """Straight-line code and how it ends.
+
+    ``kind``: ``jump`` to ``targets[0]``; ``cond``: ``targets[0]`` where ``pred`` holds, else ``targets[1]``;
+    ``switch``: ``targets[pred]``; ``barrier``: the last instruction is a barrier of the block, then ``targets[0]``;
+    ``meeting``: the only instruction is one at which lanes of the warp wait for each other; ``ret``. ``copies``: for a
+    target, the registers (to, from) that lanes copy on their way there, all at once (`ssa`). ``ending``: the branch or
+    return that PTX has there, its registers by their first names; or the instruction that some lanes skip (`guards`).
+    """
+
+    instrs: list[Instr]
+    kind: str
+    targets: list[int]
+    pred: Reg | None = None
+    negated: bool = False
+    copies: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    ending: Instr | None = None
+
+    @property
+    def exit_only(self) -> bool:
+        return self.kind == "ret" and not self.instrs
+
+    @property
+    def guards(self) -> bool:
+        """Whether lanes part over one instruction only, which is in the block that follows."""
+        return self.kind == "cond" and self.ending is not None and base(self.ending.op) not in ("bra", "ret", "exit")
+
+
+@dataclass
+class Flow:
+    blocks: list[Block]
+    loops: list[tuple[int, frozenset[int]]] = field(default_factory=list)  # (header, members), outermost first
+    live_in: list[frozenset[str]] = field(default_factory=list)
+    predecessors: list[list[int]] = field(default_factory=list)
+    ipdom: list[int | None] = field(default_factory=list)  # None: only the function's end is common
+    regs: dict[str, str] = field(default_factory=dict)  # type of each register
+
+    def instructions(self) -> list[Instr]:
+        """All instructions, and what edges copy as moves."""
+        found = [instr for block in self.blocks for instr in block.instrs]
+        copies = (pair for block in self.blocks for pairs in block.copies.values() for pair in pairs)
+        return found + [Instr("mov", [Reg(name), Reg(source)]) for name, source in copies]
+
+    def reachable(self, index: int) -> frozenset[int]:
+        seen: set[int] = set()
+        work = list(self.blocks[index].targets)
+        while work:
+            b = work.pop()
+            if b not in seen:
+                seen.add(b)
+                work += self.blocks[b].targets
+        return frozenset(seen)
+
+    def lane_targets(self, index: int) -> list[int]:
+        """Successors at which lanes go on; those that only return are no place to wait."""
+        return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]

@@ -1,0 +1,80 @@
+"""What is settled about a kernel before code is emitted: its functions, their control flow, and where variables lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.analysis import control_flow, inline
+from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.ssa import split_registers
+from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
+from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
+from rawkern.engines.cpu.ptx.data import Function, Instr, Ptx, describe
+from rawkern.engines.cpu.ptx.operands import is_meeting, needs_warp
+from rawkern.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A kernel with the functions it calls, for one shape of block."""
+
+    ptx: Ptx
+    kernel: str
+    layout: Globals
+    tid_shape: str  # how a warp's threads lie in a block (`grid.shape_of`)
+    functions: list[Function]  # the kernel and those it calls, without those that became part of their callers
+    flows: dict[str, Flow]
+    analyses: dict[str, Analysis]
+    shared: dict[str, int]  # offsets of variables in shared memory
+    shared_static: int
+    recursive: set[str]  # functions that may call themselves
+    waiting_functions: set[str]  # functions that wait for other threads and are called nevertheless
+    waiting: bool  # warps have stacks of their own and may wait
+    sites: list[str] = field(default_factory=list)  # source lines that requests to Python name, found while emitting
+
+    def where(self, loc: int) -> str:
+        """The CUDA source line of an instruction."""
+        return describe(self.ptx.locs[loc] if 0 <= loc < len(self.ptx.locs) else None)
+
+    def site(self, loc: int) -> int:
+        """Number of an instruction's source line in `sites`."""
+        text = self.where(loc)
+        if text not in self.sites:
+            self.sites.append(text)
+        return self.sites.index(text)
+
+
+def _analysed(function: Function, segments: int, called: set[str]) -> tuple[Flow, Analysis]:
+    """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
+    result = split_registers(control_flow.build(function))
+    analysis = analyse(function, result, segments, called)
+    if analysis.free_running and any(
+        isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in function.body
+    ):
+        result = split_registers(control_flow.build(function, meetings=True))
+        analysis = analyse(function, result, segments, called, free_running=True)
+    return result, analysis
+
+
+def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
+    """Analyse `kernel` for blocks of one shape."""
+    every = reached(ptx, kernel)
+    graph = inline.calls(ptx, every)
+    waiting, recursive = inline.waiting_functions(graph), inline.recursive_functions(graph)
+    inlined, called = (waiting | inline.meeting_functions(graph)) - recursive, waiting & recursive
+    functions = [inline.expand(graph, f, inlined) for f in every if f.name not in inlined]
+    flows, analyses = {}, {}
+    for f in functions:
+        try:
+            flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{kernel}: {error}") from None
+    shared, shared_static = lay_out_shared(ptx, functions)
+    waits = any(
+        analyses[f.name].spin_headers or any(block.kind == "barrier" for block in flows[f.name].blocks)
+        for f in functions
+    )
+    return Plan(
+        ptx, kernel, layout, tid_shape, functions, flows, analyses, shared, shared_static, recursive, called, waits
+    )  # fmt: skip

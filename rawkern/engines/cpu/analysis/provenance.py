@@ -1,0 +1,112 @@
+"""Which variable or parameter an address comes from: registers followed back to the one name they are made of."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.analysis.storage import local_offset, parameter_offset
+from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Mem, Pair, Reg, Sym, Vec
+from rawkern.engines.cpu.ptx.operands import base, destinations
+
+#: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable). The compiler
+#: puts a function's arrays into one local variable; "variable+8" is the one that starts there.
+Root = tuple[str, int | str]
+_ANY: frozenset[Root] = frozenset((("any", ""),))
+_NONE: frozenset[Root] = frozenset()
+_SAME = frozenset(("mov", "cvta", "cvt"))
+_SCALED = frozenset(("mul", "shl", "shr", "neg", "div", "rem", "bfe", "popc", "clz", "mul24", "setp", "vote"))
+
+
+def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
+    """The one root of registers that have one, and of the variables themselves."""
+    found: dict[str, frozenset[Root]] = {}
+    flow = plan.flows[function.name]
+    instrs = flow.instructions()
+    changed = True
+    while changed:
+        changed = False
+        for instr in instrs:
+            for name in destinations(instr):
+                if flow.regs.get(name) == "pred":
+                    continue
+                new = _result(plan, function, instr, found)
+                old = found.get(name)
+                if old is not None:
+                    new = _either(old, new)
+                if new != old:
+                    found[name], changed = new, True
+    names = {s: _symbol(plan, function, s) for s in (*function.local_vars, *plan.shared, *plan.layout.offsets)}
+    return {k: next(iter(v)) for k, v in (found | names).items() if len(v) == 1 and v != _ANY}
+
+
+def array_of(function: Function, roots: dict[str, Root], root: Root | None) -> tuple[int, int] | None:
+    """From where to where in a thread's local memory the array reaches, up to the next, that an address comes from."""
+    name, _, start = str(root[1]).partition("+") if root is not None and root[0] == "local" else ("", "", "")
+    if not start:
+        return None
+    at = local_offset(function, name)
+    known = (str(r[1]).partition("+") for r in roots.values() if r[0] == "local")
+    ends = [int(s) for other, _, s in known if other == name and s and int(s) > int(start)]
+    return at + int(start), at + min(ends, default=function.local_vars[name].size)
+
+
+def _either(a: frozenset[Root], b: frozenset[Root]) -> frozenset[Root]:
+    """One value or the other: all that is known of both."""
+    return _ANY if _ANY in (a, b) else a | b
+
+
+def _sum(a: frozenset[Root], b: frozenset[Root], sign: int) -> frozenset[Root]:
+    """An address and an offset; the difference of two addresses is none."""
+    if sign < 0 and a and b:
+        return _NONE
+    if _ANY in (a, b):  # an index from memory may look like an address: the other one is
+        known = b if a == _ANY else a
+        return known or _ANY
+    return a | b
+
+
+def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, frozenset[Root]]) -> frozenset[Root]:
+    op, root = instr.op, base(instr.op)
+
+    def of(a) -> frozenset[Root]:
+        if isinstance(a, Reg):
+            return found.get(a.name, _NONE)
+        return _symbol(plan, function, a.name) if isinstance(a, Sym) else _NONE
+
+    args = instr.args[1:]
+    if root in _SAME and not isinstance(instr.args[0], Vec) and not isinstance(args[0], Vec):
+        return of(args[0])
+    if root == "ld" and ".param" in op and isinstance(args[0], Mem) and isinstance(args[0].base, Sym):
+        return _parameter(function, args[0]) if op.endswith("64") else _ANY
+    if root in _SCALED:
+        return _NONE
+    if root == "add" and isinstance(args[1], Imm):
+        (kind, name), *others = of(args[0]) or (("", ""),)
+        if kind == "local" and not others and "+" not in str(name):  # only where an array starts
+            return frozenset(((kind, f"{name}+{args[1].value}"),))
+    if root in ("add", "sub"):
+        return _sum(of(args[0]), of(args[1]), -1 if root == "sub" else 1)
+    if root == "mad":
+        return of(args[2])
+    if root in ("selp", "min", "max"):
+        return _either(of(args[0]), of(args[1]))
+    if root in ("and", "or", "xor"):
+        return _sum(of(args[0]), of(args[1]), 1)
+    if root in ("ld", "ldu", "atom", "shfl", "call", "mov") or isinstance(instr.args[0], (Vec, Pair)):
+        return _ANY
+    return _ANY if any(of(a) for a in args) else _NONE
+
+
+def _parameter(function: Function, mem: Mem) -> frozenset[Root]:
+    at = parameter_offset(function, mem.base.name) if function.entry and isinstance(mem.base, Sym) else None
+    return _ANY if at is None else frozenset((("param", at + mem.offset),))
+
+
+def _symbol(plan: Plan, function: Function, name: str) -> frozenset[Root]:
+    local = function.local_vars.get(name)
+    if local is not None and local.space == "local":
+        return frozenset((("local", name),))
+    if name in plan.shared:
+        return frozenset((("shared", name),))
+    if name in plan.layout.offsets:
+        return frozenset(((plan.ptx.variables[name].space, name),))
+    return _ANY

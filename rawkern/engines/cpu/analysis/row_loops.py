@@ -1,0 +1,65 @@
+"""Loops in which the warps of a block go through memory side by side, a row as wide as the block at a time.
+
+Each warp would otherwise run to the end of such a loop alone, and read every eighth kilobyte, say, of a stretch of
+memory before the next comes for what it left out. Where warps have stacks of their own they take turns instead, so that
+memory is read in order, which is what the CPU fetches ahead. Where a warp's part is short that is not worth a switch of
+stacks, and where blocks step over each other's parts there is no order to see; `ahead` is for those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.ptx.data import Special
+from rawkern.engines.cpu.ptx.operands import base, destinations, sources
+
+_CARRIES = frozenset(("mov", "add", "mul", "mad", "shl", "cvt"))  # what makes a step of the size of a block
+
+
+@dataclass(frozen=True)
+class Row:
+    """A loop along rows: its blocks, and the register that it steps by."""
+
+    header: int
+    members: frozenset[int]
+    step: str
+
+
+def row_loops(flow: Flow) -> dict[int, Row]:
+    """Innermost loops that read global memory and step by the width of the block, or multiples of it, by header."""
+    found: dict[int, Row] = {}
+    widths: set[str] | None = None
+    for header, members in flow.loops:
+        if any(h != header and h in members for h, _ in flow.loops):
+            continue
+        blocks = [flow.blocks[m] for m in members]
+        instrs = [instr for block in blocks for instr in block.instrs]
+        loads = any(base(i.op) == "ld" and (".global" in i.op or ".nc" in i.op) for i in instrs)
+        if not loads or any(block.kind in ("barrier", "meeting") for block in blocks):
+            continue
+        widths = _widths(flow) if widths is None else widths
+        own = {name for i in instrs for name in destinations(i)}
+        steps = (name for i in instrs if base(i.op) == "add" for name in sources(i) if name in widths - own)
+        step = next(steps, None)
+        if step is not None:
+            found[header] = Row(header, members, step)
+    return found
+
+
+def _widths(flow: Flow) -> set[str]:
+    """Registers that are made of ``%ntid.x`` and not of ``%tid``."""
+    found: set[str] = set()
+    threads: set[str] = set()
+    instrs = [instr for instr in flow.instructions() if base(instr.op) in _CARRIES]
+    changed = True
+    while changed:
+        before = len(found) + len(threads)
+        for i in instrs:
+            read = set(sources(i)) | {a.name for a in i.args if isinstance(a, Special)}
+            if read & threads or any(name.startswith("%tid") for name in read):
+                threads.update(destinations(i))
+            if read & found or "%ntid.x" in read:
+                found.update(destinations(i))
+        changed = len(found) + len(threads) > before
+    return found - threads

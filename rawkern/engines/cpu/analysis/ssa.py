@@ -1,0 +1,184 @@
+"""Registers split by meaning: a name for each write, and another for what a loop leaves behind.
+
+PTX writes one register in many places. Where the paths of two writes meet, the edges into that block copy either value
+into a new register; where a value leaves the loop that makes it, the edges out of the loop do. What is known about a
+value then holds as far as it goes: a loop's counter stays the same in all lanes that still run, though lanes leave with
+different counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rawkern.engines.cpu.analysis.dataflow import liveness
+from rawkern.engines.cpu.analysis.graph import Block, Flow
+from rawkern.engines.cpu.ptx.data import Instr, Reg
+from rawkern.engines.cpu.ptx.operands import destinations, replaced, sources
+
+
+def split_registers(flow: Flow) -> Flow:
+    """The same flow with split registers; the blocks are copies, the function's instructions stay as they are."""
+    writes: dict[str, int] = {}
+    for block in flow.blocks:
+        for instr in block.instrs:
+            for name in destinations(instr):
+                writes[name] = writes.get(name, 0) + 1
+    many = {name for name, count in writes.items() if count > 1}
+    result = Flow(
+        [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated, ending=b.ending) for b in flow.blocks],
+        flow.loops, [], flow.predecessors, flow.ipdom, dict(flow.regs),
+    )  # fmt: skip
+    if many:
+        _rename_writes(flow, result, many)
+    result.live_in = liveness(result)
+    if _rename_exits(result):
+        result.live_in = liveness(result)
+    return result
+
+
+def _fresh(flow: Flow, name: str, count: dict[str, int]) -> str:
+    """A new register like `name`."""
+    origin = name.split("!")[0]
+    count[origin] = count.get(origin, 0) + 1
+    new = f"{origin}!{count[origin]}"
+    flow.regs[new] = flow.regs[name]
+    return new
+
+
+# -- writes ---------------------------------------------------------------------------------------------------------
+def _rename_writes(flow: Flow, result: Flow, many: set[str]) -> None:
+    count: dict[str, int] = {}
+    after: list[dict[str, str]] = [{} for _ in flow.blocks]  # the name of each register at the end of a block
+    before: list[dict[str, str]] = [{} for _ in flow.blocks]  # and at its start
+    for i, block in enumerate(result.blocks):
+        for k, instr in enumerate(block.instrs):
+            written = {name for name in destinations(instr) if name in many}
+            if written:
+                names = {name: _fresh(result, name, count) for name in written}
+                after[i] |= names
+                block.instrs[k] = _with_destination(instr, names)
+    live = [sorted(many & names) for names in flow.live_in]
+    meets = _find_values(flow, live, before, after, lambda name: _fresh(result, name, count))
+    for i, block in enumerate(result.blocks):
+        now = before[i]
+        for k, (instr, original) in enumerate(zip(block.instrs, flow.blocks[i].instrs, strict=True)):
+            if any(name in now for name in sources(instr)):
+                block.instrs[k] = _with_sources(instr, now)
+            for old, new in zip(destinations(original), destinations(instr), strict=True):
+                if old != new:
+                    now = {**now, old: new}
+        if block.pred is not None:
+            block.pred = Reg(now.get(block.pred.name, block.pred.name))
+    for t, name in meets:
+        for p in flow.predecessors[t]:
+            value = after[p].get(name) or before[p].get(name)
+            if value is not None:  # else nothing was written on the way
+                result.blocks[p].copies.setdefault(t, []).append((before[t][name], value))
+
+
+def _find_values(
+    flow: Flow, live: list[list[str]], before: list[dict[str, str]], after: list[dict[str, str]], fresh: Callable
+) -> dict[tuple[int, str], None]:
+    """Fill `before`; returns where paths meet with different values of a register, which get a name by `fresh`."""
+    meets: dict[tuple[int, str], None] = {}
+    work = set(range(len(flow.blocks)))
+    while work:
+        turn, work = sorted(work), set()
+        for t in turn:
+            changed = False
+            for name in live[t]:
+                if (t, name) in meets:
+                    continue
+                values: set = {after[p].get(name) or before[p].get(name) for p in flow.predecessors[t]} - {None}
+                if len(values) > 1:
+                    meets[t, name] = None
+                    values = {fresh(name)}
+                if values and before[t].get(name) not in values:
+                    before[t][name] = values.pop()
+                    changed = True
+            if changed:
+                work |= set(flow.blocks[t].targets)
+    return meets
+
+
+def _with_destination(instr: Instr, names: dict[str, str]) -> Instr:
+    return Instr(instr.op, [replaced(instr.args[0], names), *instr.args[1:]], None, False, instr.loc)
+
+
+def _with_sources(instr: Instr, names: dict[str, str]) -> Instr:
+    keep = 1 if destinations(instr) else 0
+    args = [*instr.args[:keep], *(replaced(a, names) for a in instr.args[keep:])]
+    return Instr(instr.op, args, None, False, instr.loc)
+
+
+# -- loops ----------------------------------------------------------------------------------------------------------
+def _rename_exits(flow: Flow) -> bool:
+    """Give what loops leave behind names of its own, from the innermost loop outwards; returns whether any did."""
+    if not flow.loops:
+        return False
+    count: dict[str, int] = {}
+    for name in flow.regs:
+        origin, _, number = name.partition("!")
+        count[origin] = max(count.get(origin, 0), int(number or 0))
+    live = [set(names) for names in flow.live_in]
+    made: dict[str, set[int]] = {}  # where a register is written: by blocks, or on the edges into them
+    uses: dict[str, set[int]] = {}  # blocks that read it, or on whose outgoing edges it is read
+    for i, block in enumerate(flow.blocks):
+        for instr in block.instrs:
+            for name in destinations(instr):
+                made.setdefault(name, set()).add(i)
+            for name in sources(instr):
+                uses.setdefault(name, set()).add(i)
+        if block.pred is not None:
+            uses.setdefault(block.pred.name, set()).add(i)
+        for t, copies in block.copies.items():
+            for name, value in copies:
+                made.setdefault(name, set()).add(t)
+                uses.setdefault(value, set()).add(i)
+    renamed = False
+    for _, members in sorted(flow.loops, key=lambda loop: len(loop[1])):
+        exits = [(i, t) for i in members for t in flow.blocks[i].targets if t not in members]
+        leaving = {name for _, t in exits for name in live[t] if made.get(name, set()) & members}
+        for name in sorted(leaving):
+            _leave(flow, name, _fresh(flow, name, count), members, exits, live, made, uses)
+            renamed = True
+    return renamed
+
+
+def _leave(
+    flow: Flow,
+    name: str,
+    new: str,
+    members: frozenset[int],
+    exits: list[tuple[int, int]],
+    live: list[set[str]],
+    made: dict[str, set[int]],
+    uses: dict[str, set[int]],
+) -> None:
+    """Outside of the loop of `members`, which makes `name`, it is called `new`; the edges out of the loop copy it."""
+    outside = uses.get(name, set()) - members
+    for i in outside:
+        block = flow.blocks[i]
+        block.instrs = [_with_sources(x, {name: new}) if name in sources(x) else x for x in block.instrs]
+        if block.pred is not None and block.pred.name == name:
+            block.pred = Reg(new)
+        for t, copies in block.copies.items():
+            block.copies[t] = [(d, new if s == name else s) for d, s in copies]
+    for i, t in exits:
+        if name not in live[t]:
+            continue
+        copies = flow.blocks[i].copies.setdefault(t, [])
+        for k, (d, s) in enumerate(copies):
+            if d == name:  # an inner loop left it on its way out of this one
+                copies[k] = (new, s)
+                break
+        else:
+            copies.append((new, name))
+            uses.setdefault(name, set()).add(i)
+    made[new] = {t for i, t in exits if name in live[t]}
+    made[name] &= members
+    uses[new], uses[name] = outside, uses.get(name, set()) & members
+    for i, names in enumerate(live):
+        if i not in members and name in names:
+            names.discard(name)
+            names.add(new)

@@ -1,0 +1,185 @@
+"""Where a module's variables lie: offsets of global, shared and local memory, and the functions that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
+from rawkern.engines.cpu.ptx.operands import base, callee
+from rawkern.errors import UnsupportedError
+
+#: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
+RESERVED = "%reserved_smem_offset"
+RESERVED_BYTES = 1024
+
+
+def align_up(value: int, align: int) -> int:
+    return -(-value // align) * align
+
+
+@dataclass(frozen=True)
+class Globals:
+    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
+
+    offsets: dict[str, int]
+    size: int
+    image: bytes
+    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
+
+
+def lay_out_globals(ptx: Ptx) -> Globals:
+    """Place the variables that any function uses (headers bring a thousand more)."""
+    used: dict[str, None] = {}
+    work = [s for f in ptx.functions.values() for s in symbols(f)]
+    while work:
+        name = work.pop().removeprefix("generic:")
+        var = ptx.variables.get(name)
+        if name not in used and var is not None and var.space != "shared":
+            used[name] = None
+            work += [i.name for i in var.init if isinstance(i, Sym)]
+    for name, var in ptx.variables.items():  # named by the user, perhaps only through get_global
+        if var.space != "shared" and not name.startswith(("_ZN", "$str", "__unnamed")) and "4cuda" not in name:
+            used.setdefault(name)
+    offsets, size = {}, 0
+    for name in sorted(used):
+        var = ptx.variables[name]
+        size = align_up(size, max(var.align, 16))
+        offsets[name] = size
+        size += max(var.size, 1)
+    image, pointers = bytearray(size), []
+    for name, at in offsets.items():
+        var = ptx.variables[name]
+        width = TYPE_BYTES[var.type]
+        for k, value in enumerate(var.init):
+            if isinstance(value, Sym) and value.name.removeprefix("generic:") in offsets:
+                pointers.append((at + k * width, value.name.removeprefix("generic:"), value.offset))
+            else:
+                if isinstance(value, Sym):
+                    value = Imm(function_address(ptx, value.name.removeprefix("generic:")), "i")
+                image[at + k * width : at + (k + 1) * width] = value.bits(8 * width).to_bytes(width, "little")
+    return Globals(offsets, size, bytes(image), tuple(pointers))
+
+
+def function_address(ptx: Ptx, name: str) -> int:
+    """A number that stands for a function's address: one for all kernels of the module, and no address of memory."""
+    return (0x7F << 56) + 16 * (1 + list(ptx.functions).index(name))
+
+
+def symbols(function: Function) -> Iterator[str]:
+    """Names of variables and functions that a function mentions."""
+    instrs = (i for i in function.body if isinstance(i, Instr))
+    stack = [a for i in instrs for a in i.args if type(a) is not Reg and type(a) is not Imm]
+    while stack:
+        a = stack.pop()
+        if isinstance(a, Sym):
+            yield a.name
+        elif isinstance(a, Mem):
+            if isinstance(a.base, Sym):
+                yield a.base.name
+        elif isinstance(a, Vec):
+            stack += a.items
+        elif isinstance(a, list):
+            stack += a
+
+
+def reached(ptx: Ptx, kernel: str) -> list[Function]:
+    """A kernel and the functions it can call, by name or through variables.
+
+    Raises
+    ------
+    UnsupportedError
+        Where one of them, or a name that it mentions, was not understood.
+    """
+    if kernel not in ptx.functions and kernel in ptx.unknown:
+        raise UnsupportedError(f"{kernel}: {ptx.unknown[kernel]}")
+    entry = ptx.functions[kernel]
+    found, work = {entry.name: entry}, [entry]
+    tables = [i.name for v in ptx.variables.values() for i in v.init if isinstance(i, Sym)]
+    while work:
+        function = work.pop()
+        mentioned = list(symbols(function))
+        lacking = [ptx.unknown[n] for n in mentioned if n in ptx.unknown and not _is_defined(ptx, function, n)]
+        if function.refused or lacking:
+            raise UnsupportedError(f"{kernel}: {function.refused or lacking[0]}")
+        for name in [*mentioned, *(tables if _calls_through_pointer(function) else ())]:
+            other = ptx.functions.get(name.removeprefix("generic:"))
+            if other is not None and other.defined and other.name not in found and not other.entry:
+                found[other.name] = other
+                work.append(other)
+    return list(found.values())
+
+
+def _is_defined(ptx: Ptx, function: Function, name: str) -> bool:
+    return name in ptx.functions or name in ptx.variables or name in function.local_vars
+
+
+def _calls_through_pointer(function: Function) -> bool:
+    return any(isinstance(i, Instr) and base(i.op) == "call" and callee(i) is None for i in function.body)
+
+
+def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
+    """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory lies behind."""
+    offsets, size, dynamic = {}, 0, []
+    variables: dict[str, Var] = {}
+    for function in functions:
+        variables |= {n: v for n, v in function.local_vars.items() if v.space == "shared"}
+        for name in symbols(function):
+            var = ptx.variables.get(name)
+            if var is not None and var.space == "shared":
+                variables[name] = var
+    for name, var in variables.items():
+        if var.extern or var.size == 0:
+            dynamic.append(name)
+            continue
+        size = align_up(size, max(var.align, 16))
+        offsets[name] = size
+        size += var.size
+    size = align_up(size, 16)
+    if any(_reads_reserved(function) for function in functions):
+        offsets[RESERVED] = size
+        size += RESERVED_BYTES
+    return offsets | dict.fromkeys(dynamic, size), size
+
+
+def _reads_reserved(function: Function) -> bool:
+    args = (a for i in function.body if isinstance(i, Instr) for a in i.args)
+    return any(isinstance(a, Special) and a.name.startswith(RESERVED) for a in args)
+
+
+def local_frame(function: Function) -> int:
+    """Bytes of one thread's ``.local`` variables, laid out in order of declaration."""
+    size = 0
+    for var in function.local_vars.values():
+        if var.space == "local":
+            size = -(-size // var.align) * var.align + var.size
+    return -(-size // 16) * 16
+
+
+def local_offset(function: Function, name: str) -> int:
+    """Where a ``.local`` variable lies in a thread's frame."""
+    at = 0
+    for var in function.local_vars.values():
+        if var.space == "local":
+            at = align_up(at, var.align)
+            if var.name == name:
+                break
+            at += var.size
+    return at
+
+
+def parameter_offset(function: Function, name: str) -> int | None:
+    """Where a kernel's parameter lies among them all; None if there is none of that name."""
+    at = 0
+    for var in function.params:
+        at = align_up(at, var.align)
+        if var.name == name:
+            return at
+        at += var.size
+    return None
+
+
+def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:
+    """Bytes of static shared memory of a block and of local memory of a thread."""
+    functions = reached(ptx, kernel)
+    return lay_out_shared(ptx, functions)[1], max(local_frame(f) for f in functions)

@@ -1,0 +1,110 @@
+"""The checker as an instrument: which of the checker's parts emits code for which event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rawkern.engines.cpu.analysis.graph import Block
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.checker import meetings, memory, sites, undefined, undefined_tiles
+from rawkern.engines.cpu.emit.forms import Form
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import Access, Instrument, Note
+from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ptx.data import Instr
+
+
+class Checker(Instrument):
+    """A checked build."""
+
+    name = "checked"
+    own = ("rk_check_", "rk_run_")
+    barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
+
+    def __init__(self, plan: Plan):
+        super().__init__(plan)
+        self.sites: dict[sites.Site, int] = {}  # places that the checker can name, with their numbers
+
+    def watch(self, f: FunctionLowering) -> Checks:
+        return Checks(f, self.sites)
+
+    def table(self) -> dict[str, Any]:
+        return sites.table(self.plan, self.sites)
+
+    @classmethod
+    def linked(cls) -> str:
+        return sites.connection()
+
+    @classmethod
+    def runtime(cls) -> str:
+        return sites.checker()
+
+
+class Checks(sites.Checked):
+    """The checks of one function."""
+
+    whole_addresses = True
+    sees_values = True
+    prefetches = False
+    whole_warps = False
+    has_heap = True
+
+    def enter(self) -> None:
+        sites.enter(self.f)
+
+    def block(self, index: int) -> None:
+        meetings.passing(self.f, index)
+
+    def instruction(self, instr: Instr) -> None:
+        follow = undefined_tiles.follow if instr.op.startswith(undefined.TILES) else undefined.follow
+        follow(self.f, instr)
+
+    def branch(self, block: Block) -> None:
+        assert block.pred is not None
+        undefined.branch(self.f, block.pred.name)
+
+    def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
+        undefined.edge(self.f, copies, mask)
+
+    def access(self, access: Access, form: Form) -> Form:
+        return memory.access(self.f, access, form)
+
+    def around(self, access: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
+        return memory.around(self.f, access, form, emit)
+
+    def lines(self, access: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
+        return memory.lines(self.f, access, at, pitch, count)
+
+    def malloc(self, size: Val) -> Val:
+        return sites.heap_call(self.f, "malloc", size)
+
+    def free(self, address: Val) -> None:
+        sites.heap_call(self.f, "free", address)
+
+    def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
+        if not self.f.analysis.free_running:
+            meetings.is_alone(self.f, instr)
+        meetings.arrive(self.f, instr, number, counted)
+
+    def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
+        meetings.part_ways(self.f, lanes)
+        first = self.f.flow.blocks[next(iter(lanes))].instrs[-1]
+        meetings.arrive(self.f, first, number, counted=True)
+
+    def depart(self, number: Val) -> None:
+        sites.note(self.f, "depart", number)
+
+    def meet(self, instr: Instr, mask: Val) -> None:
+        meetings.members(self.f, instr, mask)
+        if self.f.flow.blocks[self.f.block].kind != "meeting":  # where others come to it on another way as well
+            meetings.is_alone(self.f, instr, mask)
+
+    def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
+        meetings.source_lanes(self.f, instr, dest, source, inside, members)
+
+    def unmet(self, instr: Instr, lanes: Val) -> None:
+        sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)
+
+    def note(self, what: Note, *args: Val) -> None:
+        sites.note(self.f, what, *args)

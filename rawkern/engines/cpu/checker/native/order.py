@@ -1,0 +1,258 @@
+"""The checker as it runs beside a kernel, the part that follows accesses: compiled by `scalar`, never run as Python.
+
+Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `st` the block's STATE, `s` the SITE of
+an instruction, `region` a REGION; `base` is the word of shadow from which on the block's own begin, in shared memory,
+where those of earlier blocks stand for nothing; 0 in global memory. What orders accesses is in `check_sync`.
+"""
+# ruff: noqa: I001
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportUndefinedVariable=false
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.checker.native.conflicts import (
+    NOTHING, rk_check_apart, rk_check_clash, rk_check_is_mine, rk_check_is_seen, rk_check_race,
+)  # fmt: skip
+from rawkern.engines.cpu.checker.native.layout import (
+    CHECK, MASK_AT, READ, REGION, REST_AT, RUN_ROW, SITE, SITE_AT, STATE, STRONG_AT, TIME_AT, UPDATE, WRITE,
+)  # fmt: skip
+from rawkern.engines.cpu.checker.native.runtime import rk_check_found_unset
+from rawkern.engines.cpu.checker.native.sync import rk_check_limits
+from rawkern.engines.cpu.checker.native.scalar import elsewhere, highest_bit, inline, load64, lowest_bit, store64
+
+SITE_SIZE = SITE.size
+ALL_SET = 15 << REST_AT
+rk_run_read1 = rk_run_read2 = rk_run_write1 = rk_run_write2 = elsewhere  # in check_runs
+
+
+@inline
+def rk_check_trace_even(ck, st, warp, mask, site, s, region, base, stride, run):
+    """Follow a warp's access to addresses `stride` bytes apart: as a run of words, or lane by lane."""
+    if CHECK.blind[ck]:
+        return 0
+    size = SITE.size[s]
+    what = SITE.what[s]
+    if what == READ:
+        REGION.read[region] = 1
+    runs = CHECK.copying[ck] == 0
+    if stride == 0 and what != WRITE:
+        return rk_check_same_address(
+            ck, st, warp, mask, site, s, region, base, run, runs and size == 4 and what == READ
+        )
+    runs = runs and stride == size and size < 32 and size > 1 and what != UPDATE and (size * run) & 31 == 0
+    if what == WRITE and CHECK.storing[ck]:
+        runs = 0
+    if runs:
+        rk_check_mine(ck, st, warp, site, s, base)
+    lane = 0
+    k = 0
+    spread = 0
+    while lane < 32:
+        part = ((mask >> lane) & ((1 << run) - 1)) << lane
+        a = CHECK.bases[ck, k]
+        if part and (runs == 0 or a & 3 or rk_check_run(ck, part, size, what, region, a, lane, size * run) == 0):
+            if spread == 0:
+                rk_check_spread(ck, stride, run)
+                spread = 1
+            rk_check_trace(ck, st, warp, part, site, s, region, base)
+        lane += run
+        k += 1
+    return 0
+
+
+def rk_check_spread(ck, stride, run):
+    """Write down the addresses of all lanes."""
+    lane = 0
+    k = 0
+    while lane < 32:
+        a = CHECK.bases[ck, k]
+        end = lane + run
+        while lane < end:
+            CHECK.addresses[ck, lane] = a
+            a = a + stride
+            lane += 1
+        k += 1
+    return 0
+
+
+@inline
+def rk_check_mine(ck, st, warp, site, s, base):
+    """Set down what an access's words of shadow have in common, and which others it may meet (`check_runs`)."""
+    rk_check_limits(ck, st, warp)
+    me = (STATE.clocks[st, warp] << TIME_AT) | (SITE.strong[s] << STRONG_AT) | (site << SITE_AT)
+    CHECK.me[ck] = me
+    CHECK.reader[ck] = me | (warp << REST_AT)
+    if base:
+        CHECK.floor[ck] = base
+        CHECK.span[ck] = CHECK.shared_span[ck]
+        CHECK.gone[ck] = base
+        CHECK.need[ck] = ALL_SET
+    else:
+        CHECK.floor[ck] = CHECK.owned[ck]
+        CHECK.span[ck] = CHECK.owned_span[ck]
+        CHECK.gone[ck] = 1
+        CHECK.need[ck] = 0
+    return 0
+
+
+@inline
+def rk_check_run(ck, mask, size, what, region, a, lane, bytes):
+    """Follow lanes, from `lane` on, that access neighbouring values from `a` on; 0 if each has to be looked at."""
+    words = REGION.words[region] + (a >> 2) * 8
+    plane = REGION.plane[region]
+    table = CHECK.runs[ck] + lowest_bit(size) * RUN_ROW + lane * size * 2
+    if what == READ:
+        if size == 2:
+            return rk_run_read2(ck, words, plane, table, bytes * 2, mask)
+        return rk_run_read1(ck, words, plane, table, bytes * 2, mask)
+    CHECK.need[ck] = 0
+    if REGION.read[region] == 0:
+        plane = 0
+    if size == 2:
+        return rk_run_write2(ck, words, plane, table, bytes * 2, mask)
+    return rk_run_write1(ck, words, plane, table, bytes * 2, mask)
+
+
+@inline
+def rk_check_same_address(ck, st, warp, mask, site, s, region, base, run, word):
+    """Follow reads or atomic operations at one address for each run of lanes: of the lanes, the first and the last.
+
+    `word`: they are reads of one word, which need no second look if the warp has seen the last write.
+    """
+    if word:
+        rk_check_mine(ck, st, warp, site, s, base)
+    lane = 0
+    k = 0
+    while lane < 32:
+        part = ((mask >> lane) & ((1 << run) - 1)) << lane
+        if part:
+            first = lowest_bit(part)
+            last = highest_bit(part)
+            a = CHECK.bases[ck, k]
+            cell = REGION.words[region] + (a >> 2) * 8
+            plane = REGION.plane[region]
+            who = load64(cell)
+            if (
+                word
+                and first != last
+                and who & CHECK.need[ck] == CHECK.need[ck]
+                and (who - CHECK.floor[ck] < CHECK.span[ck] or who - CHECK.own[ck] < CHECK.own_span[ck])
+            ):
+                store64(cell + plane, CHECK.reader[ck] | last | (15 << MASK_AT))
+                store64(cell + plane + plane, CHECK.reader[ck] | first | (15 << MASK_AT))
+            else:
+                CHECK.addresses[ck, first] = a
+                CHECK.addresses[ck, last] = a
+                rk_check_cell(ck, st, warp, first, a, site, s, region, base)
+                if last != first:
+                    rk_check_cell(ck, st, warp, last, a, site, s, region, base)
+        lane += run
+        k += 1
+    return 0
+
+
+def rk_check_trace(ck, st, warp, mask, site, s, region, base):
+    """Follow the accesses of a warp's lanes; of neighbours that read the same, the first and the last."""
+    if CHECK.blind[ck]:
+        return 0
+    reads = SITE.what[s] == READ
+    last = 0
+    while mask:
+        lane = lowest_bit(mask)
+        mask = mask & (mask - 1)
+        a = CHECK.addresses[ck, lane]
+        if reads == 0 or a != last or mask == 0 or CHECK.addresses[ck, lowest_bit(mask)] != a:
+            last = a
+            rk_check_cell(ck, st, warp, lane, a, site, s, region, base)
+    return 0
+
+
+def rk_check_cell(ck, st, warp, lane, a, site, s, region, base):
+    """Follow one lane's access: compare it with the last ones of these bytes, and be the last."""
+    end = a + SITE.size[s]
+    now = STATE.clocks[st, warp]
+    if CHECK.copying[ck]:
+        now = CHECK.copying[ck]
+    me = (now << TIME_AT) | (SITE.strong[s] << STRONG_AT) | (site << SITE_AT) | lane
+    plane = REGION.plane[region]
+    if SITE.what[s] == READ:
+        REGION.read[region] = 1
+    unset = 1
+    while a < end:
+        offset = a & 3
+        bytes = end - a
+        if bytes > 4 - offset:
+            bytes = 4 - offset
+        part = ((1 << bytes) - 1) << offset
+        cell = REGION.words[region] + (a >> 2) * 8
+        if SITE.what[s] == READ:
+            unset = unset & rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base)
+        else:
+            if rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
+                REGION.read[region] = 1
+        a = (a & (0 - 4)) + 4
+    if unset and SITE.what[s] == READ:
+        rk_check_found_unset(ck, st, warp * 32 + lane, end - SITE.size[s] - STATE.window[st], site, s, SITE.root[s])
+    return 0
+
+
+@inline
+def rk_check_read(ck, st, warp, lane, a, site, cell, plane, me, part, base):
+    """Follow a read of one word; returns whether nothing of it is set."""
+    who = load64(cell)
+    if who < base:
+        who = 0
+    unset = 0
+    if base != 0 and (who >> REST_AT) & part == 0:
+        unset = 1
+    elif (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
+        rk_check_race(ck, st, warp, lane, a, site, who)
+    rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
+    return unset
+
+
+@inline
+def rk_check_note_read(ck, st, warp, cell, plane, me, part, base):
+    """Be the last to read a word."""
+    first = load64(cell + plane)
+    if first >= base and first:
+        if rk_check_is_mine(ck, st, warp, me, first):
+            if (first ^ me) >> TIME_AT == 0:
+                part = part | ((first >> MASK_AT) & 15)
+        elif rk_check_is_seen(ck, st, warp, first) == 0:  # who has seen this read has seen that one
+            store64(cell + plane + plane, first)
+    store64(cell + plane, me | (part << MASK_AT) | (warp << REST_AT))
+    return 0
+
+
+@inline
+def rk_check_write(ck, st, warp, lane, a, site, s, cell, plane, me, part, base):
+    """Follow a write of one word, or an atomic operation on it; returns whether it counts as a read."""
+    who = load64(cell)
+    if who < base:
+        who = 0
+    if SITE.what[s] == UPDATE and base != 0 and (who >> REST_AT) & part != part:
+        rk_check_found_unset(ck, st, warp * 32 + lane, a - STATE.window[st], site, s, SITE.root[s])
+    set = part
+    if SITE.what[s] == WRITE and (CHECK.storing[ck] >> lane) & 1:  # what is not set is stored
+        set = part & (((CHECK.unset_bytes[ck, lane] >> (a - CHECK.addresses[ck, lane])) << (a & 3)) ^ 15)
+    writer = 0  # accesses that this one is not ordered after
+    if (who >> MASK_AT) & part and rk_check_apart(ck, st, warp, me, who):
+        writer = who
+    reader = 0
+    if (writer >> MASK_AT) & part != part:
+        reader = load64(cell + plane)
+        if reader < base or (reader >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, reader) == 0:
+            reader = load64(cell + plane + plane)
+        if reader < base or (reader >> MASK_AT) & part == 0 or rk_check_apart(ck, st, warp, me, reader) == 0:
+            reader = 0
+    if writer or reader:
+        counts = rk_check_clash(ck, st, warp, lane, a, site, s, me, part, writer, reader)
+        if counts == NOTHING:
+            return 0
+        if counts == READ and who:
+            store64(cell, who | (set << REST_AT))
+            rk_check_note_read(ck, st, warp, cell, plane, me, part, base)
+            return 1
+    set = set | ((who >> REST_AT) & (part ^ 15))
+    store64(cell, me | (part << MASK_AT) | (set << REST_AT))
+    return 0

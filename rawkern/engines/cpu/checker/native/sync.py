@@ -1,0 +1,269 @@
+"""The checker as it runs beside a kernel, the part that knows what orders accesses: compiled by `scalar`, never run.
+
+Every number is a 64-bit unsigned integer. `ck` is the launch's CHECK record, `st` the block's STATE. Order follows
+PTX's memory model. Each warp has a clock, drawn from the launch's, so that a time tells whose it is (`log`), and knows
+how far it has seen the other agents of its block (`seen`): warps, and the copies each has under way. Barriers hand on
+what the arriving warps have seen; a fence followed by a strong write hands it to whoever reads strongly afterwards.
+Between blocks only the times of such pairs are kept, so that an access may be taken for ordered that is not, never the
+other way round.
+"""
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportUndefinedVariable=false
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.checker.native.layout import (
+    AGENTS,
+    CHECK,
+    DIFFERENT_BARRIERS,
+    GROUPS,
+    REPORT,
+    STATE,
+    TIME_AT,
+    WARPS,
+)
+from rawkern.engines.cpu.checker.native.runtime import rk_check_report
+from rawkern.engines.cpu.checker.native.scalar import clear, elsewhere, load64, store64
+from rawkern.engines.cpu.records import BLOCK
+
+ORDER_SIZE = 16  # bytes of a block's two times in `order`: of its last fence that was passed on, of its last look
+ROW, CLOCKS = 8 * AGENTS, 8 * WARPS
+STATE_SEEN, STATE_FENCED, STATE_POT = STATE.offset("seen"), STATE.offset("fenced"), STATE.offset("pot")
+STATE_ARRIVED, STATE_OPENED = STATE.offset("arrived"), STATE.offset("opened")
+NEVER = 1 << 63
+rk_check_join = elsewhere  # in check_runs
+
+
+def rk_check_limits(ck, st, warp):
+    """Which times of its own block a warp has seen without a gap, in words of shadow: from `floor`, and from `own`."""
+    id = STATE.number[st] * AGENTS + warp
+    if CHECK.limits_of[ck] == id + 1 and CHECK.limits_at[ck] == CHECK.clock[ck]:
+        return 0
+    CHECK.limits_of[ck] = id + 1
+    CHECK.limits_at[ck] = CHECK.clock[ck]
+    end = (STATE.horizon[st, warp] + 1) << TIME_AT
+    floor = NEVER
+    if CHECK.owner[ck] == STATE.number[st]:
+        floor = CHECK.owner_since[ck] << TIME_AT
+    CHECK.owned[ck] = floor
+    CHECK.owned_span[ck] = 0
+    if end > floor:
+        CHECK.owned_span[ck] = end - floor
+    floor = STATE.base[st] << TIME_AT
+    CHECK.shared_span[ck] = 0
+    if end > floor:
+        CHECK.shared_span[ck] = end - floor
+    own = CHECK.runner_since[ck] << TIME_AT
+    CHECK.own[ck] = own
+    CHECK.own_span[ck] = 0
+    if CHECK.runner[ck] == id and STATE.latest[st, warp] <= STATE.met[st, warp]:
+        end = (STATE.seen[st, warp * AGENTS + warp] + 1) << TIME_AT
+        if end > own:
+            CHECK.own_span[ck] = end - own
+    return 0
+
+
+def rk_check_tick(ck, st, warp):
+    """A new time for the warp; what it did up to now is of the past."""
+    now = rk_check_draw(ck, st, warp)
+    if now:
+        STATE.before[st, warp] = STATE.clocks[st, warp]
+        STATE.clocks[st, warp] = now
+    return STATE.clocks[st, warp]
+
+
+def rk_check_draw(ck, st, agent):
+    """A new time for an agent of the block: a warp, or its copies."""
+    now = CHECK.clock[ck] + 1
+    if now >= CHECK.times[ck]:
+        CHECK.blind[ck] = 1
+        return 0
+    CHECK.clock[ck] = now
+    id = STATE.number[st] * AGENTS + agent
+    store64(CHECK.log[ck] + now * 8, id)
+    if CHECK.runner[ck] != id:
+        CHECK.runner[ck] = id
+        CHECK.runner_since[ck] = now
+        if CHECK.owner[ck] != STATE.number[st]:
+            CHECK.owner[ck] = STATE.number[st]
+            CHECK.owner_since[ck] = now
+    return now
+
+
+def rk_check_fence(ck, blk, warp):
+    """A fence: strong writes from now on pass on what happened before it."""
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    fenced = st + STATE_FENCED + warp * ROW
+    rk_check_join(fenced, st + STATE_SEEN + warp * ROW, CHECK.row[ck])
+    store64(fenced + warp * 8, STATE.clocks[st, warp])
+    STATE.fence_time[st, warp] = rk_check_tick(ck, st, warp)
+    return 0
+
+
+def rk_check_pass_on(ck, blk, warp):
+    """A strong write: others may see what happened before the last fence."""
+    st = BLOCK.session[blk]
+    if STATE.fence_time[st, warp] == 0:
+        return 0
+    rk_check_join(st + STATE_POT, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
+    at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE
+    if STATE.fence_time[st, warp] > load64(at):
+        store64(at, STATE.fence_time[st, warp])
+    return 0
+
+
+def rk_check_look(ck, blk, warp):
+    """A strong read: what others have passed on lies in the past now."""
+    st = BLOCK.session[blk]
+    if STATE.ordered[st]:
+        CHECK.limits_of[ck] = 0
+        rk_check_join(st + STATE_SEEN + warp * ROW, st + STATE_POT, CHECK.row[ck])
+        if STATE.pot[st, WARPS + warp] > STATE.met[st, warp]:
+            STATE.met[st, warp] = STATE.pot[st, WARPS + warp]
+    at = CHECK.order[ck] + STATE.number[st] * ORDER_SIZE + 8
+    now = CHECK.clock[ck]
+    if load64(at) != now:  # else nothing has happened since the last look
+        if now + 1 < CHECK.times[ck]:
+            CHECK.clock[ck] = now + 1
+        store64(at, CHECK.clock[ck])
+    return 0
+
+
+def rk_check_warp_sync(ck, blk, warp):
+    """Lanes of a warp have met."""
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    STATE.seen[st, warp * AGENTS + warp] = STATE.clocks[st, warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
+    rk_check_tick(ck, st, warp)
+    return 0
+
+
+def rk_check_arrive(ck, blk, warp, number, site, same):
+    """A warp comes to a barrier; `same`: to that instruction all the block's warps must come."""
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    number = number & 15
+    STATE.at[st, warp] = site + 1
+    first = STATE.first[st, number]
+    if same and first and first != site + 1:
+        r = rk_check_report(ck, st, DIFFERENT_BARRIERS, site, warp * 32, 0, 0)
+        if r:
+            REPORT.other_site[r] = first - 1
+            REPORT.other_block[r] = STATE.number[st]
+            REPORT.other_thread[r] = STATE.first_warp[st, number] * 32
+    if same and first == 0:
+        STATE.first[st, number] = site + 1
+        STATE.first_warp[st, number] = warp
+    arrived = st + STATE_ARRIVED + number * ROW
+    rk_check_join(arrived, st + STATE_SEEN + warp * ROW, CHECK.row[ck])
+    rk_check_join(arrived, st + STATE_FENCED + warp * ROW, CHECK.row[ck])
+    store64(arrived + warp * 8, STATE.clocks[st, warp])
+    if STATE.fence_time[st, warp] > STATE.waiting[st, number]:
+        STATE.waiting[st, number] = STATE.fence_time[st, warp]
+    STATE.met[st, warp] = STATE.seen[st, warp * AGENTS + WARPS + warp]
+    rk_check_tick(ck, st, warp)
+    return 0
+
+
+def rk_check_open(blk, number):
+    """A barrier opens: up to `all_seen` whoever leaves it has seen all there was in the block."""
+    st = BLOCK.session[blk]
+    arrived = st + STATE_ARRIVED + number * ROW
+    opened = st + STATE_OPENED + number * ROW
+    rk_check_join(opened, arrived, ROW)
+    clear(arrived, ROW)
+    STATE.first[st, number] = 0
+    all = NEVER
+    w = 0
+    while w < BLOCK.nwarps[blk]:
+        seen = load64(opened + w * 8)
+        first = seen + 1  # of the warp's times that are not seen
+        if seen >= STATE.before[st, w]:
+            first = STATE.clocks[st, w]
+        if first <= all:
+            all = first - 1
+        if STATE.latest[st, w] > load64(opened + CLOCKS + w * 8) and load64(opened + CLOCKS + w * 8) < all:
+            all = load64(opened + CLOCKS + w * 8)
+        w += 1
+    STATE.all_seen[st, number] = all
+    return 0
+
+
+def rk_check_depart(ck, blk, warp, number):
+    """A warp goes on behind a barrier; fences of any that met there serve all."""
+    st = BLOCK.session[blk]
+    number = number & 15
+    STATE.at[st, warp] = 0
+    CHECK.limits_of[ck] = 0
+    opened = st + STATE_OPENED + number * ROW
+    rk_check_join(st + STATE_SEEN + warp * ROW, opened, CHECK.row[ck])
+    if STATE.all_seen[st, number] > STATE.horizon[st, warp]:
+        STATE.horizon[st, warp] = STATE.all_seen[st, number]
+    fence = STATE.waiting[st, number]
+    if fence > STATE.fence_time[st, warp]:
+        STATE.fence_time[st, warp] = fence
+        rk_check_join(st + STATE_FENCED + warp * ROW, opened, CHECK.row[ck])
+    return 0
+
+
+# -- copies that are under way ----------------------------------------------------------------------------------------
+
+
+def rk_check_copy(ck, blk, warp):
+    """A warp starts copies: until they are waited for nothing orders them, not even for the threads that copy."""
+    st = BLOCK.session[blk]
+    if STATE.copies[st, warp] == 0:
+        STATE.ordered[st] = 1
+        STATE.copies[st, warp] = rk_check_draw(ck, st, WARPS + warp)
+        STATE.latest[st, warp] = STATE.copies[st, warp]
+    CHECK.copying[ck] = STATE.copies[st, warp]
+    return 0
+
+
+def rk_check_copied(ck, blk, warp):
+    """Accesses that follow are the warp's own again."""
+    CHECK.copying[ck] = 0
+    return 0
+
+
+def rk_check_commit(ck, blk, warp):
+    """The copies so far are a group. Lanes that commit on ways of their own count as a group of the warp each time."""
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    n = STATE.groups[st, warp]
+    STATE.group_times[st, warp * GROUPS + n % GROUPS] = STATE.latest[st, warp]
+    STATE.groups[st, warp] = n + 1
+    STATE.copies[st, warp] = 0
+    return 0
+
+
+def rk_check_wait(ck, blk, warp, pending):
+    """A warp waits till no more than so many of its groups are pending; each lane sees its own copies then."""
+    st = BLOCK.session[blk]
+    n = STATE.groups[st, warp]
+    if pending >= n:
+        return 0
+    time = STATE.latest[st, warp]
+    if pending < GROUPS:
+        time = STATE.group_times[st, warp * GROUPS + (n - pending - 1) % GROUPS]
+    CHECK.limits_of[ck] = 0
+    if time > STATE.seen[st, warp * AGENTS + WARPS + warp]:
+        STATE.seen[st, warp * AGENTS + WARPS + warp] = time
+    return 0
+
+
+def rk_check_wait_all(ck, blk, warp):
+    """A warp waits for all its copies."""
+    rk_check_commit(ck, blk, warp)
+    return rk_check_wait(ck, blk, warp, 0)
+
+
+def rk_check_hand_over(ck, blk, warp):
+    """Copies so far will be seen by whoever waits at an mbarrier."""
+    st = BLOCK.session[blk]
+    STATE.ordered[st] = 1
+    if STATE.latest[st, warp] > STATE.pot[st, WARPS + warp]:
+        STATE.pot[st, WARPS + warp] = STATE.latest[st, warp]
+    STATE.copies[st, warp] = 0
+    return 0

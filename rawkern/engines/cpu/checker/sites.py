@@ -1,0 +1,235 @@
+"""Checked builds: what is kept of a function meanwhile, calls of the checker, and the places they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.analysis.provenance import Root
+from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
+from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import Note, Watch
+from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+
+
+@dataclass(frozen=True)
+class Site:
+    """An instruction that the checker can name.
+
+    `what` is "reads", "writes", "copies" (by ``cp.async``), "updates" (atomically), "uses" (a register) or the name of
+    an instruction at which threads meet; `root` the variable or parameter whose address the instruction uses, if it is
+    one; a lane accesses `size` bytes in values of `element` bytes. `defers`: that it reads what is not set is told when
+    the value is used. `lines` are (file, line), from the inside out where code was inlined. `array`: where in local
+    memory the array that the address comes from starts and ends. `kept`: that the checker is shown what is written.
+    """
+
+    what: str
+    space: str
+    root: Root | None
+    size: int
+    element: int
+    strong: bool
+    align: int
+    lines: tuple[tuple[str, int], ...]
+    defers: bool = False
+    array: tuple[int, int] | None = None
+    kept: bool = False
+
+
+class Checked(Watch):
+    """A function that gets checks; `checker` has the events."""
+
+    def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
+        self.f = f
+        self.sites = sites  # of the whole build, with their numbers
+        self.validated: frozenset[Root | None] | None = None  # where atomics check what plain reads gave
+        self.meeting_points: dict[int, list[int]] | None = None  # what lanes may have passed by
+        self.doubtful: frozenset[str] | None = None  # registers that may be unset (undefined)
+        self.shadows: dict[str, str] = {}  # and the slots that say so
+
+
+def checked(f: FunctionLowering) -> Checked:
+    """What is kept of a function in a checked build."""
+    assert isinstance(f.watch, Checked)
+    return f.watch
+
+
+def lines_of(place: Loc | None) -> tuple[tuple[str, int], ...]:
+    """Where an instruction stands in the source, and where that was inlined."""
+    found = []
+    while place is not None:
+        if place.line:
+            found.append((place.file, place.line))
+        place = place.inlined_at
+    return tuple(found)
+
+
+def add_site(f: FunctionLowering, site: Site) -> Val:
+    """Number of a site in the build's table."""
+    sites = checked(f).sites
+    return const("i64", sites.setdefault(site, len(sites)))
+
+
+def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
+    """Source lines of the instruction at hand."""
+    loc = f.instr.loc if f.instr is not None else 0
+    return lines_of(f.plan.ptx.locs[loc] if 0 <= loc < len(f.plan.ptx.locs) else None)
+
+
+def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
+    """The checker, the block and the warp as numbers."""
+    if "check.block" not in f.entry_cache:
+        f.entry_cache["check.block"] = f.once.let("i64", 1, "ptrtoint ptr %blk to i64")
+        f.entry_cache["check.warp"] = f.once.let("i64", 1, "zext i32 %warp to i64")
+    return f.field(LAUNCH, "session"), f.entry_cache["check.block"], f.entry_cache["check.warp"]
+
+
+def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
+    """A field of the checker that does not change, plus a number."""
+    key = f"check.{name}.{add}"
+    if key not in f.entry_cache:
+        at = f.once.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
+        pointer = f.once.let("ptr", 1, f"inttoptr {at} to ptr")
+        value = f.once.let("i64", 1, f"load i64, {pointer}")
+        f.entry_cache[key] = f.once.bin("add", value, add) if add else value
+    return f.entry_cache[key]
+
+
+def enter(f: FunctionLowering) -> None:
+    """A warp starts a kernel."""
+    if f.function.entry:
+        ck, blk, _ = identity(f)
+        f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
+
+
+def field_now(f: FunctionLowering, name: str) -> Val:
+    """A field of the checker as it is now."""
+    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
+    return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+
+
+def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: Val) -> None:
+    """Tell the checker of something that orders accesses: the functions of `check_sync`."""
+    ck, blk, warp = identity(f)
+    more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
+    f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
+
+
+def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
+    """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
+    ck, blk, warp = identity(f)
+    number = add_site(f, meeting_site(f, instr or f.instr))
+    more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
+    lanes = f.e.resize(lanes, "i64")
+    kind_number = const("i64", KINDS.index(kind))
+    f.e.line(f"call i64 @rk_check_blame({ck}, {blk}, {warp}, {lanes}, {number}, {kind_number}, {more})")
+
+
+def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
+    """The site of a barrier or a warp instruction."""
+    found = f.plan.ptx.locs[instr.loc] if instr is not None else None
+    return Site(instr.op if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
+
+
+def register_use(site: Site) -> Site:
+    """The site of an instruction that uses a register's value."""
+    return replace(site, what="uses", space="register")
+
+
+def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
+    """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
+    ck, blk, warp = identity(f)
+    put_field(f, "addresses", f.e.resize(shadow, "i64"))
+    f.e.line(f"call i64 @rk_check_unset({ck}, {blk}, {warp}, {f.e.resize(lanes, 'i64')}, i64 {site})")
+
+
+def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
+    """``malloc`` and ``free`` of the device heap that the checker keeps; what the active lanes get."""
+    e = f.e
+    ck, blk, warp = identity(f)
+    argument = e.splat(argument, LANES)
+    number = add_site(f, Site(name, "heap", None, 0, 1, False, 1, place(f)))
+
+    def one(e: Emitter, at: str, args: list[Val]) -> Val:
+        if name == "malloc":
+            return e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+        thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
+        return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
+
+    helper = f"rk_checked_{name}"
+    f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
+    extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
+    return e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
+
+
+def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
+    if isinstance(mem.base, Reg):
+        return f.roots.get(mem.base.name)
+    return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
+
+
+def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
+    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name) + offset)
+    f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+
+
+def table(plan: Plan, sites: Iterable[Site]) -> dict:
+    """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
+    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
+    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
+    return {
+        "sites": [asdict(site) for site in sites],
+        "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},
+        "variables": {
+            name: (at, sizes[name], plan.ptx.variables[name].space) for name, at in plan.layout.offsets.items()
+        },
+    }
+
+
+@cache
+def sources() -> dict[Any, str]:
+    """The modules of the checker itself, with their texts."""
+    from rawkern.engines.cpu.checker.native import access, conflicts, order, runtime, sync
+
+    package = resources.files("rawkern.engines.cpu.checker.native")
+    modules = (runtime, sync, conflicts, order, access)
+    return {m: package.joinpath(f"{m.__name__.rpartition('.')[2]}.py").read_text() for m in modules}
+
+
+def checker() -> str:
+    """LLVM IR of the checker itself, an object file of its own, loaded once for all kernels."""
+    from rawkern.engines.cpu.checker.native import runs, scalar
+
+    parts = [scalar.compiled(text, vars(module)) for module, text in sources().items()]
+    return "\n".join([*parts, runs.text(), STACK_RANGE % CHECK.offset("stack_range")])
+
+
+#: Calls what a kernel's `connection` defines as rk_stack_range.
+STACK_RANGE = """
+define internal i64 @rk_check_stack_range(i64 %%ck, i64 %%blk, i64 %%warp) {
+  %%at = add i64 %%ck, %d
+  %%pointer = inttoptr i64 %%at to ptr
+  %%range = load ptr, ptr %%pointer
+  %%none = call i64 %%range(i64 %%ck, i64 %%blk, i64 %%warp)
+  ret i64 %%none
+}"""
+
+
+@cache
+def connection() -> str:
+    """LLVM IR that stands in each checked kernel's object: what connects it with the checker."""
+    from rawkern.engines.cpu.checker.native import scalar
+    from rawkern.engines.cpu.records import linked
+
+    text = resources.files("rawkern.engines.cpu.checker.native").joinpath("runtime.ll").read_text()
+    declarations = [scalar.declared(source) for source in sources().values()]
+    return "\n".join([CHECK.llvm, *declarations, linked(text, (CHECK, BLOCK))])

@@ -1,0 +1,197 @@
+"""Checked builds: variables that are used before they are set, which PTX has as registers that nobody has written.
+
+Registers that may be read before they are written have a shadow for each lane, and so have those that are loaded from
+shared or local memory or got by a shuffle, and what is computed from them: 0 where the value is good, else the number
+of the place where it was got or first computed with, plus one; `UNSET` where it has only been moved. Getting and moving
+such values is no mistake (compilers and libraries do it with what is not used); to store the result, to branch on it or
+to use it as an address is. Matrices have rows and columns of their own (`undefined_tiles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rawkern.engines.cpu.checker import sites
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Vec
+from rawkern.engines.cpu.ptx.operands import base, destinations, registers, sources
+
+UNSET = 0xFFFF
+_MOVES = frozenset(("mov", "selp", "cvt", "shl", "shr"))
+#: What computes with its operands; other bit operations do not, as they put values together piece by piece.
+_COMPUTES = frozenset(
+    ("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "sqrt", "rsqrt", "rcp", "sin", "cos",
+     "ex2", "lg2", "tanh", "setp", "mad24", "mul24", "sad")
+)  # fmt: skip
+TILES = ("mma.", "wmma.mma.", "movmatrix.")  # whose results have their shadows from `undefined_tiles`
+_TO_MEMORY = frozenset(("ld", "st", "atom", "red", "ldmatrix", "stmatrix", "wmma"))
+_STORES = ("st.", "stmatrix.", "wmma.store.")
+
+
+def doubtful(f: FunctionLowering) -> frozenset[str]:
+    """Registers whose values may be unset, or computed from such."""
+    kept = sites.checked(f)
+    if kept.doubtful is None:
+        found = set(f.flow.live_in[0])
+        found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
+        instrs = [i for i in f.flow.instructions() if _passes_on(i)] if found else []
+        grown = bool(found)
+        while grown:
+            before = len(found)
+            for i in instrs:
+                if any(name in found for name in sources(i)):
+                    found.update(destinations(i))
+            grown = len(found) > before
+        kept.doubtful = frozenset(found)
+    return kept.doubtful
+
+
+def _gets(instr: Instr) -> bool:
+    """Whether an instruction may get what is not set: from shared or local memory, from anywhere, from other lanes."""
+    if base(instr.op) in ("shfl", "ldmatrix"):
+        return True
+    loads = base(instr.op) == "ld" or instr.op.startswith("wmma.load.")
+    return loads and not any(space in instr.op for space in (".param", ".global", ".const"))
+
+
+def _passes_on(instr: Instr) -> bool:
+    """Whether what an instruction writes is unset where something that it reads is."""
+    return base(instr.op) in _MOVES | _COMPUTES or instr.op.startswith(TILES)
+
+
+def tracks(f: FunctionLowering, names: Sequence[str | None]) -> bool:
+    """Whether the registers that are loaded have shadows."""
+    return all(name is None or name in doubtful(f) for name in names)
+
+
+def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
+    """For each register the lanes in which it is not set, or computed from what is not; None where that cannot be."""
+    return [
+        f.e.cmp("icmp ne", shadow(f, name), 0) if name is not None and name in doubtful(f) else None for name in names
+    ]
+
+
+def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
+    """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
+    value = f.e.select(f.lanes(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
+    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
+    """Registers have been loaded, each in the lanes of its mask from memory that is not set."""
+    e = f.e
+    number = const("i16", int(site.ref) + 1, LANES)
+    for name, mask in zip(names, unset, strict=True):
+        if name is not None:
+            bad = f.lanes(e.bin("and", mask, f.act()))
+            e.line(f"store {e.select(bad, number, shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def follow(f: FunctionLowering, instr: Instr) -> None:
+    """Keep the shadows of what an instruction writes, and report what it must not use; call it before lowering."""
+    doubt = doubtful(f)
+    if not doubt:
+        return
+    root, e = base(instr.op), f.e
+    written = [name for name in destinations(instr) if name in doubt]
+    used = [name for name in sources(instr) if name in doubt]
+    if used and root in _TO_MEMORY and ".param" not in instr.op:
+        _reach(f, instr, used)
+    if not written:
+        return
+    value = Val("zeroinitializer", "i16", LANES)
+    if root == "selp" and used:
+        pick = e.splat(f.value(instr.args[3], 1), LANES)
+        value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
+    elif root in _MOVES | _COMPUTES:
+        for k, name in enumerate(used):
+            value = shadow(f, name) if not k else e.intrinsic("llvm.umax", "i16", shadow(f, name), value)
+    if used and root in _COMPUTES:
+        value = computed(f, instr, value)
+    for name in written:
+        keep(f, name, value)
+
+
+def computed(f: FunctionLowering, instr: Instr, value: Val) -> Val:
+    """The shadow of what an instruction computes from values of which one has this shadow."""
+    first = f.e.cmp("icmp eq", value, const("i16", UNSET, LANES))
+    return f.e.select(first, const("i16", _site(f, instr) + 1, LANES), value)
+
+
+def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
+    """Report an address that is not set, and such values that leave the block: in shared memory they stay unset."""
+    mem = next(a for a in instr.args if isinstance(a, Mem))
+    if isinstance(mem.base, Reg) and mem.base.name in used:
+        _report(f, mem.base.name, moved=True)
+    stays = instr.op.startswith(_STORES) and _root_space(f, instr, mem) in ("shared", "local")
+    if stays or (destinations(instr) and base(instr.op) != "atom"):
+        return
+    values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
+    for name in dict.fromkeys(n for n in values if n in used):
+        _report(f, name, moved=False)
+
+
+def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
+    space = next((s for s in ("shared", "local", "global") if f".{s}" in instr.op), None)
+    root = sites.root_of(f, mem)
+    return space or (root[0] if root is not None else "global")
+
+
+def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
+    """Lanes take values along an edge of the flow: pairs of where to and where from."""
+    doubt = doubtful(f)
+    moved = [(name, shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
+    for name, value in moved:
+        value = value or Val("zeroinitializer", "i16", LANES)
+        f.e.line(f"store {f.e.select(f.lanes(mask), value, shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def branch(f: FunctionLowering, name: str) -> None:
+    """Lanes branch on a register."""
+    if name in doubtful(f):
+        _report(f, name, moved=True)
+
+
+def _of(f: FunctionLowering, a) -> Val:
+    if isinstance(a, Reg) and a.name in doubtful(f):
+        return shadow(f, a.name)
+    return Val("zeroinitializer", "i16", LANES)
+
+
+def _slot(f: FunctionLowering, name: str) -> str:
+    shadows = sites.checked(f).shadows
+    slot = shadows.get(name)
+    if slot is None:
+        slot = shadows[name] = f"%unset{len(shadows)}"
+        start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
+        f.reserve(slot, "<32 x i16>", bool(f.in_memory))
+        f.entry.append(f"store {start}, ptr {slot}")
+    return slot
+
+
+def shadow(f: FunctionLowering, name: str) -> Val:
+    """What is known of a register in each lane."""
+    return f.e.let("i16", LANES, f"load <32 x i16>, ptr {_slot(f, name)}")
+
+
+def keep(f: FunctionLowering, name: str, value: Val) -> None:
+    """A register has been written by the active lanes."""
+    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+
+
+def _site(f: FunctionLowering, instr: Instr | None) -> int:
+    """Number of the place where an instruction uses registers."""
+    site = sites.meeting_site(f, instr)
+    return int(sites.add_site(f, sites.register_use(site)).ref)
+
+
+def _report(f: FunctionLowering, name: str, moved: bool) -> None:
+    """Report the active lanes in which a register is not set; `moved`: even if it has only been moved."""
+    e, value = f.e, shadow(f, name)
+    bad = e.cmp("icmp ne", value, 0)
+    if not moved:
+        bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNSET, LANES)))
+    lanes = e.bin("and", f.mask_of(bad), f.act())
+    sites.unset(f, lanes, value, _site(f, f.instr))

@@ -1,0 +1,103 @@
+"""Checked builds: which elements of matrices are not set, as the lanes of a warp hold them.
+
+A row of A that is not set makes a row of the product D unset, a column of B a column, an element of C an element.
+Masks of lanes or elements are vectors of ``i1``; a register counts as set where one of the elements in it is.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.checker import undefined
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import Access, Held
+from rawkern.engines.cpu.emit.matrix.fragments import accumulators, concat, shuffle
+from rawkern.engines.cpu.emit.matrix.mma import in_quads, items_of, product_of
+from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ptx.data import Instr, Reg
+
+
+def follow(f: FunctionLowering, instr: Instr) -> None:
+    """Keep the shadows of what a product or ``movmatrix`` writes, as `undefined.follow` does for others."""
+    if instr.op.startswith("movmatrix."):
+        _transposed(f, instr)
+    elif in_quads(instr.op):  # counts as set
+        undefined.follow(f, instr)
+    else:
+        _multiplied(f, instr)
+
+
+def loaded(f: FunctionLowering, a: Access, unset: Val) -> list[Val]:
+    """For each register that is loaded its lanes all of whose values lie in lines that are `unset`; 32-bit masks."""
+    regs = a.regs or ()
+    return [unset] * len(regs) if a.held is None else [_held(f, unset, held) for held in a.held]
+
+
+def _held(f: FunctionLowering, unset: Val, held: Held) -> Val:
+    bits, found = f.lanes(unset), None
+    for lines in dict.fromkeys(zip(*([line for line, _ in values] for values in held), strict=True)):
+        part = shuffle(f.e, bits, list(lines))
+        found = part if found is None else f.e.bin("and", found, part)
+    assert found is not None
+    return f.mask_of(found)
+
+
+def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
+    """For each value that is written the lanes, or lines of a matrix, in which it is not set; None where there is none.
+
+    A register that is not set counts for all values in it.
+    """
+    bad = undefined.unset(f, a.regs or ())
+    if a.held is None or not any(bad):
+        return bad
+    whole = concat(f.e, [x or Val("zeroinitializer", "i1", LANES) for x in bad])
+    lanes = [(LANES * r + lane, values) for r, held in enumerate(a.held) for lane, values in enumerate(held)]
+    where = {value: at for at, values in lanes for value in values}
+    return [shuffle(f.e, whole, [where.get((line, k), 0) for line in range(LANES)]) for k in range(a.count)]
+
+
+def _multiplied(f: FunctionLowering, instr: Instr) -> None:
+    """What is unset of a product, from what is unset of its factors and of C."""
+    p, (dest, *operands) = product_of(instr.op), (items_of(operand) for operand in instr.args)
+    if not any(isinstance(reg, Reg) and reg.name in undefined.doubtful(f) for reg in dest):
+        return
+    e = f.e
+    a, b, c = ([_shadow(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
+    rows: dict[int, Val] = {}
+    columns: dict[int, Val] = {}
+    for tiles, shadows, found in ((p.shape.tiles("a", p.a), a, rows), (p.shape.tiles("b", p.b), b, columns)):
+        for (at, _), value in zip(tiles, shadows, strict=True):
+            found[at] = e.intrinsic("llvm.umax", "i16", found[at], value) if at in found else value
+        for at, value in found.items():
+            for step in (1, 2):  # in all four lanes that hold the row
+                other = shuffle(e, value, [lane ^ step for lane in range(LANES)])
+                value = e.intrinsic("llvm.umax", "i16", value, other)
+            found[at] = value
+
+    def element(k: int, row: int, column: int, half: int) -> Val:
+        """The first or second element that a lane holds of the k-th 8 x 8."""
+        along = shuffle(e, columns[column], [4 * (2 * (lane % 4) + half) for lane in range(LANES)])
+        before = c[2 * k + half] if accumulators(p.c) == 2 else c[k]
+        return e.intrinsic("llvm.umax", "i16", e.intrinsic("llvm.umax", "i16", rows[row], along), before)
+
+    for k, (row, column) in enumerate(p.shape.tiles("d", p.d)):
+        values = [element(k, row, column, half) for half in (0, 1)]
+        if accumulators(p.d) == 1:
+            values = [e.intrinsic("llvm.umin", "i16", *values)]
+        for reg, value in zip(dest[len(values) * k :], values, strict=False):
+            if isinstance(reg, Reg):
+                undefined.keep(f, reg.name, undefined.computed(f, instr, value))
+
+
+def _transposed(f: FunctionLowering, instr: Instr) -> None:
+    """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
+    dest, source = instr.args
+    if dest.name in undefined.doubtful(f):
+        value = _shadow(f, source)
+        lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
+        undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(shuffle(f.e, value, x) for x in lanes)))
+
+
+def _shadow(f: FunctionLowering, reg: object) -> Val:
+    if isinstance(reg, Reg) and reg.name in undefined.doubtful(f):
+        return undefined.shadow(f, reg.name)
+    return Val("zeroinitializer", "i16", LANES)

@@ -1,0 +1,165 @@
+"""Barriers, and what happens when no lane can go on: a warp, or some of its lanes, lets others run."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.emit.convergence import report_unmet, resume_meetings
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.jumps import after, hand_over, jump, wait_at
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx.data import Instr
+from rawkern.engines.cpu.records import BAR, BLOCK
+
+
+def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
+    """``bar`` and ``barrier``: the warp arrives; `follow` is the block after it."""
+    parts = _parts(instr)
+    args = list(instr.args)
+    e = f.e
+    if parts[1] == "red":
+        args.pop(0)
+    predicate = f.mask_of(f.value(args.pop(), 1)) if parts[1] == "red" else const("i32", 0)
+    number = f.value(args[0], 32)
+    expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
+    if parts[0] == "bar":  # every thread of the warp executes it with the same operands
+        number, expected = (
+            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected)
+        )
+    if number.n != 1 or expected.n != 1:
+        raise f.unsupported("the barrier's number differs between lanes")
+    act = f.act()
+    if f.analysis.free_running:
+        f.flush()
+        alive = e.let("i32", 1, "load i32, ptr %alive")
+        together, some = e.fresh("together")[1:], e.fresh("some")[1:]
+        e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
+        e.label(some)
+        _park(f, number, expected, e.bin("and", predicate, act))
+        e.label(together)
+    f.watch.arrive(instr, number, len(args) > 1)
+    wait = const("i1", 0 if parts[1] == "arrive" else 1)
+    args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
+    bar = _come(f, args_text, number)
+    if parts[1] != "arrive":
+        f.watch.depart(number)
+    _take_result(f, instr, bar)
+    f.flush()
+    jump(f, follow, act)
+
+
+def _come(f: FunctionLowering, args: str, number: Val) -> Val:
+    """The warp arrives at barrier `number`, and others run if it has to wait; returns where the barrier lies."""
+    hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args})")
+    where = f"i32 0, i32 {BLOCK.index('bars')}, {f.e.bin('and', number, 15)}"
+    return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
+
+
+def _parts(instr: Instr) -> list[str]:
+    return [p for p in instr.op.split(".") if p not in ("cta", "aligned")]
+
+
+def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
+    """Write what ``bar.red`` found."""
+    parts, e = _parts(instr), f.e
+    if parts[1] != "red":
+        return
+
+    def field(name: str) -> Val:
+        p = e.let("ptr", 1, f"getelementptr %Bar, {bar}, i32 0, i32 {BAR.index(name)}")
+        return e.let("i32", 1, f"load i32, {p}")
+
+    count, op = field("result"), parts[2]
+    if op != "popc":
+        count = e.cmp("icmp ne", count, 0) if op == "or" else e.cmp("icmp eq", count, field("result_total"))
+    f.put(instr.args[0].name, count)
+
+
+def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> None:
+    """Part of the warp's lanes have come to a barrier: they stay there while the others go on."""
+    e, key = f.e, f.block
+    f.barriers.append(key)
+    for name, lanes in (("park", f.act()), ("parkpred", predicate)):
+        old = e.let("i32", 1, f"load i32, ptr {f.mask(f'{name}{key}')}")
+        e.line(f"store {e.bin('or', old, lanes)}, ptr %{name}{key}")
+    e.line(f"store {number}, ptr {f.mask(f'parkid{key}')}")
+    e.line(f"store {expected}, ptr {f.mask(f'parkcount{key}')}")
+    e.line(f"br label %{after(f, key)}")
+
+
+def resume_set_aside(f: FunctionLowering) -> None:
+    """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
+    f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
+    for h in sorted(f.analysis.spin_headers):
+        f.mask(f"defer{h}")
+    if f.analysis.checks:
+        resume_meetings(f)
+        if f.analysis.spin_headers:
+            _resume_loops(f)
+        if f.barriers:
+            _arrive(f)
+        report_unmet(f)
+
+
+def _resume_loops(f: FunctionLowering) -> None:
+    """Lanes set aside in loops that wait try again, after the other warps had their turn."""
+    e = f.e
+    masks = {h: e.let("i32", 1, f"load i32, ptr %defer{h}") for h in sorted(f.analysis.spin_headers)}
+    union = const("i32", 0)
+    for m in masks.values():
+        union = e.bin("or", union, m)
+    back, nobody = e.fresh("back")[1:], e.fresh("nobody")[1:]
+    e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
+    e.label(back)
+    for h, m in masks.items():
+        wait_at(f, h, m)
+        e.line(f"store i32 0, ptr %defer{h}")
+    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+    e.line(f"br label %c{f.analysis.checks[0]}")
+    e.label(nobody)
+
+
+def _arrive(f: FunctionLowering) -> None:
+    """If lanes wait at barriers the warp arrives at one of these, for all that wait at one of the same number."""
+    e = f.e
+
+    def kept(name: str, key: int) -> Val:
+        return e.let("i32", 1, f"load i32, ptr %{name}{key}")
+
+    number, count, some = const("i32", 0), const("i32", 0), const("i32", 0)
+    for key in reversed(f.barriers):
+        lanes = kept("park", key)
+        here = e.cmp("icmp ne", lanes, 0)
+        number, count = e.select(here, kept("parkid", key), number), e.select(here, kept("parkcount", key), count)
+        some = e.bin("or", some, lanes)
+    arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
+    e.line(f"br {e.cmp('icmp ne', some, 0)}, label %{arrive}, label %{other}")
+    e.label(arrive)
+    lanes, predicate, waits = const("i32", 0), const("i32", 0), const("i32", 0)
+    freed = {}
+    for key in f.barriers:
+        same = e.cmp("icmp eq", kept("parkid", key), number)
+        freed[key] = e.select(same, kept("park", key), 0)
+        lanes = e.bin("or", lanes, freed[key])
+        predicate = e.bin("or", predicate, e.select(same, kept("parkpred", key), 0))
+        if _parts(f.flow.blocks[key].instrs[-1])[1] != "arrive":
+            waits = e.bin("or", waits, freed[key])
+    args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
+    f.watch.arrive_parted(number, freed)
+    bar = _come(f, args, number)
+    f.watch.depart(number)
+    for key in f.barriers:
+        go, on = e.fresh("go")[1:], e.fresh("on")[1:]
+        e.line(f"br {e.cmp('icmp ne', freed[key], 0)}, label %{go}, label %{on}")
+        e.label(go)
+        f.begin(key)
+        f.cache["act"] = freed[key]
+        block = f.flow.blocks[key]
+        _take_result(f, block.instrs[-1], bar)
+        f.flush()
+        f.copy(block.targets[0], freed[key])
+        wait_at(f, block.targets[0], freed[key])
+        e.line(f"store i32 0, ptr %park{key}")
+        e.line(f"store i32 0, ptr %parkpred{key}")
+        e.line(f"br label %{on}")
+        e.label(on)
+    e.line(f"br label %c{f.analysis.checks[0]}")
+    e.label(other)

@@ -1,0 +1,164 @@
+"""Calls: of the module's functions, through pointers, of the few functions CUDA provides, and of Python."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.analysis.storage import function_address
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.parameters import load_parameter, store_parameter
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ptx.data import Function, Instr, Reg, Sym
+from rawkern.engines.cpu.records import LAUNCH, REASONS
+
+#: Functions that every PTX module may call without defining them.
+SYSTEM_CALLS = ("vprintf", "__assertfail", "malloc", "free")
+
+
+def mangle(name: str) -> str:
+    """A PTX function's name as LLVM takes it."""
+    return f'"k.{name}"'
+
+
+def signature(function: Function) -> tuple[str, str]:
+    """Name and parameters of a function in LLVM IR.
+
+    A kernel gets the block's index, a device function buffers for its parameters and results.
+    """
+    params = ["ptr %launch", "ptr %blk", "i32 %warp", "i32 %initial"]
+    if function.entry:
+        params += [f"i32 %ctaid.{axis}" for axis in "xyz"]
+    else:
+        params += [f"ptr %arg{k}" for k in range(len(function.params) + len(function.returns))]
+    return mangle(function.name), ", ".join(params)
+
+
+def call(f: FunctionLowering, instr: Instr) -> None:
+    """``call``: a function of the module, or one of the few that CUDA provides."""
+    args = list(instr.args)
+    results = args.pop(0) if isinstance(args[0], list) else []
+    callee = args.pop(0)
+    params = args.pop(0) if args and isinstance(args[0], list) else []
+    if not isinstance(callee, Sym):
+        _call_through_pointer(f, instr, callee, results, params)
+        return
+    name = callee.name
+    if name in SYSTEM_CALLS:
+        _system_call(f, name, instr, results, params)
+        return
+    function = f.plan.ptx.functions.get(name)
+    if function is None or not function.defined:
+        raise f.unsupported(f"function {name} has no definition here; device-side libraries cannot be linked")
+    _call(f, instr, name, f.act(), _buffers(f, results, params))
+
+
+def _call(f: FunctionLowering, instr: Instr, name: str, mask: Val, buffers: str) -> None:
+    """Call a function for the lanes of `mask`; one that waits for other threads only for all lanes that are left."""
+    e = f.e
+    if name in f.plan.waiting_functions and f.analysis.free_running:
+        alive = e.let("i32", 1, "load i32, ptr %alive")
+        parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
+        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{parted}, label %{whole}, !prof !0")
+        e.label(parted)
+        service(f, "UNSUPPORTED", instr)
+        e.line(f"br label %{whole}")
+        e.label(whole)
+    e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{buffers})")
+
+
+def _buffers(f: FunctionLowering, results: list, params: list) -> str:
+    return "".join(f", ptr {f.buffers[s.name]}" for s in [*params, *results])
+
+
+def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list) -> None:
+    """Call each function that lanes name, for those lanes."""
+    e, act = f.e, f.act()
+    targets = e.splat(f.value(pointer, 64), LANES)
+    left = act
+    for function in f.plan.functions:
+        if function.entry or (len(function.params), len(function.returns)) != (len(params), len(results)):
+            continue
+        address = const("i64", function_address(f.plan.ptx, function.name), LANES)
+        here = e.bin("and", f.mask_of(e.cmp("icmp eq", targets, address)), act)
+        named, other = e.fresh("named")[1:], e.fresh("other")[1:]
+        e.line(f"br {e.cmp('icmp ne', here, 0)}, label %{named}, label %{other}")
+        e.label(named)
+        _call(f, instr, function.name, here, _buffers(f, results, params))
+        e.line(f"br label %{other}")
+        e.label(other)
+        left = e.bin("and", left, e.invert(here))
+    lost, on = e.fresh("lost")[1:], e.fresh("on")[1:]
+    e.line(f"br {e.cmp('icmp ne', left, 0)}, label %{lost}, label %{on}, !prof !0")
+    e.label(lost)
+    service(f, "POINTER", instr, targets)
+    e.line(f"br label %{on}")
+    e.label(on)
+
+
+def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:
+    e = f.e
+    if name == "vprintf":
+        text, values = (load_parameter(f, p.name, 0, 8) for p in params)
+        service(f, "PRINTF", instr, text, values)
+        store_parameter(f, results[0].name, 0, const("i32", 0, LANES))
+    elif name == "__assertfail":
+        message, file = (load_parameter(f, p.name, 0, 8) for p in params[:2])
+        service(f, "ASSERT", instr, message, file)
+    elif name == "malloc" and f.watch.has_heap:
+        store_parameter(f, results[0].name, 0, f.watch.malloc(load_parameter(f, params[0].name, 0, 8)))
+    elif f.watch.has_heap:
+        f.watch.free(load_parameter(f, params[0].name, 0, 8))
+    elif name == "malloc":
+        size = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
+        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        f.module.helper("rk_malloc", lambda m: lane_loop(m, "rk_malloc", "i64", ["i64"], _take))
+        store_parameter(f, results[0].name, 0, e.call("rk_malloc", "i64", LANES, heap, size, f.act()))
+    else:
+        address = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
+        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        f.module.helper("rk_free", lambda m: lane_loop(m, "rk_free", None, ["i64"], _give_back))
+        f.e.line(f"call void @rk_free({heap}, {address}, {f.act()})")
+
+
+def _take(e: Emitter, heap: str, args: list[Val]) -> Val:
+    """Memory of the device heap, null where more would be held than the limit behind the heap's count allows."""
+    _declare_heap(e)
+    p = e.let("ptr", 1, f"call ptr @malloc({args[0]})")
+    size = e.let("i64", 1, f"call i64 @malloc_usable_size({p})")
+    before = e.let("i64", 1, f"atomicrmw add {heap}, {size} monotonic")
+    limit = e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'getelementptr i64, {heap}, i32 1')}")
+    over = e.cmp("icmp ugt", e.bin("add", before, size), limit)
+    back = e.let("i64", 1, f"select {over}, {size}, i64 0")
+    e.line(f"{e.fresh('held')} = atomicrmw sub {heap}, {back} monotonic")
+    e.line(f"call void @free({e.let('ptr', 1, f'select {over}, {p}, ptr null')})")
+    return e.let("i64", 1, f"ptrtoint {e.let('ptr', 1, f'select {over}, ptr null, {p}')} to i64")
+
+
+def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
+    _declare_heap(e)
+    p = e.let("ptr", 1, f"inttoptr {args[0]} to ptr")
+    size = e.let("i64", 1, f"call i64 @malloc_usable_size({p})")
+    e.line(f"{e.fresh('held')} = atomicrmw sub {heap}, {size} monotonic")
+    e.line(f"call void @free({p})")
+
+
+def _declare_heap(e: Emitter) -> None:
+    for name, text in (
+        ("malloc", "ptr @malloc(i64)"),
+        ("free", "void @free(ptr)"),
+        ("malloc_usable_size", "i64 @malloc_usable_size(ptr)"),
+    ):
+        e.module.declare(name, f"declare {text}")
+
+
+def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:
+    """Let Python do something for the active lanes."""
+    zero = const("i64", 0)
+    va, vb = (f.e.splat(x or zero, LANES) for x in (a, b))
+    where = const("i32", f.plan.site(instr.loc))
+    f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {f.act()}, i32 %warp, {where}, {va}, {vb})")
+
+
+def trap(f: FunctionLowering, instr: Instr) -> None:
+    """``trap``, ``brkpt``: the launch fails."""
+    service(f, "TRAP", instr)

@@ -1,0 +1,335 @@
+"""One PTX function to LLVM IR: its blocks one after the other, and where lanes go from each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.analysis.storage import local_frame
+from rawkern.engines.cpu.emit.barriers import barrier, resume_set_aside
+from rawkern.engines.cpu.emit.calls import signature
+from rawkern.engines.cpu.emit.convergence import meeting, release_met
+from rawkern.engines.cpu.emit.forms import LANES, Agreed
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, look, retire, wait_at, waiting_after
+from rawkern.engines.cpu.emit.opcodes import refusal
+from rawkern.engines.cpu.emit.parameters import make_buffers
+from rawkern.engines.cpu.ir import Module, Val, const, size_of
+from rawkern.engines.cpu.ptx.data import Function, Instr
+from rawkern.engines.cpu.ptx.operands import base, destinations
+
+#: How an instruction is lowered, by its base opcode.
+Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
+SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
+
+
+def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
+    """The text of one function of a kernel."""
+    f = FunctionLowering(plan, module, function, instrument)
+    make_buffers(f)
+    f.watch.enter()
+    if function.name in plan.recursive:
+        f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
+    frame = local_frame(function) * LANES
+    if frame:
+        f.entry.append(f"%frame = alloca [{frame} x i8], align 64")
+    _start(f, handlers)
+    twice = _worth_twice(f)
+    if twice:  # first, so that it is known where lanes that part look for others
+        _for_whole_warps(f, handlers)
+    for i, block in enumerate(f.flow.blocks):
+        waitable = i in f.analysis.waitable
+        if block.exit_only and i and not waitable:
+            continue
+        if i in f.looked:
+            _check(f, i)
+        _begin(f, i)
+        _instructions(f, i, handlers)
+        _end(f, i)
+    _finish(f)
+    module.frame = max(module.frame, frame + sum(map(size_of, f.kept.values())))
+    name, params = signature(function)
+    inline = "" if plan.waiting or not function.entry else " alwaysinline"
+    body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
+    body += ["store i32 %initial, ptr %act"]
+    if twice:
+        body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
+    else:
+        body.append("br label %b0")
+    return "\n".join([*body, *f.e.lines, "}"])
+
+
+def _start(f: FunctionLowering, handlers: Handlers) -> None:
+    """Compute the registers that hold the same whenever they are written."""
+    f.begin(0)
+    for instr in f.analysis.fixed.values():
+        f.instr = instr
+        handlers[base(instr.op)](f, instr)
+    f.fixed = f.forms
+    f.entry += f.e.lines
+    f.e.lines = []
+
+
+def _worth_twice(f: FunctionLowering) -> bool:
+    """Whether to emit a kernel's blocks for whole warps as well: where masks are a good part of what it does."""
+    plain = f.function.entry and not (f.plan.waiting or f.analysis.free_running)
+    return plain and f.watch.whole_warps and sum(len(block.instrs) for block in f.flow.blocks) <= SMALL
+
+
+def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
+    """Emit the blocks anew, as ``w``, for as long as no lane of 32 has left the others: nothing then has a mask.
+
+    Registers lie in the same slots, so where lanes part they go on in the blocks for any lanes.
+    """
+    f.whole = True
+    for i, block in enumerate(f.flow.blocks):
+        if block.exit_only and i:
+            continue
+        f.begin(i)
+        f.e.label(f"w{i}")
+        f.cache["act"] = const("i32", -1)
+        for reg in f.analysis.fresh[i]:
+            f.forget(reg)
+        f.watch.block(i)
+        _instructions(f, i, handlers)
+        _end(f, i)
+    f.whole = False
+
+
+def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
+    """Emit what a block does, but for waiting at its end."""
+    block = f.flow.blocks[i]
+    for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
+        f.instr = instr
+        why = refusal(instr.op)
+        if why is not None:
+            raise f.unsupported(why)
+        f.watch.instruction(instr)
+        if any(name in f.fixed for name in destinations(instr)):  # done at the start
+            continue
+        handlers[base(instr.op)](f, instr)
+
+
+def _check(f: FunctionLowering, i: int) -> None:
+    """Look whether lanes wait at a block that no lane has gone on to; else they do at a later one."""
+    e = f.e
+    e.label(f"c{i}")
+    waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
+    some = e.cmp("icmp ne", waiting, 0)
+    e.line("store i32 0, ptr %act")
+    e.line(f"br {some}, label %b{i}, label %{look(f, f.looked[i] - {i})}")
+
+
+def _begin(f: FunctionLowering, i: int) -> None:
+    """Take up the lanes that wait at a block and go on with them."""
+    f.begin(i)
+    e = f.e
+    e.label(f"b{i}")
+    if i in f.analysis.waitable:
+        act = e.let("i32", 1, "load i32, ptr %act")
+        waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
+        e.line(f"store i32 0, ptr %wait{i}")
+        act = e.bin("or", act, waiting)
+        e.line(f"store {act}, ptr %act")
+        f.cache["act"] = act
+    for reg in f.analysis.fresh[i]:
+        f.forget(reg)
+    leave_polling(f, i)
+    f.watch.block(i)
+
+
+def _end(f: FunctionLowering, i: int) -> None:
+    """Leave a block as its last instruction says."""
+    block, e = f.flow.blocks[i], f.e
+    ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
+    act = f.act()
+    if ending is not None:
+        f.instr = ending
+        if not block.guards:
+            f.watch.instruction(ending)
+    if block.kind == "ret":
+        f.flush()
+        retire(f, act)
+        e.line(f"br label %{after(f, i)}")
+        return
+    if block.kind == "jump" or (block.kind == "cond" and block.targets[0] == block.targets[1]):
+        f.flush()
+        jump(f, block.targets[0], act)
+        return
+    if block.kind in ("barrier", "meeting"):
+        assert ending is not None
+        wait = barrier if block.kind == "barrier" else meeting
+        wait(f, ending, block.targets[0])
+        return
+    assert block.pred is not None
+    f.watch.branch(block)
+    form = f.operand_form(block.pred, 1)
+    if isinstance(form, Agreed):
+        _diverge(f, i, act, form)
+        return
+    cond = f.plain(form)
+    if block.kind == "switch":
+        _switch(f, i, cond)
+        return
+    if cond.n == 1:
+        f.flush()
+        yes, no = e.fresh("t")[1:], e.fresh("f")[1:]
+        first, second = (no, yes) if block.negated else (yes, no)
+        e.line(f"br {cond}, label %{first}, label %{second}")
+        for label, t in ((yes, block.targets[0]), (no, block.targets[1])):
+            e.label(label)
+            jump(f, t, act)
+        return
+    _diverge(f, i, act, cond)
+
+
+def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
+    """Lanes choose between two targets; where they agree nobody waits."""
+    e, block, whole = f.e, f.flow.blocks[i], f.whole
+    yes, no = block.targets
+    f.flush()
+    all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
+    known = dict(f.cache)
+
+    def agreed() -> None:
+        e.label(all_label)
+        jump(f, yes, act)
+        e.label(none_label)
+        jump(f, no, act)
+
+    if isinstance(form, Agreed):
+        other, each = e.fresh("other")[1:], e.fresh("each")[1:]
+        ways = [(form.every, all_label), (form.none, none_label)]
+        if block.negated:
+            ways = [(form.none, all_label), (form.every, none_label)]
+        if yes > i:  # compilers branch forward where it is the exception, and back where it is the rule
+            ways.reverse()
+        e.line(f"br {ways[0][0]}, label %{ways[0][1]}, label %{other}")
+        e.label(other)
+        e.line(f"br {ways[1][0]}, label %{ways[1][1]}, label %{each}")
+        if whole:  # where scalars did not tell, that indices do not wrap around is not known either
+            agreed()
+            all_label, none_label, f.whole = e.fresh("all")[1:], e.fresh("none")[1:], False
+        e.label(each)
+    cond = f.plain(form)
+    taken = e.bin("and", act, f.mask_of(e.invert(cond) if block.negated else cond))
+    e.line(f"br {e.cmp('icmp eq', taken, act)}, label %{all_label}, label %{some_label}")
+    e.label(some_label)
+    e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
+    f.cache = known  # what was made for the lanes one by one is not there where they agreed
+    agreed()
+    e.label(both_label)
+    f.whole = False
+    _both(f, i, taken, e.bin("xor", act, taken))
+    f.whole = whole
+
+
+def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
+    """Lanes of both kinds leave block `i`: `taken` for its first target, the rest for the second."""
+    yes, no = f.flow.blocks[i].targets
+    for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
+        if f.flow.blocks[target].exit_only:
+            f.copy(target, ending)
+            retire(f, ending)
+            jump(f, other, going)
+            return
+    _part(f, i, {yes: taken, no: rest})
+
+
+def _part(f: FunctionLowering, i: int, going: dict[int, Val]) -> None:
+    """Lanes go on to the lowest of several blocks, or to a lower one where others wait; the rest wait."""
+    low = min(going)
+    others = waiting_after(f, i)
+    first = low > i and min(others, default=low) >= low
+    for target, mask in going.items():
+        f.copy(target, mask)
+        if target != low or not first:
+            wait_at(f, target, mask)
+    if first:
+        f.e.line(f"store {going[low]}, ptr %act")
+        f.e.line(f"br label %b{low}")
+    elif low > i:
+        f.e.line(f"br label %{look(f, others | set(going))}")
+    else:
+        _back_to_waiting(f, low)
+
+
+def _back_to_waiting(f: FunctionLowering, header: int) -> None:
+    """Go round a loop with the lanes that wait at its header."""
+    if header not in f.analysis.spin_headers or not f.plan.waiting:
+        back(f, header, const("i32", 0))  # the header takes them up
+        return
+    mask = f.e.let("i32", 1, f"load i32, ptr %wait{header}")
+    f.e.line(f"store i32 0, ptr %wait{header}")
+    back(f, header, mask)
+
+
+def _switch(f: FunctionLowering, i: int, index: Val) -> None:
+    """``brx.idx``: lanes choose among many targets."""
+    e, targets = f.e, f.flow.blocks[i].targets
+    act = f.act()
+    f.flush()
+    if index.n == 1:
+        labels = [e.fresh("case")[1:] for _ in targets]
+        cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels))
+        e.line(f"switch {index}, label %{labels[0]} [ {cases} ]")
+        for label, t in zip(labels, targets, strict=True):
+            e.label(label)
+            jump(f, t, act)
+        return
+    whole, f.whole = f.whole, False
+    going = {}
+    for t in dict.fromkeys(targets):
+        mask = const("i32", 0)
+        for k, other in enumerate(targets):
+            if other == t:
+                mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
+        mask = e.bin("and", act, mask)
+        f.copy(t, mask)
+        if f.flow.blocks[t].exit_only:
+            retire(f, mask)
+        else:
+            wait_at(f, t, mask)
+            going[t] = mask
+    for t in sorted(going):
+        if t <= i:
+            some, none = e.fresh("some")[1:], e.fresh("none")[1:]
+            e.line(f"br {e.cmp('icmp ne', going[t], 0)}, label %{some}, label %{none}")
+            e.label(some)
+            _back_to_waiting(f, t)
+            e.label(none)
+    e.line(f"br label %{look(f, waiting_after(f, i) | {t for t in going if t > i})}")
+    f.whole = whole
+
+
+def _finish(f: FunctionLowering) -> None:
+    """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
+    e = f.e
+    f.entry.insert(0, "%act = alloca i32")
+    e.label("end")
+    if f.analysis.free_running:
+        resume_set_aside(f)
+        e.line("br label %over")
+        e.label("over")
+    e.line("ret void")
+    release_met(f)
+    for w in f.analysis.checks:
+        f.mask(f"wait{w}")
+    _make_memory(f)
+
+
+def _make_memory(f: FunctionLowering) -> None:
+    """Memory for masks, and for what shall not become registers: one piece, which LLVM is told that others know of."""
+    if not f.analysis.free_running:
+        for name in f.masks:
+            f.entry += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
+        return
+    words = f"[{len(f.masks)} x i32]"
+    whole = f"{{ {', '.join([*f.kept.values(), words])} }}"
+    lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
+    for k, ref in enumerate([*f.kept, "%masks"]):
+        lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
+    lines.append(f"store {words} zeroinitializer, ptr %masks")
+    lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
+    f.entry[:0] = lines

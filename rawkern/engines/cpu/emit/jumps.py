@@ -1,0 +1,157 @@
+"""Lanes go to a block: at once, when it is their turn, or round a loop.
+
+A lane that cannot go on with the others waits at a block: its bit is set in the block's ``wait`` mask. The code visits
+the blocks in order (`flow`), so a check stands where lanes can wait and the lowest block with waiting lanes runs next.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx.data import Instr
+from rawkern.engines.cpu.records import BLOCK
+
+POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
+SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
+TURN_EVERY = 4  # and then the back edges from turn to turn
+SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
+
+
+def jump(f: FunctionLowering, t: int, mask: Val) -> None:
+    """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
+    e, i = f.e, f.block
+    f.copy(t, mask)
+    if f.flow.blocks[t].exit_only:
+        retire(f, mask)
+        e.line(f"br label %{after(f, i)}")
+    elif t <= i:
+        back(f, t, mask)
+    elif f.analysis.parts(i, t) and not f.whole:
+        wait_at(f, t, mask)
+        e.line(f"br label %{look(f, waiting_after(f, i) | {t})}")
+    else:
+        e.line(f"store {mask}, ptr %act")
+        e.line(f"br label %{place(f, t)}")
+
+
+def place(f: FunctionLowering, t: int) -> str:
+    """Label of a block, for any lanes or for whole warps."""
+    return f"{'w' if f.whole else 'b'}{t}"
+
+
+def back(f: FunctionLowering, t: int, mask: Val) -> None:
+    """A loop goes round: look at the clock now and then, and let others run if the loop waits for them."""
+    e = f.e
+    e.line(f"store {mask}, ptr %act")
+    if t in f.analysis.spin_headers and f.plan.waiting:
+        _spin_round(f, t, mask)
+        return
+    if "polls" not in f.entry_cache:
+        f.entry += ["%polls = alloca i32", f"store i32 {POLL_EVERY}, ptr %polls"]
+        f.entry_cache["polls"] = const("i32", 0)
+    left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
+    e.line(f"store {left}, ptr %polls")
+    if t in f.rows and f.plan.waiting:
+        turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
+        long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
+        due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
+        e.line(f"br {due}, label %{turn}, label %{on}, !prof !0")  # not that rare, but registers are for the others
+        e.label(turn)
+        hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
+        e.line(f"br label %{on}")
+        e.label(on)
+    zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
+    e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
+    e.label(poll)
+    e.line(f"store i32 {POLL_EVERY}, ptr %polls")
+    e.line("call void @rk_poll(ptr %blk)")
+    e.line(f"br label %{place(f, t)}")
+
+
+def hand_over(f: FunctionLowering, chosen: str) -> None:
+    """Switch to the stack that a call of the scheduler chooses, if there is any, until this warp's turn comes back."""
+    to = f.e.let("ptr", 1, f"call ptr {chosen}")
+    f.e.line(f"call void @rk_hand_over(ptr %blk, i32 %warp, {to})")
+
+
+def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
+    """A loop that may wait for another thread goes round; now and then the others get their turn."""
+    e = f.e
+    if header not in f.polling:
+        _need_spins(f)
+        left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
+        e.line(f"store {left}, ptr %spins")
+        expired = e.fresh("expired")[1:]
+        e.line(f"br {e.cmp('icmp sle', left, 0)}, label %{expired}, label %b{header}, !prof !0")
+        e.label(expired)
+        e.line(f"store i32 {SPIN_LIMIT}, ptr %spins")
+    if f.analysis.free_running:
+        alive = e.let("i32", 1, "load i32, ptr %alive")
+        aside, alone = e.fresh("aside")[1:], e.fresh("alone")[1:]
+        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{aside}, label %{alone}")
+        e.label(aside)
+        old = e.let("i32", 1, f"load i32, ptr %defer{header}")
+        waiting = e.let("i32", 1, f"load i32, ptr %wait{header}")
+        e.line(f"store {e.bin('or', e.bin('or', old, mask), waiting)}, ptr %defer{header}")
+        e.line(f"store i32 0, ptr %wait{header}")
+        e.line(f"br label %c{f.analysis.checks[0]}")
+        e.label(alone)
+    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+    e.line(f"br label %b{header}")
+
+
+def _need_spins(f: FunctionLowering) -> None:
+    if "spins" not in f.entry_cache:
+        f.entry += ["%spins = alloca i32", f"store i32 {SPIN_LIMIT}, ptr %spins"]
+        f.entry_cache["spins"] = const("i32", 0)
+
+
+def nanosleep(f: FunctionLowering, instr: Instr) -> None:
+    """``nanosleep``: a waiting loop yields at its next round."""
+    if f.analysis.spin_headers and f.plan.waiting:
+        _need_spins(f)
+        f.e.line("store i32 1, ptr %spins")
+
+
+def wait_at(f: FunctionLowering, t: int, mask: Val) -> None:
+    old = f.e.let("i32", 1, f"load i32, ptr %wait{t}")
+    f.e.line(f"store {f.e.bin('or', old, mask)}, ptr %wait{t}")
+
+
+def retire(f: FunctionLowering, mask: Val) -> None:
+    """Lanes end."""
+    if f.analysis.free_running:
+        alive = f.e.let("i32", 1, "load i32, ptr %alive")
+        f.e.line(f"store {f.e.bin('and', alive, f.e.invert(mask))}, ptr %alive")
+
+
+def leave_polling(f: FunctionLowering, i: int) -> None:
+    """Tell the scheduler, where block `i` follows a loop that only looks, that what was waited for has come."""
+    before = f.flow.predecessors[i]
+    if f.plan.waiting and any(p in members and i not in members for members in f.polling.values() for p in before):
+        place = f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
+        f.e.line(f"store i32 1, {place}")
+
+
+def waiting_after(f: FunctionLowering, i: int) -> set[int]:
+    """Later blocks at which lanes can wait while others leave block `i`."""
+    found = {w for w in f.analysis.concurrent[i] if w > i and w in f.analysis.waitable}
+    if f.analysis.free_running:  # and wherever lanes that were set aside have come to
+        first = min(found, default=i)
+        found |= {w for w in f.analysis.checks if w > first}
+    return found
+
+
+def after(f: FunctionLowering, i: int) -> str:
+    """Label to go to when no lane can go on from block `i`."""
+    if f.analysis.free_running and not f.analysis.concurrent[i]:
+        return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
+    return "end" if f.whole else look(f, waiting_after(f, i))
+
+
+def look(f: FunctionLowering, places: set[int]) -> str:
+    """Label to go to when lanes can wait at `places` only: the first at which some do runs next."""
+    if not places:
+        return "end"
+    f.looked.setdefault(min(places), set()).update(places)
+    return f"c{min(places)}"

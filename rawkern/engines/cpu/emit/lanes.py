@@ -1,0 +1,88 @@
+"""Helpers that do something lane by lane: what vectors cannot, such as atomics, or must not, such as ordered loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.ir import Emitter, Module, Val
+
+
+def pointer(e: Emitter, addr: Val, at: int = 0) -> str:
+    """An address, and `at` bytes, as a pointer operand."""
+    start = e.let("ptr", addr.n, f"inttoptr {addr} to ptr")
+    return str(e.let("ptr", 1, f"getelementptr i8, {start}, i64 {at}") if at else start)
+
+
+def define(header: str, e: Emitter) -> str:
+    """The text of a helper."""
+    return "\n".join([f"{header} {{", *e.lines, "}"])
+
+
+def lane_loop(
+    m: Module, name: str, result: str | None, types: list[str], one: Callable, together: Callable | None = None
+) -> str:
+    """A helper that calls ``one(emitter, "ptr %p", operands)`` for each active lane in order.
+
+    Where all active lanes have one address, ``together(emitter, "ptr %p", operands, mask)`` does what they do, with
+    operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot.
+    """
+    e = Emitter(m)
+    m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
+    if together is not None:
+        _same_address(e, types, together)
+    arrays = ["%addresses", *(f"%operands{k}" for k in range(len(types)))]
+    for array, ty, value in zip(arrays, ["i64", *types], ["%a", *(f"%b{k}" for k in range(len(types)))], strict=True):
+        e.line(f"{array} = alloca <32 x {ty}>")
+        e.line(f"store <32 x {ty}> {value}, ptr {array}")
+    if result:
+        e.line(f"%results = alloca <32 x {result}>")
+        e.line(f"store <32 x {result}> zeroinitializer, ptr %results")
+    e.line("br label %each")
+    e.label("each")
+    e.line(f"%left = phi i32 [ %m, {'%apart' if together else '%0'} ], [ %rest, %next ]")
+    e.line("%lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)")
+    e.line("%pa = getelementptr i64, ptr %addresses, i32 %lane")
+    addr = e.let("i64", 1, "load i64, ptr %pa")
+    operands = []
+    for k, ty in enumerate(types):
+        p = e.let("ptr", 1, f"getelementptr {ty}, ptr %operands{k}, i32 %lane")
+        operands.append(e.let(ty, 1, f"load {ty}, {p}"))
+    out = one(e, pointer(e, addr), operands)
+    if result:
+        e.line(f"%pr = getelementptr {result}, ptr %results, i32 %lane")
+        e.line(f"store {out}, ptr %pr")
+    e.line("br label %next")
+    e.label("next")
+    e.line("%less = sub i32 %left, 1")
+    e.line("%rest = and i32 %left, %less")
+    e.line("%more = icmp ne i32 %rest, 0")
+    e.line("br i1 %more, label %each, label %out")
+    e.label("out")
+    if result:
+        e.line(f"%all = load <32 x {result}>, ptr %results")
+        e.line(f"ret <32 x {result}> %all")
+    else:
+        e.line("ret void")
+    params = ", ".join(["<32 x i64> %a", *(f"<32 x {ty}> %b{k}" for k, ty in enumerate(types)), "i32 %m"])
+    ret = f"<32 x {result}>" if result else "void"
+    return define(f"define internal {ret} @{name}({params}) noinline", e)
+
+
+def _same_address(e: Emitter, types: list[str], together: Callable) -> None:
+    """The start of a helper: what lanes with one address do."""
+    addrs, mask = Val("%a", "i64", LANES), Val("%m", "i32")
+    e.line("%lowest = call i32 @llvm.cttz.i32(i32 %m, i1 true)")
+    first = e.let("i64", 1, f"extractelement {addrs}, i32 %lowest")
+    same = e.let("i32", 1, f"bitcast {e.cmp('icmp eq', addrs, first)} to i32")
+    e.line(f"br {e.cmp('icmp eq', e.bin('and', same, mask), mask)}, label %together, label %apart")
+    e.label("together")
+    out = together(e, pointer(e, first), [Val(f"%b{k}", ty, LANES) for k, ty in enumerate(types)], mask)
+    e.line("ret void" if out is None else f"ret {out}")
+    e.label("apart")
+
+
+def lanes_below(e: Emitter, mask: Val) -> Val:
+    """For each lane, how many of the mask's lanes come before it."""
+    below = ", ".join(f"i32 {(1 << k) - 1}" for k in range(LANES))
+    return e.intrinsic("llvm.ctpop", "i32", e.bin("and", e.splat(mask, LANES), Val(f"<{below}>", "i32", LANES)))

@@ -1,0 +1,206 @@
+"""The matrix product of ``mma`` and ``wmma.mma`` as one out-of-line function for each form that a kernel uses.
+
+Floating point: products are exact, and sums go over k in ascending order from C, each step a fused multiply-add rounded
+to nearest even in the accumulator's type (f32 for f16 accumulators too, which are rounded once, at the end). The
+hardware sums several products at once and cuts off low bits, in ways PTX leaves open; results differ in the last bits.
+Integers are exact modulo 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.arith.decode import DTYPES
+from rawkern.engines.cpu.arith.formats import load, to_half
+from rawkern.engines.cpu.arith.fp8 import from_fp8
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, concat, joined, parted, shuffle, transposed, view
+from rawkern.engines.cpu.ir import Emitter, Module, Val
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One form: the shape, element types, and how s32 sums end (``satfinite``) or bits combine (``xor``, ``and``)."""
+
+    shape: Shape
+    a: Kind
+    b: Kind
+    c: Kind
+    d: Kind
+    mode: str = ""
+
+    @property
+    def name(self) -> str:
+        s = self.shape
+        types = "_".join(kind.name for kind in (self.d, self.a, self.b, self.c))
+        return f"rk_mma_m{s.m}n{s.n}k{s.k}_{types}{'_' if self.mode else ''}{self.mode}"
+
+    @property
+    def sum_type(self) -> str:
+        return {"f64": "double", "s32": "i32"}.get(self.d.name, "float")
+
+    def counts(self) -> tuple[int, ...]:
+        """Registers of a, b, c and d."""
+        s = self.shape
+        return tuple(s.registers(*x) for x in (("a", self.a), ("b", self.b), ("c", self.c), ("d", self.d)))
+
+
+def register_type(kind: Kind) -> str:
+    return f"<{LANES} x i{kind.register}>"
+
+
+def result_type(p: Product) -> str:
+    return f"{{ {', '.join([register_type(p.d)] * p.counts()[3])} }}"
+
+
+def helper(m: Module, p: Product) -> str:
+    """The text of the function that multiplies the fragments in its arguments."""
+    e = Emitter(m)
+    counts = p.counts()
+    kinds = (p.a, p.b, p.c)
+    params = [f"{register_type(k)} %{o}{i}" for o, k, n in zip("abc", kinds, counts, strict=False) for i in range(n)]
+    a, b, c = (
+        [Val(f"%{o}{i}", f"i{k.register}", LANES) for i in range(n)]
+        for o, k, n in zip("abc", kinds, counts, strict=False)
+    )
+    element = "i32" if p.sum_type == "i32" else p.sum_type
+    size = 8 if element == "double" else 4
+    steps = p.shape.k // p.a.columns * p.a.steps
+    rows_at = _store_tiles(e, "%left", a, [_values(e, x, p.a) for x in a], element, p.shape.tiles("a", p.a))
+    _store_columns(e, b, p.b, element, p.shape.tiles("b", p.b), steps)
+    sums = {}
+    for k, (row, column) in enumerate(p.shape.tiles("c", p.c)):
+        per = counts[2] // len(p.shape.tiles("c", p.c))
+        start = _accumulators(e, c[k * per : k * per + per], p)
+        lines = [shuffle(e, start, list(range(8 * r, 8 * r + 8))) for r in range(8)]
+        sums[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps, element, size)
+    out = []
+    for tile in p.shape.tiles("d", p.d):
+        out += parted(e, _result(e, sums[tile], p), p.d)
+    whole = "poison"
+    for k, register in enumerate(out):
+        ref = e.fresh()
+        e.line(f"{ref} = insertvalue {result_type(p)} {whole}, {register}, {k}")
+        whole = ref
+    e.line(f"ret {result_type(p)} {whole}")
+    return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
+
+
+def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
+    """A register's elements as the product takes them: floats, pairs of 16-bit integers, or words of bits.
+
+    `order` moves the raw parts, ``kind.raw`` bits each, before they are widened.
+    """
+    v = order(view(e, v, f"i{kind.raw}", LANES * kind.register // kind.raw))
+    if kind.name in ("f16", "bf16"):
+        return load(e, v, DTYPES[kind.name])
+    if kind.name in ("e4m3", "e5m2"):
+        return from_fp8(e, v, kind.name)
+    if kind.name == "tf32":
+        return e.cast("bitcast", e.bin("and", v, 0xFFFFE000), "float")
+    if kind.name == "f64":
+        return e.cast("bitcast", v, "double")
+    if kind.bits == 8:
+        wide = e.resize(view(e, v, "i8", 2 * v.n), "i16", kind.signed)
+        return view(e, wide, "i32", v.n)
+    if kind.bits == 4:
+        wide, down = e.resize(v, "i32"), "ashr" if kind.signed else "lshr"
+        low, high = (e.bin(down, e.bin("shl", wide, by), 28) for by in (28, 24))
+        return e.bin("or", e.bin("and", low, 0xFFFF), e.bin("shl", high, 16))
+    return v
+
+
+def _store_tiles(
+    e: Emitter, array: str, registers: list[Val], values: list[Val], element: str, tiles: list[tuple[int, int]]
+) -> dict[int, int]:
+    """Write A's tiles one after the other, those of 8 rows together; returns each group's place by its first row."""
+    order = sorted(range(len(tiles)), key=lambda k: tiles[k])
+    per = values[0].n
+    e.line(f"{array} = alloca [{per * len(tiles)} x {element}], align 64")
+    places: dict[int, int] = {}
+    for at, k in enumerate(order):
+        p = e.let("ptr", 1, f"getelementptr {element}, ptr {array}, i64 {at * per}")
+        e.line(f"store {values[k]}, {p}, align 64")
+        places.setdefault(tiles[k][0], at * per)
+    return places
+
+
+def _store_columns(
+    e: Emitter, registers: list[Val], kind: Kind, element: str, tiles: list[tuple[int, int]], steps: int
+) -> None:
+    """Write B's tiles so that the 8 values of one step lie together, all steps of 8 columns one after the other."""
+    e.line(f"%right = alloca [{len(tiles) * 8 * kind.steps} x {element}], align 64")
+    for k, register in enumerate(registers):
+        v = _values(e, register, kind, lambda raw: transposed(e, raw, 8))
+        p = e.let("ptr", 1, f"getelementptr {element}, ptr %right, i64 {k * v.n}")
+        e.line(f"store {v}, {p}, align 64")
+
+
+def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
+    tile = joined(e, registers, p.c)
+    if p.c.name == "f16":
+        return load(e, tile, DTYPES["f16"])
+    return tile if p.sum_type == "i32" else e.cast("bitcast", tile, p.sum_type)
+
+
+def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps: int, element: str, size: int):
+    """Sum up 8 x 8 elements of D: 8 rows at once, each step one vector of B and a scalar of A for each row."""
+    ty, inner = p.sum_type, p.a.steps
+    if p.mode == "satfinite":
+        lines, start = start, [e.const(ty, 0, 8)] * 8
+    else:
+        lines = []
+    loop, done, before = (e.fresh(x)[1:] for x in ("loop", "done", "before"))
+    e.line(f"br label %{before}")
+    e.label(before)
+    e.line(f"br label %{loop}")
+    e.label(loop)
+    step, after = e.fresh(), e.fresh()
+    sums = [Val(e.fresh(), ty, 8) for _ in range(8)]
+    place = len(e.lines)
+    at = e.bin("shl", Val(step, "i64"), 3)
+    pb = e.let("ptr", 1, f"getelementptr {element}, ptr %right, {e.bin('add', at, right)}")
+    b = e.let(element, 8, f"load <8 x {element}>, {pb}, align {8 * size}")
+    whole = e.bin("shl", e.bin("and", Val(step, "i64"), -inner), 3)
+    at = e.bin("add", e.bin("or", whole, e.bin("and", Val(step, "i64"), inner - 1)), left)
+    pa = e.let("ptr", 1, f"getelementptr {element}, ptr %left, {at}")
+    new = []
+    for r in range(8):
+        pr = e.let("ptr", 1, f"getelementptr {element}, {pa}, i64 {r * inner}")
+        a = e.splat(e.let(element, 1, f"load {element}, {pr}, align {size}"), 8)
+        new.append(_step(e, p, a, b, sums[r]))
+    e.lines[place:place] = [
+        f"{step} = phi i64 [ 0, %{before} ], [ {after}, %{loop} ]",
+        *(
+            f"{s.ref} = phi {s.t} [ {a.ref}, %{before} ], [ {n.ref}, %{loop} ]"
+            for s, a, n in zip(sums, start, new, strict=True)
+        ),
+    ]
+    e.line(f"{after} = add i64 {step}, 1")
+    e.line(f"br {e.cmp('icmp ult', Val(after, 'i64'), steps)}, label %{loop}, label %{done}")
+    e.label(done)
+    return [e.intrinsic("llvm.sadd.sat", ty, c, n) for c, n in zip(lines, new, strict=True)] if lines else new
+
+
+def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
+    """One step for a row of 8."""
+    if p.sum_type != "i32":
+        return e.intrinsic("llvm.fma", p.sum_type, a, b, total)
+    if p.a.bits == 1:
+        return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(p.mode, a, b)))
+    wide = [e.cast("sext", view(e, v, "i16", 16), "i32") for v in (a, b)]
+    products = e.bin("mul", *wide)
+    pair = [shuffle(e, products, list(range(k, 16, 2))) for k in range(2)]
+    return e.bin("add", total, e.bin("add", *pair))
+
+
+def _result(e: Emitter, lines: list[Val], p: Product) -> Val:
+    """8 rows of sums as raw bits of D's type."""
+    tile = concat(e, lines)
+    if p.d.name == "s32":
+        return tile
+    bits = to_half(e, tile) if p.d.name == "f16" else e.cast("bitcast", tile, f"i{p.d.bits}")
+    return arith.canonical(e, bits, p.d.name)

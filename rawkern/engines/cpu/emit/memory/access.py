@@ -1,0 +1,306 @@
+"""Loads and stores: lanes' addresses to as few accesses as can be shown or seen to do.
+
+Addresses known to be equal or consecutive (`kinds`), in all lanes or in each segment, become one access, or one for
+each segment. Others go out of line (`scattered`). Inactive lanes never touch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
+from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
+from rawkern.engines.cpu.emit.memory.addresses import address_parts, decode, fits, starts, stride_of
+from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
+from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
+from rawkern.engines.cpu.emit.parameters import load_parameter, store_parameter
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Mem, Reg, Sym, Vec
+
+
+def load(f: FunctionLowering, instr: Instr) -> None:
+    """``ld``, ``ldu``."""
+    space, ty, order, count, rest = decode(f, instr.op)
+    dest, mem = instr.args[:2]  # a third one says how to cache
+    if rest or not isinstance(mem, Mem):
+        raise f.unsupported()
+    names = [r.name if r is not None else None for r in (dest.items if isinstance(dest, Vec) else (dest,))]
+    size = TYPE_BYTES[ty]
+    if space == "param" and isinstance(mem.base, Sym):
+        values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
+    else:
+        form, at = address_parts(f, mem, space)
+        constant = space == "const" or ".nc" in instr.op
+
+        def emit(form: Form) -> list[Val]:
+            if space == "global" and not order:
+                ask(f, mem, form, at)
+            return load_lanes(f, form, at, size, count, order, constant)
+
+        values = f.watch.around(Access(READ, mem, space, size, count, order, at, regs=names), form, emit)
+    for name, value in zip(names, values, strict=True):
+        if name is not None:
+            bits = f.bits_of(name)
+            f.put(name, f.e.resize(value, int_type(bits), ty[0] == "s") if bits > value.bits else value)
+
+
+def load_lanes(
+    f: FunctionLowering, form: Form, at: int, size: int, count: int, order: str, constant: bool
+) -> list[Val]:
+    """`count` values of `size` bytes from each lane's address and `at` bytes."""
+    e, ty = f.e, int_type(8 * size)
+    if isinstance(form, Val) and form.n == 1:
+        how = f"atomic {ty}" if order else ty
+        tail = f" {order}, align {size}" if order else f", align {size}{', !invariant.load !1' if constant else ''}"
+        result = []
+        for k in range(count):
+            result.append(e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}"))
+        return result
+    if order:
+        addrs = f.plain(form)
+        return [_ordered_load(f, e.bin("add", addrs, at + k * size), size, order) for k in range(count)]
+    if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
+
+        def fast(bases: list[Val]) -> list[Val]:
+            return _load_segments(f, bases, form, at, size, count)
+
+        def partial(base: Val) -> list[Val]:
+            return [masked_load(e, base, at, f.actv(), size)]
+
+        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, at, size, count))
+    return gather(f, form, at, size, count)
+
+
+def _known(form: Form, size: int, count: int) -> bool:
+    """Whether accesses of `count` values of `size` bytes are neighbours, in any order, or the same in each segment."""
+    return count in (1, 2, 4) and stride_of(form) in (0, size * count, -size if count == 1 else 0)
+
+
+def _consecutive(
+    f: FunctionLowering, form: Form, size: int, count: int, fast: Callable, partial: Callable, slow: Callable
+) -> list[Val]:
+    """Emit `fast` on the segments' first addresses for a warp with all lanes active and no wrap-around, else `slow`.
+
+    Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one. Where
+    instructions take masks, a part of a warp has `partial`, on lane 0's address.
+    """
+    e = f.e
+    assert isinstance(form, (Affine, Wide))
+    f.actv()  # several ways use it, so it must not be made in one of them
+    if "full" not in f.cache:
+        f.cache["full"] = e.cmp("icmp eq", f.act(), -1)
+    condition = f.cache["full"]
+    if isinstance(form, Wide):
+        condition = e.bin("and", fits(f, form), condition)
+    yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
+    bases = starts(f, form)
+    e.line(f"br {condition}, label %{yes}, label %{no}, !prof !2")
+    e.label(yes)
+    ways = [(fast(bases), _end_label(e, join))]
+    e.label(no)
+    if "avx512f" in f.module.features and len(bases) == count == 1 and stride_of(form) == size >= 4:
+        if isinstance(form, Wide):
+            some, far = e.fresh("some")[1:], e.fresh("far")[1:]
+            e.line(f"br {fits(f, form)}, label %{some}, label %{far}")
+            e.label(far)
+            ways.append((slow(), _end_label(e, join)))
+            e.label(some)
+        ways.append((partial(bases[0]), _end_label(e, join)))
+    else:
+        ways.append((slow(), _end_label(e, join)))
+    e.label(join)
+    result = []
+    for k, value in enumerate(ways[0][0]):
+        sources = ", ".join(f"[ {values[k].ref}, %{end} ]" for values, end in ways)
+        result.append(e.let(value.ty, LANES, f"phi {value.t} {sources}"))
+    return result
+
+
+def _end_label(e: Emitter, join: str) -> str:
+    """Close the current LLVM block under a name of its own, so that a phi can refer to it."""
+    name = e.fresh("edge")[1:]
+    e.line(f"br label %{name}")
+    e.label(name)
+    e.line(f"br label %{join}")
+    return name
+
+
+def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, size: int, count: int) -> list[Val]:
+    e, n, stride = f.e, LANES // len(bases), stride_of(form)
+    assert stride is not None
+    done = {}
+    for base in dict.fromkeys(bases):
+        if stride == 0:
+            done[base] = _load_same(f, base, at, size, count, n)
+        elif stride == size * count:
+            done[base] = _load_block(f, base, at, size, count, n)
+        elif stride < 0:
+            done[base] = [_picked(e, _load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
+        else:
+            done[base] = [_load_spaced(f, base, at, size, stride // size, n)]
+    return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
+
+
+def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
+    e, ty = f.e, int_type(8 * size)
+    places = [pointer(e, base, at + k * size) for k in range(count)]
+    return [e.splat(e.let(ty, 1, f"load {ty}, {place}, align {size}"), n) for place in places]
+
+
+def _load_block(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
+    e, ty, total = f.e, int_type(8 * size), n * count
+    whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base, at)}, align {size}")
+    return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+
+
+def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, n: int) -> Val:
+    """Every `step`-th element; what lies between is read as well, but nothing before the first or behind the last."""
+    begins = [*range(0, n * (step - 1), n), (n - 1) * (step - 1)]
+    blocks = [_load_block(f, base, at + begin * size, size, 1, n)[0] for begin in begins]
+    result = blocks[0]
+    for j, block in enumerate(blocks[1:], 1):
+        picks = []
+        for element in range(0, n * step, step):
+            mine = min(element // n, step - 1)
+            before = element if j == 1 else element // step  # where it is in `result`
+            picks.append(n + element - begins[j] if mine == j else before if mine < j else 0)
+        result = _picked(f.e, result, picks, block)
+    return result
+
+
+def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
+    """Elements of `a`, followed by those of `b`, by number."""
+    picks = [f"i32 {k}" for k in which]
+    other = str(b) if b else f"{a.t} poison"
+    return e.let(a.ty, len(picks), f"shufflevector {a}, {other}, <{len(picks)} x i32> <{', '.join(picks)}>")
+
+
+def _joined(e: Emitter, parts: list[Val]) -> Val:
+    """Vectors of one length after each other."""
+    while len(parts) > 1:
+        parts = [_picked(e, a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def store(f: FunctionLowering, instr: Instr) -> None:
+    """``st``."""
+    space, ty, order, _, rest = decode(f, instr.op)
+    mem, source = instr.args[:2]
+    if rest or not isinstance(mem, Mem):
+        raise f.unsupported()
+    size = TYPE_BYTES[ty]
+    items = source.items if isinstance(source, Vec) else (source,)
+    values = [f.e.resize(f.value(a, 8 * size), int_type(8 * size)) for a in items]
+    if space == "param" and isinstance(mem.base, Sym):
+        for k, value in enumerate(values):
+            store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
+        return
+    regs = [a.name if isinstance(a, Reg) else None for a in items]
+    form, at = address_parts(f, mem, space)
+
+    def emit(form: Form) -> list[Val]:
+        if space == "global" and not order:
+            ask(f, mem, form, at, writes=True)
+        store_lanes(f, form, at, values, size, order)
+        return []
+
+    access = Access(WRITE, mem, space, size, len(items), order, at, values=values, regs=regs)
+    f.watch.around(access, form, emit)
+
+
+def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int, order: str) -> None:
+    """Each active lane writes its values one after the other at its address and `at` bytes."""
+    e, ty, count = f.e, int_type(8 * size), len(values)
+    if isinstance(form, Val) and form.n == 1:
+        for k, value in enumerate(values):
+            place = pointer(e, form, at + k * size)
+            if value.n > 1:  # which lane's value stays is open; take the lowest
+                value = e.let(ty, 1, f"extractelement {value}, {f.first_lane()}")
+            how = f"store atomic {value}, {place} {order}" if order else f"store {value}, {place}"
+            e.line(f"{how}, align {size}")
+        return
+    values = [e.splat(v, LANES) for v in values]
+    if order:
+        addrs = f.plain(form)
+        for k, value in enumerate(values):
+            _ordered_store(f, e.bin("add", addrs, at + k * size), value, size, order)
+    elif _known(form, size, count):
+
+        def slow() -> list[Val]:
+            scatter(f, form, at, values, size)
+            return []
+
+        def partial(base: Val) -> list[Val]:
+            masked_store(e, values[0], base, at, f.actv(), size)
+            return []
+
+        def fast(bases: list[Val]) -> list[Val]:
+            return _store_segments(f, bases, form, at, values, size)
+
+        _consecutive(f, form, size, count, fast, partial, slow)
+    else:
+        scatter(f, form, at, values, size)
+
+
+def _store_segments(
+    f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int
+) -> list[Val]:
+    e, run = f.e, LANES // len(bases)
+    if stride_of(form) == 0:  # which lane's value stays is open; take the first's
+        for s, base in enumerate(bases):
+            for k, value in enumerate(values):
+                one = e.let(value.ty, 1, f"extractelement {value}, i64 {s * run}")
+                e.line(f"store {one}, {pointer(e, base, at + k * size)}, align {size}")
+        return []
+    for s, base in enumerate(bases):
+        own, start = range(s * run, (s + 1) * run), at
+        if stride_of(form) == -size:
+            own, start = own[::-1], at - size * (run - 1)
+        parts = [_picked(e, v, own) for v in values] if own != range(LANES) else values
+        while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
+            half, n = len(parts) // 2, parts[0].n
+            picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
+            parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
+        _store_block(e, parts[0], base, start, size)
+    return []
+
+
+def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None:
+    """Store a vector in order: LLVM writes the parts of a long one backwards, in which the CPU sees no stream."""
+    part = max(1, LINE // size)
+    for k in range(0, values.n, part):
+        piece = values if values.n <= part else _picked(e, values, range(k, k + part))
+        e.line(f"store {piece}, {pointer(e, base, at + k * size)}, align {size}")
+
+
+def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val:
+    ty = int_type(8 * size)
+
+    def one(e: Emitter, at: str, _: list[Val]) -> Val:
+        return e.let(ty, 1, f"load atomic {ty}, {at} {order}, align {size}")
+
+    def together(e: Emitter, at: str, operands: list[Val], _: Val) -> Val:
+        return e.splat(one(e, at, operands), LANES)
+
+    name = f"rk_load_{order}_{ty}"
+    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
+    return f.e.call(name, ty, LANES, addrs, f.act())
+
+
+def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order: str) -> None:
+    ty = int_type(8 * size)
+
+    def one(e: Emitter, at: str, args: list[Val]) -> None:
+        e.line(f"store atomic {args[0]}, {at} {order}, align {size}")
+
+    name = f"rk_store_{order}_{ty}"
+    f.module.helper(name, lambda m: lane_loop(m, name, None, [ty], one))
+    f.e.line(f"call void @{name}({addrs}, {value}, {f.act()})")
+
+
+def fence(f: FunctionLowering, instr: Instr) -> None:
+    """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
+    f.watch.note("fence")
+    f.e.line("fence seq_cst" if instr.op.startswith("membar") or ".sc" in instr.op else "fence acq_rel")

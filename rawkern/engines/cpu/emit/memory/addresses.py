@@ -1,0 +1,126 @@
+"""Operands of memory instructions: which space and type they name, and lanes' addresses in the best form known."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Mem
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+
+SPACES = ("global", "shared", "local", "const", "param")
+_HINTS = frozenset(
+    (
+        "ca", "cg", "cs", "lu", "wb", "wt", "nc", "weak", "sys", "gpu", "cta", "cluster",
+        "evict_first", "evict_last", "evict_normal",
+    )
+)  # fmt: skip
+_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {
+    "acquire": "acquire",
+    "release": "release",
+}
+
+
+def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
+    """Split a memory instruction: (space, type, LLVM ordering or "", vector length, other modifiers)."""
+    space, order, count, rest = "generic", "", 1, set()
+    parts = op.replace("::cta", "").split(".")[1:]
+    ty = parts[-1]
+    for p in parts[:-1]:
+        if p in SPACES:
+            space = p
+        elif p in _ORDERS:
+            order = _ORDERS[p]
+        elif p in ("v2", "v4", "v8"):
+            count = int(p[1:])
+        elif p not in _HINTS and not p.startswith(("L1::", "L2::")):
+            rest.add(p)
+    if ty not in TYPE_BYTES or ty == "b128":
+        raise f.unsupported(f"type {ty}")
+    return space, ty, order, count, rest
+
+
+def address_parts(f: FunctionLowering, mem: Mem, space: str) -> tuple[Form, int]:
+    """The host address of ``[base + offset]`` in two parts: code for the first serves all accesses near it.
+
+    LLVM folds the second into each load and store, unless the sum is used by something else as well.
+    """
+    if f.watch.whole_addresses:
+        return address(f, mem, space), 0
+    return address(f, Mem(mem.base, 0), space), mem.offset
+
+
+def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
+    """The host address of ``[base + offset]`` in the best form known."""
+    form = f.operand_form(mem.base, 64)
+    form = f.plain(form) if not isinstance(form, (Val, Affine, Wide)) else form
+    form = widen(f, form)
+    if mem.offset:
+        form = shift(f, form, const("i64", mem.offset))
+    if space == "shared":
+        form = shift(f, form, f.field_address(BLOCK, "shared"))
+    return form
+
+
+def widen(f: FunctionLowering, form: Form) -> Form:
+    """Extend 32-bit addresses (of shared memory) to 64 bits."""
+    if isinstance(form, Affine) and form.bases[0].ty == "i32":
+        if form.stride == 0 or form.aligned:
+            return Affine(tuple(f.e.resize(x, "i64") for x in form.bases), form.stride)
+        return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, False)
+    if isinstance(form, Val) and form.ty != "i64":
+        return f.e.resize(form, "i64")
+    return form
+
+
+def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
+    """Add a scalar to an address."""
+    if isinstance(form, Affine):
+        return Affine(tuple(f.e.bin("add", x, by) for x in form.bases), form.stride)
+    if isinstance(form, Wide):
+        offsets = tuple(f.e.bin("add", x, by) for x in form.offsets)
+        return Wide(offsets, form.inners, form.scale, form.stride, form.signed)
+    assert isinstance(form, Val)
+    return f.e.bin("add", form, by)
+
+
+def in_shared(f: FunctionLowering, at: Val) -> Val:
+    """Whether a generic address is one of the block's shared memory."""
+    total = f.e.resize(f.field(LAUNCH, "shared_total"), "i64")
+    return f.e.cmp("icmp ult", f.e.bin("sub", at, f.field_address(BLOCK, "shared")), total)
+
+
+def fits(f: FunctionLowering, form: Wide) -> Val:
+    """Whether the 32-bit part of a wide address does not wrap around within any segment."""
+    e, run = f.e, LANES // len(form.inners)
+    result = None
+    for inner in dict.fromkeys(form.inners):
+        key = ("fits", inner.ref, run, form.stride, form.signed)
+        if key not in f.cache:
+            first = e.resize(inner, "i64", form.signed)
+            last = e.bin("add", first, (run - 1) * form.stride)
+            back = e.resize(e.cast("trunc", last, "i32"), "i64", form.signed)
+            f.cache[key] = e.cmp("icmp eq", last, back)
+        result = f.cache[key] if result is None else e.bin("and", result, f.cache[key])
+    assert result is not None
+    return result
+
+
+def starts(f: FunctionLowering, form: Affine | Wide) -> list[Val]:
+    """Address of each segment's first lane; of a wide form whose 32-bit parts do not wrap."""
+    if isinstance(form, Affine):
+        return list(form.bases)
+    e = f.e
+    result: dict[tuple[Val, Val], Val] = {}
+    for offset, inner in zip(form.offsets, form.inners, strict=True):
+        if (offset, inner) not in result:
+            wide = e.resize(inner, "i64", form.signed)
+            result[offset, inner] = e.bin("add", e.bin("mul", wide, form.scale) if form.scale != 1 else wide, offset)
+    return [result[pair] for pair in zip(form.offsets, form.inners, strict=True)]
+
+
+def stride_of(form: Form) -> int | None:
+    """Bytes from lane to lane, where known."""
+    if isinstance(form, Affine):
+        return form.stride
+    return form.scale * form.stride if isinstance(form, Wide) else None

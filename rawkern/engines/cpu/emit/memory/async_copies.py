@@ -1,0 +1,105 @@
+"""``cp.async``: copies to shared memory, done where they stand; what waits for them then has nothing to wait for.
+
+PTX lets an asynchronous copy happen at any time until it is waited for, so at once is one of its legal times.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, Access
+from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
+from rawkern.engines.cpu.emit.memory.addresses import address
+from rawkern.engines.cpu.emit.memory.mbarrier import arrive_at, barrier_address
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg
+
+
+def copy(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done.
+
+    An instrument is told of all: until a copy is waited for nothing may use what it reads and writes.
+    """
+    op = instr.op
+    if op.startswith("cp.async.mbarrier.arrive"):
+        f.watch.note("hand_over")
+        if ".noinc" in op:  # else one more is expected, which arrives at once
+            arrive_at(f, barrier_address(f, instr, instr.args[0], UPDATE), const("i32", 1))
+    elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
+        _copy(f, instr)
+    elif op.startswith("cp.async.commit_group"):
+        f.watch.note("commit")
+    elif op.startswith("cp.async.wait_group"):
+        f.watch.note("wait", f.value(instr.args[0], 32))
+    elif op.startswith("cp.async.wait_all"):
+        f.watch.note("wait_all")
+
+
+def _copy(f: FunctionLowering, instr: Instr) -> None:
+    """4, 8 or 16 bytes for each active lane, of which some may be zeros instead of being read."""
+    e = f.e
+    to, source, size, *more = instr.args
+    if not (isinstance(size, Imm) and size.value in (4, 8, 16) and isinstance(to, Mem) and isinstance(source, Mem)):
+        raise f.unsupported("copies are of 4, 8 or 16 bytes")
+    if ".L2::cache_hint" in instr.op:
+        more = more[:-1]
+    count = None
+    if more and isinstance(more[0], Reg) and f.bits_of(more[0].name) == 1:
+        count = e.select(f.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
+    elif more:
+        count = f.value(more[0], 32)
+    width, read = size.value, f.act()
+    if count is not None:  # of lanes that read less, what they read is not looked at
+        read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
+    f.watch.note("copy")
+    form = f.watch.access(Access(COPY, to, "shared", width), address(f, to, "shared"))
+    dst = e.splat(f.plain(form), LANES)
+    form = e.splat(f.plain(address(f, source, "global")), LANES)
+    src = f.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
+    f.watch.note("copied")
+    name = f"rk_copy_{size.value}"
+    if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
+        f.module.helper(
+            name, lambda m: lane_loop(m, name, None, ["i64"], lambda e, at, a: _whole(e, at, a, size.value))
+        )
+        e.line(f"call void @{name}({dst}, {src}, {f.act()})")
+        return
+    name = f"rk_copy_part_{size.value}"
+    f.module.helper(
+        name, lambda m: lane_loop(m, name, None, ["i64", "i32"], lambda e, at, a: _part(e, at, a, size.value))
+    )
+    e.line(f"call void @{name}({dst}, {src}, {e.splat(count, LANES)}, {f.act()})")
+
+
+def _whole(e: Emitter, at: str, args: list[Val], size: int) -> None:
+    got = e.let("i32", size // 4, f"load {_words(size)}, {pointer(e, args[0])}, align 4")
+    e.line(f"store {got}, {at}, align 4")
+
+
+def _part(e: Emitter, at: str, args: list[Val], size: int) -> None:
+    """The first ``args[1]`` bytes of the source, then zeros; bytes beyond it are not read."""
+    source, count = args
+    count = e.intrinsic("llvm.umin", "i32", count, const("i32", size))
+    whole, part, loop, more, done = (e.fresh(x)[1:] for x in ("whole", "part", "byte", "more", "copied"))
+    e.line(f"br {e.cmp('icmp eq', count, size)}, label %{whole}, label %{part}")
+    e.label(whole)
+    _whole(e, at, args, size)
+    e.line(f"br label %{done}")
+    e.label(part)
+    e.line(f"store {_words(size)} zeroinitializer, {at}, align 4")
+    e.line(f"br label %{loop}")
+    step, after = e.fresh(), e.fresh()
+    e.label(loop)
+    e.line(f"{step} = phi i32 [ 0, %{part} ], [ {after}, %{more} ]")
+    e.line(f"br {e.cmp('icmp ult', Val(step, 'i32'), count)}, label %{more}, label %{done}")
+    e.label(more)
+    offset = e.resize(Val(step, "i32"), "i64")
+    byte = e.let("i8", 1, f"load i8, {pointer(e, e.bin('add', source, offset))}")
+    e.line(f"store {byte}, ptr {e.let('ptr', 1, f'getelementptr i8, {at}, {offset}').ref}")
+    e.line(f"{after} = add i32 {step}, 1")
+    e.line(f"br label %{loop}")
+    e.label(done)
+
+
+def _words(size: int) -> str:
+    return "i32" if size == 4 else f"<{size // 4} x i32>"

@@ -1,0 +1,169 @@
+"""``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.emit.forms import LANES, int_type
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import UPDATE, Access
+from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.memory.addresses import address, decode, in_shared
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Mem, Pair, Reg, Vec
+
+_RMW = {
+    "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
+    "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
+}  # fmt: skip
+_FLOATS = frozenset(("f32", "f64"))
+_INTEGERS = frozenset(("b32", "b64", "s32", "s64", "u32", "u64"))
+_HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
+
+
+def atomic(f: FunctionLowering, instr: Instr) -> None:
+    """``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
+    args = instr.args[:-1] if ".L2::cache_hint" in instr.op else list(instr.args)
+    root = instr.op.split(".", 1)[0]
+    dest = args.pop(0) if root == "atom" else None
+    if isinstance(dest, (Pair, Vec)):
+        raise f.unsupported()
+    space, ty, order, count, rest = decode(f, instr.op.replace(".acq_rel", ".acquire"))
+    if ".acq_rel" in instr.op:
+        order = "acq_rel"
+    rest -= {"noftz"}
+    if count != 1 or len(rest) != 1:
+        raise f.unsupported()
+    op = rest.pop()
+    size = TYPE_BYTES[ty]
+    ity = int_type(8 * size)
+    if not isinstance(args[0], Mem) or ity == "i128":
+        raise f.unsupported()
+    access = Access(UPDATE, args[0], space, size, order=order or "relaxed", looks=dest is not None)
+    addrs = f.plain(f.watch.access(access, address(f, args[0], space)))
+    together = None
+    if addrs.n == 1 and op == "add" and ty in _INTEGERS:
+        together = _add_together(ity, space, order or "monotonic", size, dest is not None)
+    addrs = f.e.splat(addrs, LANES)
+    operands = [
+        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
+        for a in args[1:3]
+    ]
+    if op == "add" and ty == "f32" and space == "generic":
+        operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
+    name = f"rk_{root}_{op}_{ty}_{space}_{order or 'monotonic'}{'_together' if together else ''}"
+    one = _atomic_step(f, op, ty, size, space, order or "monotonic")
+    f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
+    result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
+    if isinstance(dest, Reg):
+        f.put(dest.name, result)
+
+
+def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> Callable:
+    """Lanes add integers at one place, in one addition of their sum; `looks`: somebody reads the old values."""
+
+    def add(e: Emitter, at: str, args: list[Val], mask: Val) -> Val:
+        own = e.select(e.let("i1", LANES, f"bitcast {mask} to <32 x i1>"), args[0], 0)
+        sums = own  # of each lane's and those before
+        for step in (1, 2, 4, 8, 16):
+            picks = ", ".join(f"i32 {k - step if k >= step else k + LANES}" for k in range(LANES))
+            shifted = f"shufflevector {sums}, {sums.t} zeroinitializer, <{LANES} x i32> <{picks}>"
+            sums = e.bin("add", sums, e.let(ity, LANES, shifted))
+        total = e.let(ity, 1, f"extractelement {sums}, i64 {LANES - 1}")
+        if space == "shared":
+            old = e.let(ity, 1, f"load {ity}, {at}, align {size}")
+            e.line(f"store {e.bin('add', old, total)}, {at}, align {size}")
+        else:
+            old = e.let(ity, 1, f"atomicrmw add {at}, {total} {order}, align {size}")
+        return e.bin("add", e.bin("sub", sums, own), old) if looks else e.splat(old, LANES)
+
+    return add
+
+
+def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, order: str) -> Callable:
+    """What one lane does: returns the old value as raw bits."""
+    ity = int_type(8 * size)
+    updated = _update(f, op, ty, space)
+    if space == "shared":  # a block's warps never run at the same time
+
+        def plain(e: Emitter, at: str, args: list[Val]) -> Val:
+            old = e.let(ity, 1, f"load {ity}, {at}, align {size}")
+            e.line(f"store {updated(e, old, args)}, {at}, align {size}")
+            return old
+
+        return plain
+    if op == "cas":
+        failure = {"acq_rel": "acquire", "release": "monotonic"}.get(order, order)
+
+        def cas(e: Emitter, at: str, args: list[Val]) -> Val:
+            pair = e.fresh()
+            e.line(f"{pair} = cmpxchg {at}, {args[0]}, {args[1]} {order} {failure}, align {size}")
+            return e.let(ity, 1, f"extractvalue {{ {ity}, i1 }} {pair}, 0")
+
+        return cas
+    rmw = _RMW.get(op) or _RMW.get(f"{op}.{ty[0]}")
+    if rmw and ty[0] in "bsu" and "f" not in ty:
+        return lambda e, at, args: e.let(ity, 1, f"atomicrmw {rmw} {at}, {args[0]} {order}, align {size}")
+
+    def retry(e: Emitter, at: str, args: list[Val]) -> Val:  # anything else: compare and swap until it holds
+        first = e.let(ity, 1, f"load atomic {ity}, {at} monotonic, align {size}")
+        e.line("br label %try")
+        e.label("try")
+        e.lines.append("")
+        place, old = len(e.lines) - 1, Val(e.fresh(), ity)
+        pair = e.fresh()
+        new = updated(e, old, args)
+        e.line(f"{pair} = cmpxchg {at}, {old}, {new} {order} monotonic, align {size}")
+        seen = e.let(ity, 1, f"extractvalue {{ {ity}, i1 }} {pair}, 0")
+        done = e.let("i1", 1, f"extractvalue {{ {ity}, i1 }} {pair}, 1")
+        e.lines[place] = f"{old.ref} = phi {ity} [ {first.ref}, %each ], [ {seen.ref}, %try ]"
+        e.line(f"br {done}, label %swapped, label %try")
+        e.label("swapped")
+        return old
+
+    return retry
+
+
+def _update(f: FunctionLowering, op: str, ty: str, space: str) -> Callable:
+    """The new value from the old one and the operands.
+
+    Float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not. A
+    generic address may lead to either: whether it is shared memory's is one more operand then.
+    """
+    if op == "cas":
+        return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)
+    if op == "exch":
+        return lambda e, old, args: args[0]
+    if op in ("inc", "dec") and ty == "u32":
+        if op == "inc":
+            return lambda e, old, args: e.select(e.cmp("icmp uge", old, args[0]), 0, e.bin("add", old, 1))
+
+        def dec(e: Emitter, old: Val, args: list[Val]) -> Val:
+            wrap = e.bin("or", e.cmp("icmp eq", old, 0), e.cmp("icmp ugt", old, args[0]))
+            return e.select(wrap, args[0], e.bin("sub", old, 1))
+
+        return dec
+    if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _HALVES or ty[0] in "bsu"):
+        kind = ty
+        if op in ("and", "or", "xor"):
+            kind = f"b{8 * TYPE_BYTES[ty]}"
+        rounding = ".rn" if ty in _HALVES and op == "add" else ""
+        exact, flushed = f"{op}{rounding}.{kind}", f"{op}.ftz.{kind}"
+        flushes = op == "add" and ty == "f32" and space != "shared"
+        if arith.supported(exact):
+
+            def result(e: Emitter, opcode: str, old: Val, args: list[Val]) -> Val:
+                out = arith.lower(e, opcode, [old, args[0]])
+                return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
+
+            def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
+                if not flushes:
+                    return result(e, exact, old, args)
+                new = result(e, flushed, old, args)
+                if space == "generic":
+                    new = e.select(e.cmp("icmp ne", args[1], 0), result(e, exact, old, args), new)
+                return new
+
+            return compute
+    raise f.unsupported()

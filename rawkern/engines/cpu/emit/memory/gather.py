@@ -1,0 +1,159 @@
+"""Accesses of lanes that do not all take part, or whose addresses are not known to be neighbours.
+
+Out-of-line helpers look at the addresses when they run: neighbours become one masked access, equal ones a broadcast.
+Addresses go there in the shortest form known, so that little code stands where they are used.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type, lanes_of, ramp
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.lanes import define, pointer
+from rawkern.engines.cpu.ir import Emitter, Module, Val, const
+
+
+def gather(f: FunctionLowering, form: Form, at: int, size: int, count: int) -> list[Val]:
+    """`count` values of `size` bytes for each active lane, from its address and `at` bytes."""
+    name, calls = _calls(f, form, at, size, count, False)
+    return [f.e.call(name, int_type(8 * size), LANES, *args, f.act()) for args in calls]
+
+
+def scatter(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int) -> None:
+    """Each active lane writes its values one after the other, to its address and `at` bytes."""
+    name, calls = _calls(f, form, at, size, len(values), True)
+    for args, value in zip(calls, values, strict=True):
+        f.e.line(f"call void @{name}({', '.join(map(str, [*args, value, f.act()]))})")
+
+
+def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
+    """The active lanes' values from neighbouring addresses; zero in the others."""
+    ty, vec = int_type(8 * size), f"<32 x {int_type(8 * size)}>"
+    name = f"llvm.masked.load.v32{ty}.p0"
+    e.module.declare(name, f"declare {vec} @{name}(ptr, i32, <32 x i1>, {vec})")
+    return e.let(ty, LANES, f"call {vec} @{name}({pointer(e, base, at)}, i32 {size}, {mask}, {vec} zeroinitializer)")
+
+
+def masked_store(e: Emitter, value: Val, base: Val, at: int, mask: Val, size: int) -> None:
+    """The active lanes' values to neighbouring addresses."""
+    name = f"llvm.masked.store.v32{value.ty}.p0"
+    e.module.declare(name, f"declare void @{name}({value.t}, ptr, i32, <32 x i1>)")
+    e.line(f"call void @{name}({value}, {pointer(e, base, at)}, i32 {size}, {mask})")
+
+
+def _calls(
+    f: FunctionLowering, form: Form, at: int, size: int, count: int, stores: bool
+) -> tuple[str, list[list[Val]]]:
+    """The helper for addresses of this form, and what stands for the addresses in each of the calls."""
+    e, ty = f.e, int_type(8 * size)
+    plain = f.module.helper(
+        f"rk_{'store' if stores else 'load'}_{ty}", lambda m: (_store_helper if stores else _load_helper)(m, size)
+    )
+    if isinstance(form, Affine):
+        kind, parts, steps = "a", list(form.bases), [const("i64", form.stride & (1 << 64) - 1)]
+    elif isinstance(form, Wide):
+        kind, parts = "s" if form.signed else "u", [*form.offsets, *form.inners]
+        steps = [const("i64", form.scale & (1 << 64) - 1), const("i32", form.stride & 0xFFFFFFFF)]
+    else:
+        addrs = e.splat(f.plain(form), LANES)
+        return plain, [[e.bin("add", addrs, at + k * size) if at + k else addrs] for k in range(count)]
+    n = len(form.bases if isinstance(form, Affine) else form.inners)
+    name = f"{plain}_{kind}{n}"
+    f.module.helper(name, lambda m: _front(m, name, plain, kind, n, size, stores))
+    return name, [[*parts, *steps, const("i64", at + k * size)] for k in range(count)]
+
+
+def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, stores: bool) -> str:
+    """A helper that takes the parts of an affine ("a") or wide address ("s", "u"), in `n` segments.
+
+    Lanes whose addresses turn out to be neighbours are accessed together, others as `plain` does.
+    """
+    e, ty, mask = Emitter(m), int_type(8 * size), Val("%m", "i32")
+    offsets, inners = (tuple(Val(f"%{x}{s}", t) for s in range(n)) for x, t in (("o", "i64"), ("i", "i32")))
+    scale, stride = Val("%scale", "i64"), Val("%stride", "i64" if kind == "a" else "i32")
+    params = [*offsets, stride] if kind == "a" else [*offsets, *inners, scale, stride]
+    at = Val("%at", "i64")
+    params.append(at)
+    offsets = tuple(e.bin("add", x, at) for x in offsets)
+    value = Val("%v", ty, LANES)
+    rest = [value, mask] if stores else [mask]
+    if n == 1:
+        base, near = offsets[0], e.cmp("icmp eq", stride, size) if kind == "a" else None
+        if near is None:
+            first, step = e.resize(inners[0], "i64", kind == "s"), e.resize(stride, "i64", True)
+            last = e.bin("add", first, e.bin("mul", step, LANES - 1))
+            stays = e.cmp("icmp eq", last, e.resize(e.cast("trunc", last, "i32"), "i64", kind == "s"))
+            near = e.bin("and", stays, e.cmp("icmp eq", e.bin("mul", step, scale), size))
+            base = e.bin("add", base, e.bin("mul", first, scale))
+        e.line(f"br {near}, label %near, label %far")
+        e.label("near")
+        lanes = e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
+        if stores:
+            masked_store(e, value, base, 0, lanes, size)
+        e.line("ret void" if stores else f"ret {masked_load(e, base, 0, lanes, size)}")
+        e.label("far")
+    ramped = e.bin("mul", ramp(stride.ty, 1, n), e.splat(stride, LANES))
+    if kind == "a":
+        addrs = e.bin("add", lanes_of(e, offsets), ramped)
+    else:
+        inner = e.resize(e.bin("add", lanes_of(e, inners), ramped), "i64", kind == "s")
+        addrs = e.bin("add", e.bin("mul", inner, e.splat(scale, LANES)), lanes_of(e, offsets))
+    if stores:
+        e.line(f"call void @{plain}({', '.join(map(str, [addrs, *rest]))})")
+    e.line("ret void" if stores else f"ret {e.call(plain, ty, LANES, addrs, *rest)}")
+    listed = ", ".join(map(str, [*params, *rest]))
+    return define(f"define internal {'void' if stores else f'<32 x {ty}>'} @{name}({listed}) noinline", e)
+
+
+def _load_helper(m: Module, size: int) -> str:
+    ty, e = int_type(8 * size), Emitter(m)
+    a, mask = Val("%a", "i64", LANES), Val("%m", "i32")
+    maskv, base, consecutive, equal = _look(e, a, mask, size)
+    vec = f"<32 x {ty}>"
+    gather = f"llvm.masked.gather.v32{ty}.v32p0"
+    m.declare(gather, f"declare {vec} @{gather}(<32 x ptr>, i32, <32 x i1>, {vec})")
+    e.line(f"br {consecutive}, label %near, label %far")
+    e.label("near")
+    e.line(f"ret {masked_load(e, base, 0, maskv, size)}")
+    e.label("far")
+    e.line(f"br {equal}, label %one, label %many")
+    e.label("one")
+    first = e.let("i64", 1, f"extractelement {a}, i32 %lane")
+    e.line(f"ret {e.splat(e.let(ty, 1, f'load {ty}, {pointer(e, first)}, align {size}'), LANES)}")
+    e.label("many")
+    ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
+    e.line(f"ret {e.let(ty, LANES, f'call {vec} @{gather}({ptrs}, i32 {size}, {maskv}, {vec} zeroinitializer)')}")
+    return define(f"define internal {vec} @rk_load_{ty}(<32 x i64> %a, i32 %m) noinline", e)
+
+
+def _store_helper(m: Module, size: int) -> str:
+    ty, e = int_type(8 * size), Emitter(m)
+    a, value, mask = Val("%a", "i64", LANES), Val("%v", int_type(8 * size), LANES), Val("%m", "i32")
+    maskv, base, consecutive, _ = _look(e, a, mask, size)
+    scatter = f"llvm.masked.scatter.v32{ty}.v32p0"
+    m.declare(scatter, f"declare void @{scatter}(<32 x {ty}>, <32 x ptr>, i32, <32 x i1>)")
+    e.line(f"br {consecutive}, label %near, label %far")
+    e.label("near")
+    masked_store(e, value, base, 0, maskv, size)
+    e.line("ret void")
+    e.label("far")
+    ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
+    e.line(f"call void @{scatter}({value}, {ptrs}, i32 {size}, {maskv})")
+    e.line("ret void")
+    return define(f"define internal void @rk_store_{ty}(<32 x i64> %a, <32 x {ty}> %v, i32 %m) noinline", e)
+
+
+def _look(e: Emitter, a: Val, mask: Val, size: int) -> tuple[Val, Val, Val, Val]:
+    """Lanes as conditions, the address lane 0 would have, and whether the active lanes are consecutive or equal."""
+    maskv = e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
+    e.module.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
+    e.line("%lane = call i32 @llvm.cttz.i32(i32 %m, i1 true)")
+    lane = e.resize(Val("%lane", "i32"), "i64")
+    first = e.let("i64", 1, f"extractelement {a}, i32 %lane")
+    base = e.bin("sub", first, e.bin("mul", lane, size))
+    near = e.cmp("icmp eq", a, e.bin("add", e.splat(base, LANES), ramp("i64", size)))
+    same = e.cmp("icmp eq", a, e.splat(first, LANES))
+    tests = []
+    for test in (near, same):
+        bits = e.let("i32", 1, f"bitcast {test} to i32")
+        tests.append(e.cmp("icmp eq", e.bin("and", bits, mask), mask))
+    return maskv, base, tests[0], tests[1]

@@ -1,0 +1,83 @@
+"""Instructions that move values: ``mov``, and addresses between memory spaces."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.analysis.storage import align_up, local_frame
+from rawkern.engines.cpu.emit.forms import LANES, int_type
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.memory.addresses import in_shared, shift, widen
+from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Vec
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+
+
+def move(f: FunctionLowering, instr: Instr) -> None:
+    """``mov``: between registers, from symbols and special registers, packing and unpacking vectors."""
+    dest, source = instr.args
+    ty = instr.op.rsplit(".", 1)[1]
+    bits = 1 if ty == "pred" else 8 * TYPE_BYTES[ty]
+    e = f.e
+    if isinstance(dest, Vec):
+        whole = f.value(source, bits)
+        part = bits // len(dest.items)
+        for k, item in enumerate(dest.items):
+            if item is not None:
+                shifted = e.bin("lshr", whole, k * part) if k else whole
+                f.put(item.name, e.resize(shifted, int_type(part)))
+    elif isinstance(source, Vec):
+        part = bits // len(source.items)
+        whole = None
+        for k, item in enumerate(source.items):
+            piece = e.resize(e.resize(f.value(item, part), int_type(part)), int_type(bits))
+            piece = e.bin("shl", piece, k * part) if k else piece
+            whole = piece if whole is None else e.bin("or", whole, piece)
+        assert whole is not None
+        f.put(dest.name, whole)
+    else:
+        f.put(dest.name, f.operand_form(source, bits))
+
+
+def convert_address(f: FunctionLowering, instr: Instr) -> None:
+    """``cvta``: only shared memory has addresses of its own."""
+    dest, source = instr.args
+    form = f.operand_form(source, 64)
+    if ".shared" in instr.op:
+        start = f.field_address(BLOCK, "shared")
+        form = shift(f, widen(f, form), f.e.neg(start) if ".to." in instr.op else start)
+    f.put(dest.name, form)
+
+
+def is_space(f: FunctionLowering, instr: Instr) -> None:
+    """``isspacep``: shared memory, the thread's own frame and constants are told apart from the rest, which is global.
+
+    Parameters lie in global memory.
+    """
+    dest, source = instr.args
+    e, addr = f.e, f.value(source, 64)
+    space = instr.op.split(".")[1].split("::")[0]
+    shared = in_shared(f, addr)
+    frame = local_frame(f.function) * LANES
+    local = e.cmp("icmp ne", addr, addr)
+    if frame:
+        local = e.cmp("icmp ult", e.bin("sub", addr, e.let("i64", 1, "ptrtoint ptr %frame to i64")), frame)
+    known = {"shared": shared, "local": local}
+    if space == "param":
+        size = 0
+        for var in f.plan.ptx.functions[f.plan.kernel].params:
+            size = align_up(size, var.align) + var.size
+        known[space] = e.cmp("icmp ult", e.bin("sub", addr, f.field_address(LAUNCH, "params")), size)
+    elif space not in known:
+        known["const"] = _is_constant(f, addr)
+        known["global"] = e.invert(e.bin("or", e.bin("or", shared, local), known["const"]))
+    f.put(dest.name, known[space])
+
+
+def _is_constant(f: FunctionLowering, addr: Val) -> Val:
+    """Whether addresses lie in the module's constant variables."""
+    e, start, found = f.e, f.field_address(LAUNCH, "globals"), f.e.cmp("icmp ne", addr, addr)
+    for name, at in f.plan.layout.offsets.items():
+        var = f.plan.ptx.variables[name]
+        if var.space == "const":
+            here = e.cmp("icmp ult", e.bin("sub", addr, e.bin("add", start, at)), var.size)
+            found = e.bin("or", found, here)
+    return found

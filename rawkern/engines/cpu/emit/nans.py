@@ -1,0 +1,75 @@
+"""What NaNs float registers can hold: those that never hold one, and those whose NaNs never signal."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.emit.forms import MOVES, is_nan
+from rawkern.engines.cpu.ptx.data import Imm, Instr, Reg
+from rawkern.engines.cpu.ptx.operands import base, destinations
+
+_PASSED_ON = MOVES | {"neg": 1, "abs": 1}  # how many of the first operands give their NaNs to the result
+_SUMS = ("add", "sub", "mul", "fma")
+_LARGE = 2.0**60
+
+
+def quiet_registers(flow: Flow) -> frozenset[str]:
+    """Registers that hold results of arithmetic, or numbers that are written in the program."""
+    found = _written_by(flow, lambda instr: _quiets(instr.op))
+    moves = [instr for instr in flow.instructions() if base(instr.op) in _PASSED_ON]
+    changed = True
+    while changed:
+        changed = False
+        for instr in moves:
+            given = instr.args[1 : 1 + _PASSED_ON[base(instr.op)]]
+            lost = found.intersection(destinations(instr))
+            if lost and not all((isinstance(a, Reg) and a.name in found) or is_number(a) for a in given):
+                found, changed = found - lost, True
+    return found
+
+
+@cache
+def _quiets(op: str) -> bool:
+    return base(op) in _PASSED_ON or arith.lazy_nan(op) is not None
+
+
+def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
+    """Registers that hold sums and products of what is cut to 0 to 1 and of moderate constants: never a NaN."""
+    unit = _written_by(flow, lambda instr: _is_cut(instr.op))
+
+    def moderate(a: object) -> bool:
+        if isinstance(a, Reg):
+            return a.name in unit or moderate(constants.get(a.name))
+        return (
+            isinstance(a, Imm) and is_number(a) and abs(struct.unpack("<f", struct.pack("<I", a.bits(32)))[0]) <= _LARGE
+        )
+
+    def computed(instr: Instr) -> bool:
+        return base(instr.op) in _SUMS and instr.op.endswith(".f32") and all(map(moderate, instr.args[1:]))
+
+    return _written_by(flow, computed) if unit else unit
+
+
+def is_number(a: object) -> bool:
+    """Whether an operand is a float, written in the program, that is no NaN."""
+    return isinstance(a, Imm) and a.kind != "i" and not is_nan(a)
+
+
+@cache
+def _is_cut(op: str) -> bool:
+    """Whether the result is a float of 0 to 1."""
+    parts = op.split(".")
+    return "sat" in parts and parts[-2 if parts[0] == "cvt" else -1] == "f32"
+
+
+def _written_by(flow: Flow, suits: Callable[[Instr], bool]) -> frozenset[str]:
+    """Registers that are written by instructions of a kind alone; what edges copy counts as a move."""
+    found: set[str] = set()
+    others: set[str] = set()
+    for instr in flow.instructions():
+        (found if suits(instr) else others).update(destinations(instr))
+    return frozenset(found - others)

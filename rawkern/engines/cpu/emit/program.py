@@ -1,0 +1,53 @@
+"""A kernel with the functions it calls as one LLVM module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.emit.calls import signature
+from rawkern.engines.cpu.emit.control import lower_function
+from rawkern.engines.cpu.emit.instructions import HANDLERS
+from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.ir import Module
+
+# Branches that are hardly ever taken, loads of what never changes, and branches that are nearly always taken.
+_METADATA = """!0 = !{!"branch_weights", i32 1, i32 4095}
+!1 = !{}
+!2 = !{!"branch_weights", i32 64, i32 1}"""
+
+
+@dataclass
+class Lowered:
+    """A kernel's LLVM IR and what the launcher must know about it."""
+
+    text: str
+    waiting: bool
+    shared_static: int
+    frame_bytes: int  # that a call takes on the stack at least
+    recursive: bool
+    sites: list[str] = field(default_factory=list)
+    table: dict | None = None  # of the instrument
+    instrument: type[Instrument] = Instrument
+
+
+def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[Instrument] = Instrument) -> Lowered:
+    """Emit the LLVM IR of a kernel; `features` as `ir.Module` has them."""
+    module, build = Module(features=features), instrument(plan)
+    for function in plan.functions:
+        module.functions.append(lower_function(plan, module, function, HANDLERS, build))
+    name, params = signature(plan.ptx.functions[plan.kernel])
+    inline = "" if plan.waiting else " alwaysinline"
+    module.functions.append(
+        f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"
+    )
+    return Lowered(
+        f"{module.text()}\n{_METADATA}",
+        plan.waiting,
+        plan.shared_static,
+        module.frame,
+        bool(plan.recursive),
+        plan.sites,
+        build.table(),
+        instrument,
+    )

@@ -1,0 +1,162 @@
+"""PTX text to plain data (`ptx`): the functions and variables of a module. Nothing is interpreted here.
+
+What is not understood makes its function, or the names that it mentions, unusable (`variables.reached`); kernels that
+do without them run.
+"""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.ptx.body import Body
+from rawkern.engines.cpu.ptx.data import Function, Ptx
+from rawkern.engines.cpu.ptx.declarations import parameters, variables
+from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, shown, tokens
+from rawkern.errors import UnsupportedError
+
+_LINKAGE = frozenset((".visible", ".weak", ".extern", ".common", ".hidden"))
+_FUNCTIONS = (".entry", ".func")
+_VARIABLES = (".global", ".const", ".shared")
+_LINES = {".version": 1, ".address_size": 1, ".target": 1, ".file": 2}  # operands; further ones follow a comma
+_KNOWN = frozenset((*_LINKAGE, *_FUNCTIONS, *_VARIABLES, *_LINES))
+#: Directives of a function's header that change no result.
+_HINTS = frozenset(
+    (
+        ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".noreturn", ".pragma",
+        ".abi_preserve", ".abi_preserve_control",
+    )
+)  # fmt: skip
+
+
+def parse(text: str) -> Ptx:
+    """Parse a PTX module.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the text ends before a function does.
+    """
+    stream = tokens(text)
+    files = _files(stream)
+    ptx = Ptx({}, {}, [None], 0)
+    pos = 0
+    while stream[pos] != END:
+        start = pos
+        while stream[pos] in _LINKAGE:
+            pos += 1
+        extern = ".extern" in stream[start:pos]
+        word = stream[pos]
+        if word in _FUNCTIONS:
+            pos = _function(ptx, stream, pos, files)
+        elif word in _VARIABLES:
+            stop = _end_of(stream, pos)
+            _declare(ptx, stream[pos:stop], extern)
+            pos = stop + 1
+        elif word in _LINES:
+            if word == ".version":
+                major, minor = stream[pos + 1].split(".")
+                ptx.version = int(major) * 10 + int(minor)
+            pos += 1 + _LINES[word]
+            while stream[pos] == ",":
+                pos += 2
+        elif word.startswith(".section") or word in (";", "}"):
+            pos += 1
+        elif word == ".pragma":
+            pos = _end_of(stream, pos) + 1
+        elif word == ".loc":
+            pos += 4
+        else:
+            stop = _skipped(stream, pos)
+            _unknown(ptx, stream[pos:stop], f"PTX directive not supported: {shown(stream[pos:stop])[:80]!r}")
+            pos = stop
+    return ptx
+
+
+def _files(stream: list[str]) -> dict[int, str]:
+    """Numbers of source files; some compilers write them at the end."""
+    found, at = {}, -1
+    for _ in range(stream.count(".file")):
+        at = stream.index(".file", at + 1)
+        found[int(stream[at + 1])] = stream[at + 2].strip('"')
+    return found
+
+
+def _declare(ptx: Ptx, statement: list[str], extern: bool) -> None:
+    try:
+        found = variables(statement, extern)
+    except UnsupportedError as error:
+        _unknown(ptx, statement, str(error))
+        return
+    for var in found:
+        if extern and var.space != "shared":
+            ptx.unknown[var.name] = (
+                f"variable {var.name} is not defined here; device code of several modules cannot be linked"
+            )
+        else:
+            ptx.variables[var.name] = var
+
+
+def _unknown(ptx: Ptx, part: list[str], why: str) -> None:
+    """Keep kernels away from all names in what was not understood."""
+    for name in filter(is_name, part):
+        ptx.unknown.setdefault(name, why)
+
+
+def _function(ptx: Ptx, stream: list[str], pos: int, files: dict[int, str]) -> int:
+    """A function from ``.entry`` or ``.func`` on; returns the place behind it."""
+    stop = pos
+    while stream[stop] not in ("{", END) and not (stream[stop] == ";" and stream[stop - 2] != ".pragma"):
+        stop += 1
+    header = stream[pos:stop]
+    defined = stream[stop] == "{"
+    try:
+        function = _header(header)
+    except UnsupportedError as error:
+        why = f"PTX function header not understood: {shown(header)[:80]!r} ({error})"
+        _unknown(ptx, header, why)
+        return (closing(stream, stop) if defined else stop) + 1
+    function.locs, function.defined = ptx.locs, defined
+    if defined or function.name not in ptx.functions:
+        ptx.functions[function.name] = function
+    return Body(ptx, function, files).parse(stream, stop + 1) if defined else stop + 1
+
+
+def _header(part: list[str]) -> Function:
+    """``.func (results) name (parameters) directives``."""
+    at = 2 if part[1:2] == [".noreturn"] else 1
+    returns, at = _list(part, at)
+    name = "".join(part[at : at + 1])
+    if not is_name(name):
+        raise UnsupportedError("no name")
+    params, at = _list(part, at + 1)
+    function = Function(name, part[0] == ".entry", parameters(params), parameters(returns))
+    for item in part[at:]:
+        if item[0] == "." and item not in _HINTS:
+            function.refused = function.refused or f"PTX directive not supported: {item}"
+    return function
+
+
+def _list(part: list[str], at: int) -> tuple[list[str], int]:
+    """What stands in the parentheses that may begin here, and the place behind them."""
+    if part[at : at + 1] != ["("]:
+        return [], at
+    stop = closing(part, at)
+    return part[at + 1 : stop], stop + 1
+
+
+def _end_of(stream: list[str], pos: int) -> int:
+    """Where the next semicolon stands, or the text's end."""
+    try:
+        return stream.index(";", pos)
+    except ValueError:
+        return len(stream) - 1
+
+
+def _skipped(stream: list[str], pos: int) -> int:
+    """The place behind a directive that is not known: a statement, a block, or all up to the next that is known."""
+    at = pos + 1
+    while stream[at] != END and stream[at] not in _KNOWN:
+        if stream[at] == ";":
+            return at + 1
+        if stream[at] == "{":
+            return closing(stream, at) + 1
+        at += 1
+    return at

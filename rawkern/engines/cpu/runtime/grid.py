@@ -1,0 +1,236 @@
+"""Run a kernel's machine code: blocks over cores, and Python's turn now and then.
+
+A kernel has records and stacks for each shape of block; a launch that finds them taken, by another thread or by what a
+signal handler has interrupted, gets others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from functools import lru_cache
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
+from rawkern.base.table import address_of, function_of
+from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
+from rawkern.engines.cpu.emit.instrument import Session
+from rawkern.engines.cpu.records import CPU_TARGET as TARGET
+from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS
+from rawkern.engines.cpu.runtime import host_calls, limits
+from rawkern.engines.cpu.runtime.threads import alone, enter_all, openmp, run_threads
+from rawkern.engines.cpu.runtime.workers import Workers
+from rawkern.errors import LaunchError
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu import EngineKernel
+
+Dim3 = tuple[int, int, int]
+
+
+SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
+MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
+MAX_WARPS = 20_000  # stacks that may exist at a time
+
+_PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "fork")).pack_into
+_CONSTANTS = LAUNCH.offset("block_x")
+_NEXT_WORKER = LAUNCH.offset("next_worker")
+_FINISHED = LAUNCH.offset("finished")
+_ELAPSED = LAUNCH.offset("elapsed")
+_INT = struct.Struct("=i").unpack_from
+_LONG = struct.Struct("=q").unpack_from
+_TWO = struct.Struct("=ii").pack_into
+_REASON_NAME = {v: k for k, v in REASONS.items()}
+
+
+@lru_cache(maxsize=64)
+def thread_indices(block: tuple[int, int, int], shape: str) -> np.ndarray:
+    """Table of ``tid`` in a block, x, then y, then z: of the first lanes of warps' segments, or of all ("any")."""
+    threads = block[0] * block[1] * block[2]
+    nwarps = -(-threads // 32)
+    linear = np.arange(nwarps * 32, dtype=np.int32)
+    table = np.stack([linear % block[0], linear // block[0] % block[1], linear // (block[0] * block[1])])
+    return np.ascontiguousarray(table[:, :: 32 // SEGMENTS.get(shape, 32)]).astype(np.int32)
+
+
+def shape_of(block: tuple[int, int, int]) -> str:
+    """How a warp's threads lie in a block: in one line, in rows of whole warps, of half or quarter warps, or anyhow."""
+    if block[1] == block[2] == 1:
+        return "line"
+    if block[0] % 32 == 0:
+        return "rows"
+    return {16: "halves", 8: "quarters"}.get(block[0], "any")
+
+
+class Target:
+    """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
+
+    def __init__(self, owner: EngineKernel, block: Dim3, shared_dynamic: int):
+        code, loaded, shape = owner.loaded(shape_of(block))
+        self.owner, self.name, self.code = owner, owner.name, code
+        self.block, self.shared_dynamic = block, shared_dynamic
+        count = block[0] * block[1] * block[2]
+        self.nwarps = -(-count // 32)
+        self.last_mask = (1 << (count - 32 * (self.nwarps - 1))) - 1
+        if self.last_mask > 0x7FFFFFFF:
+            self.last_mask -= 1 << 32
+        self.shared_total = code.shared_static + shared_dynamic
+        self.tids = thread_indices(block, shape)
+        self.enter_address = loaded.enter
+        self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
+        self.globals_address = owner.globals_address
+        self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
+        self.record_address = ctypes.addressof(self.record)
+        self.grid_sync = ctypes.create_string_buffer(64)
+        self.session = Session()
+        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
+        # Python's lock is held: what takes long gives it up by itself.
+        self._go = ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
+        )(loaded.go)
+        python = ctypes.pythonapi
+        self._native = Filled(
+            TARGET,
+            device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
+            most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
+            chunk=1 if code.waiting else 64, launch=self.record_address, alone=ctypes.addressof(alone),
+            thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
+            release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
+            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
+        )  # fmt: skip
+        self.address = self._native.address
+        self._spare: list[Target] = []
+        self.linked = False  # whether native launches know it
+        self._room(1)
+        if code.recursive:
+            limits.followers.add(self)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a launch has its stacks."""
+        return self._native["busy"] != 0
+
+    def watch(self, session: Session) -> None:
+        """Have the launches that follow watched; the kernel must be built with the session's instrument."""
+        self.session = self.workers.session = session
+        self._watched = ctypes.c_int64(not session.parallel)
+        self._native.set(alone=ctypes.addressof(self._watched))
+        self.workers.clear()
+        self._room(1)
+
+    def resize_stacks(self) -> None:
+        """Have stacks of the size that is set now; not while a launch runs."""
+        self.workers = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
+        self.workers.session = self.session
+        self._room(1)
+
+    def _room(self, count: int) -> None:
+        """Have at least `count` workers."""
+        if count <= self.workers.count:
+            return
+        self.workers.make(count)
+        self._native.set(room=count)
+        _PACK_CONSTANTS(
+            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
+            SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
+            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            ctypes.addressof(limits.HEAP), self.session.address, openmp(),
+        )  # fmt: skip
+
+    def run(self, grid: Dim3, stream: int | None, values: tuple) -> None:
+        """Run all blocks of a grid to their end, on this machine's cores; streams have no meaning.
+
+        Raises
+        ------
+        LaunchError
+            If the kernel traps, an assertion fails, or its warps wait for each other for ever.
+        """
+        params = self.owner.pack(*values)
+        while True:
+            result = self._go(self.address, *grid, params, None)
+            if result == DONE:
+                return
+            if result == UNFINISHED:
+                self.finish()
+                return
+            if result == ROOM:
+                self._grow()
+                continue
+            work = grid[0] * grid[1] * grid[2] * self.nwarps
+            if work > self._native["most_work"]:
+                raise LaunchError(
+                    f"{self.name}: a cooperative launch runs all its blocks at a time; {work // self.nwarps} blocks of "
+                    f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; "
+                    "use a smaller grid"
+                )
+            break
+        # Another thread has the stacks, or what a signal handler has interrupted.
+        spare = self._spare.pop() if self._spare else Target(self.owner, self.block, self.shared_dynamic)
+        try:
+            spare.run(grid, stream, values)
+        finally:
+            self._spare.append(spare)
+
+    def _grow(self) -> None:
+        """Have the workers that the last launch asked for, unless another launch has begun."""
+        taken = ctypes.c_int64.from_address(self.address + TARGET.offset("busy"))
+        if not taken.value:  # under Python's lock, and no other line of Python in between
+            taken.value = 1
+            try:
+                self._room(self._native["workers"])
+            finally:
+                taken.value = 0
+
+    def finish(self) -> None:
+        """Bring a launch to its end whose workers have suspended."""
+        count, begun = self._native["workers"], self._native["elapsed"] == -1
+        try:
+            elapsed = self._continue(count, begun=begun)
+            work = struct.unpack_from("=q", self.record, LAUNCH.offset("nblocks"))[0] * self.nwarps
+            each = self._native["ns_per_warp"]
+            self._native.set(ns_per_warp=each + RATE * (elapsed * count / work - each))
+        finally:
+            self._native.set(busy=0)
+
+    def _continue(self, count: int, begun: bool) -> int:
+        """Serve the workers that suspended and let them go on, until all have ended; returns nanoseconds of it.
+
+        Not `begun`: the workers have their blocks, but no thread yet.
+        """
+        complete, start = False, perf_counter_ns()
+        if not begun:
+            run_threads(self.enter, self.record_address, count)
+        try:
+            while _INT(self.record, _FINISHED)[0] != count:
+                for k in range(count):
+                    if self.workers.get(k, "state", "=i") != 2:
+                        self._serve(k)
+                _TWO(self.record, _NEXT_WORKER, 0, 1)
+                enter_all(self.enter, self.enter_address, self.record_address, count)
+                while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
+                    self.enter(self.record_address)
+            complete = True
+        finally:
+            if not complete:  # stacks hold half-run kernels: start anew next time
+                self.workers.clear()
+                self._room(1)
+        return perf_counter_ns() - start + (_LONG(self.record, _ELAPSED)[0] if begun else 0)
+
+    def _serve(self, k: int) -> None:
+        """Do what worker `k` suspended for."""
+        reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
+        if reason == "NEED_BLOCK":
+            self.workers.add_block(k)
+        elif reason == "PRINTF":
+            host_calls.print_lines(self.workers, k)
+        elif reason == "SLICE":
+            why = self.session.complaint()
+            if why is not None:
+                raise LaunchError(f"{self.name}: {why}")
+        else:
+            why = host_calls.failure(self.workers, k, reason, self.block, self.code.sites)
+            raise LaunchError(f"{self.name}: {why}")

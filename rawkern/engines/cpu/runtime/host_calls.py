@@ -1,0 +1,77 @@
+"""What a running kernel asks of Python: to print, or to report why it cannot go on."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+
+from rawkern.engines.cpu.records import BLOCK, WORKER
+from rawkern.engines.cpu.runtime.printf import formatted, text_at
+from rawkern.engines.cpu.runtime.workers import Workers
+
+Dim3 = tuple[int, int, int]
+
+
+def print_lines(workers: Workers, k: int) -> None:
+    """Do what the lanes' calls of printf ask for, in lane order."""
+    templates: dict[int, str] = {}
+    for lane in _lanes(workers, k):
+        pointer = _argument(workers, k, "request_a", lane)
+        template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer))
+        sys.stdout.write(formatted(template, _argument(workers, k, "request_b", lane)))
+
+
+def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...]) -> str:
+    """Why and where a kernel failed; `block` is the shape of its blocks, `sites` the source lines it can name."""
+    if reason == "DEADLOCK":
+        x, y, z = _block_index(workers, k)
+        return f"deadlock: the warps of block ({x},{y},{z}) wait at barriers that the others never reach"
+    place = _place(workers, k, block)
+    if reason == "STACK":
+        return (
+            f"{place}: functions call each other too deeply for the stack of a thread, {workers.stack_size} bytes; "
+            "rawkern.set_limit('stack_size', nbytes, 'cpu') gives it more"
+        )
+    site = workers.get(k, "request_site", "=i")
+    place = f"{sites[site] if site < len(sites) else 'an unknown source line'}: {place}"
+    if reason == "ASSERT":
+        lane = (_lanes(workers, k) or [0])[0]
+        message = text_at(_argument(workers, k, "request_a", lane))
+        return f"{place}: assertion `{message}` failed"
+    if reason == "TRAP":
+        return f"{place} executed a trap"
+    if reason == "POINTER":
+        return f"{place} calls through a pointer that holds no function the kernel can reach"
+    if reason == "PART_OF_WARP":
+        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not"
+    if reason == "UNMET":
+        return f"{place} waits for lanes of its warp that never come: deadlock"
+    return (
+        f"{place} waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
+        "the CPU engine takes such calls only from all threads of a warp together"
+    )
+
+
+def _lanes(workers: Workers, k: int) -> list[int]:
+    """Lanes that a request is from."""
+    mask = workers.get(k, "request_mask", "=I")
+    return [lane for lane in range(32) if mask >> lane & 1]
+
+
+def _argument(workers: Workers, k: int, field: str, lane: int) -> int:
+    at = k * WORKER.size + WORKER.offset(field) + 8 * lane
+    return struct.unpack_from("=Q", workers.records, at)[0]
+
+
+def _block_index(workers: Workers, k: int) -> tuple[int, ...]:
+    block = workers.get(k, "request_block")
+    return tuple(ctypes.c_int32.from_address(block + BLOCK.offset(axis)).value for axis in "xyz")
+
+
+def _place(workers: Workers, k: int, block: Dim3) -> str:
+    """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
+    x, y, z = _block_index(workers, k)
+    thread = workers.get(k, "request_warp", "=i") * 32 + (_lanes(workers, k) or [0])[0]
+    bx, by, _ = block
+    return f"thread ({thread % bx},{thread // bx % by},{thread // (bx * by)}) of block ({x},{y},{z})"

@@ -1,0 +1,201 @@
+"""A kernel of a PTX module to machine code in memory: through the disk cache, or emitted as LLVM IR and compiled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, astuple, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from rawkern.base import cache as disk
+from rawkern.base.llvm import Cpu, binding, host, in_memory, object_file
+from rawkern.engines.cpu.analysis.plan import make_plan
+from rawkern.engines.cpu.analysis.storage import Globals, lay_out_globals, sizes
+from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.emit.program import Lowered, lower
+from rawkern.engines.cpu.ptx import data as ptx_
+from rawkern.engines.cpu.ptx import parser
+from rawkern.engines.cpu.records import runtime
+
+_OWN = ("rk_switch", "rk_start")  # in the scheduler, as assembly
+_resident: list[Any] = []  # engines that hold instruments' own code
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code of one kernel for one shape of block."""
+
+    object: bytes
+    waiting: bool
+    shared_static: int
+    frame_bytes: int
+    recursive: bool
+    sites: tuple[str, ...]
+    table: dict | None = None  # of the instrument
+
+
+@cache
+def own_version() -> str:
+    """A digest of this package's sources: code made by another version is not taken from the cache."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for file in sorted(package.rglob("*.[pl][yl]")):
+        digest.update(file.read_bytes())
+    digest.update(resources.files("rawkern.base").joinpath("llvm.py").read_bytes())
+    return digest.hexdigest()
+
+
+class Translation:
+    """A PTX module on its way to machine code; parsed at most once, and not at all when all its code is cached."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.key = hashlib.sha256(text.encode()).hexdigest()
+        self._parsed: ptx_.Ptx | None = None
+
+    def parsed(self) -> ptx_.Ptx:
+        if self._parsed is None:
+            self._parsed = parser.parse(self.text)
+        return self._parsed
+
+    def globals(self) -> Globals:
+        """Layout of the module's variables, from the disk cache where it is there."""
+        key = f"globals-{self.key}-{own_version()}"
+        stored = disk.get_record(key)
+        if stored is not None:
+            fields, image = stored
+            pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
+            return Globals(fields["offsets"], fields["size"], image, pointers)
+        layout = lay_out_globals(self.parsed())
+        fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
+        disk.put_record(key, fields, layout.image)
+        return layout
+
+    def resources(self, kernel: str) -> dict[str, int]:
+        """Static shared memory and local memory of a kernel in bytes, and the PTX version; no code is generated."""
+        key = "resources-" + hashlib.sha256(f"{self.key} {kernel} {own_version()}".encode()).hexdigest()
+        stored = disk.get_record(key)
+        if stored is not None:
+            return stored[0]
+        parsed = self.parsed()
+        shared, local = sizes(parsed, kernel)
+        found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
+        disk.put_record(key, found)
+        return found
+
+    def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
+        """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
+        cpu = host()
+        parts = (
+            self.key,
+            kernel,
+            tid_shape,
+            cpu.triple,
+            cpu.name,
+            cpu.features,
+            binding().llvm_version_info,
+            own_version(),
+            instrument.name,
+        )
+        key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        stored = disk.get_record(key)
+        if stored is not None:
+            fields, body = stored
+            fields["sites"] = tuple(fields["sites"])
+            return Code(body, **fields)
+        code = self.compile(kernel, layout, tid_shape, instrument)
+        fields = asdict(code)
+        body = fields.pop("object")
+        disk.put_record(key, fields, body)
+        return code
+
+    def compile(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
+        cpu = host()
+        lowered = self.lower(kernel, layout, tid_shape, cpu, instrument)
+        return Code(
+            emit(lowered, cpu),
+            lowered.waiting,
+            lowered.shared_static,
+            lowered.frame_bytes,
+            lowered.recursive,
+            tuple(lowered.sites),
+            lowered.table,
+        )
+
+    def lower(
+        self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu, instrument: type[Instrument] = Instrument
+    ) -> Lowered:
+        return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic(), instrument)
+
+
+def module_text(lowered: Lowered, cpu: Cpu) -> str:
+    """The kernel with its scheduler."""
+    instrument = lowered.instrument
+    own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
+    scheduler = runtime(lowered.waiting, cpu.machine, instrument.barrier_opens, own, wide)
+    if linked := instrument.linked():
+        scheduler = f"{scheduler}\n{linked}"
+    # LLVM takes a declaration only once
+    known = {line for line in scheduler.splitlines() if line.startswith("declare")}
+    return "\n".join([*_once(scheduler), *(line for line in lowered.text.splitlines() if line not in known)])
+
+
+def _once(text: str) -> list[str]:
+    """Lines of a text, each declaration once."""
+    lines = text.splitlines()
+    return list(dict.fromkeys(x for x in lines if x.startswith("declare"))) + [
+        x for x in lines if not x.startswith("declare")
+    ]
+
+
+def emit(lowered: Lowered, cpu: Cpu) -> bytes:
+    """Optimise and generate an object file.
+
+    llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
+    stacks. It shows what generating it takes and how large it is, and cannot be run.
+    """
+    known = (*_OWN, *lowered.instrument.own)
+    return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known)
+
+
+@cache
+def instrument_object(instrument: type[Instrument], cpu: Cpu) -> tuple[bytes, list[str]]:
+    """An instrument's own object file, and the functions it has for kernels."""
+    parts = (instrument.name, *astuple(cpu), binding().llvm_version_info, own_version())
+    key = "instrument-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    stored = disk.get_record(key)
+    if stored is not None:
+        return stored[1], stored[0]["functions"]
+    text = "\n".join(_once(instrument.runtime()))
+    functions = re.findall(r"^define i64 @(\w+)\(", text, re.M)
+    body = object_file(text, cpu, known=instrument.own)
+    disk.put_record(key, {"functions": functions}, body)
+    return body, functions
+
+
+class Loaded:
+    """Machine code in executable memory, in an engine of its own."""
+
+    def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
+        if instrument.own:
+            load_instrument(instrument)
+        self._engine = in_memory(code.object)
+        self.enter, self.go = self.address("rk_enter"), self.address("rk_go")
+
+    def address(self, name: str) -> int:
+        """Address of a function that the code exports."""
+        return self._engine.get_function_address(name)
+
+
+@cache
+def load_instrument(instrument: type[Instrument]) -> None:
+    """Load an instrument's own code for all kernels that are loaded after it."""
+    body, functions = instrument_object(instrument, host())
+    engine = in_memory(body)
+    for name in functions:
+        binding().add_symbol(name, engine.get_function_address(name))
+    _resident.append(engine)

@@ -1,0 +1,126 @@
+"""Memory of a launch's workers: their records, and stacks and shared memory for the blocks they run."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from functools import cache
+
+from rawkern.engines.cpu.emit.instrument import Session
+from rawkern.engines.cpu.records import BLOCK, WARP, WORKER
+from rawkern.engines.cpu.runtime import limits
+from rawkern.engines.cpu.runtime.jit import Code
+from rawkern.errors import LaunchError
+
+WORKER_STACK = 1 << 20
+WARP_STACK = 256 << 10
+RECURSION_RESERVE = 256 << 10  # where functions may call themselves: for the frames between two looks at the room left
+PAGE = 4096
+LINES = 128  # bytes: lines of the cache come in pairs
+STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+class Mapping:
+    """Memory from the system, committed page by page when it is touched; unmapped with the object."""
+
+    def __init__(self, size: int):
+        self.size = -(-size // PAGE) * PAGE
+        # PROT_READ | PROT_WRITE; MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE
+        address = _libc().mmap(None, self.size, 3, 0x2 | 0x20 | 0x4000, -1, 0)
+        if address in (None, ctypes.c_void_p(-1).value):
+            raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
+        self.address: int = address
+
+    def spread(self) -> None:
+        """Let the system commit it in large pages."""
+        _libc().madvise(ctypes.c_void_p(self.address), ctypes.c_size_t(self.size), 14)  # MADV_HUGEPAGE; it may refuse
+
+    def guard(self, offset: int) -> None:
+        _libc().mprotect(self.address + offset, PAGE, 0)
+
+    def __del__(self) -> None:
+        address = getattr(self, "address", None)
+        if address is not None:
+            _libc().munmap(address, self.size)
+
+
+class Workers:
+    """Records and stacks of the workers of one kernel with one shape of block."""
+
+    def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
+        self.launch, self.shared_total = launch, shared_total
+        self.session = Session()
+        self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
+        frames = code.frame_bytes + code.frame_bytes // 2
+        self.stack_size = limits.get("stack_size")  # of a thread
+        deep = 32 * self.stack_size + RECURSION_RESERVE
+        self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames
+        self.warp_stack = (deep if code.recursive else WARP_STACK) + frames
+        self.stack_room = max(32 * self.stack_size - frames, 0)
+        self.clear()
+
+    def clear(self) -> None:
+        """Give all memory back."""
+        self.memory: list[Mapping] = []
+        self.records = memoryview(bytearray())
+        self.address = 0
+        self.count = 0
+
+    def make(self, count: int) -> None:
+        """Have `count` workers with memory for one block each, in place of those there were."""
+        self.clear()
+        whole = ctypes.create_string_buffer(WORKER.size * count + LINES)
+        start = -ctypes.addressof(whole) % LINES
+        self.records = memoryview(whole)[start : start + WORKER.size * count]
+        self.address = ctypes.addressof(whole) + start
+        for k in range(count):
+            stack = Mapping(self.worker_stack)
+            stack.guard(0)
+            self.memory.append(stack)
+            self.set(k, "launch", self.launch)
+            self.set(k, "index", k, "=i")
+            self.set(k, "stack_top", stack.address + stack.size)
+            self.add_block(k)
+        self.count = count
+
+    def set(self, k: int, field: str, value: int, code: str = "=Q") -> None:
+        struct.pack_into(code, self.records, k * WORKER.size + WORKER.offset(field), value)
+
+    def get(self, k: int, field: str, code: str = "=Q") -> int:
+        return struct.unpack_from(code, self.records, k * WORKER.size + WORKER.offset(field))[0]
+
+    def add_block(self, k: int) -> None:
+        """Give worker `k` memory for a further block: its record, warps, shared memory and stacks."""
+        warps = self.warps
+        head = -(-(BLOCK.size + warps * WARP.size + 256 + self.shared_total + 256) // PAGE) * PAGE
+        stack = -(-self.warp_stack // PAGE) * PAGE + PAGE
+        mapping = Mapping(head + warps * stack)
+        self.memory.append(mapping)
+        at = mapping.address
+        shared = -(-(at + BLOCK.size + warps * WARP.size) // 256) * 256
+        fields = {
+            "worker": self.address + k * WORKER.size,
+            "shared": shared,
+            "warps": at + BLOCK.size,
+            "next": self.get(k, "free_blocks"),
+            "session": self.session.block(self.shared_total),
+        }
+        for field, value in fields.items():
+            ctypes.c_uint64.from_address(at + BLOCK.offset(field)).value = value
+        for w in range(warps):
+            base = head + w * stack
+            mapping.guard(base)
+            top = at + base + stack - w * STAGGER % PAGE
+            ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
+        self.set(k, "free_blocks", at)
