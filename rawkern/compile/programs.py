@@ -157,7 +157,8 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted(file for pattern in ("*.py", "headers/**/*") for file in here.glob(pattern) if file.is_file())
     return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
 
 
