@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = ["CType", "Member", "StructLayout", "parse", "with_layout"]
+__all__ = ["C_NAMES", "CType", "Member", "StructLayout", "parse", "with_layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +96,22 @@ class CType:
 
 
 # Integers: one row each. The last column is what a pointer to the type accepts; char* also takes bool, and
-# unsigned char* is the type for raw bytes, so it takes the byte-sized dtypes that have no C type of their own.
+# unsigned char* is the type for raw bytes, so it takes the byte-sized dtypes that have no C type of their own. Of the
+# types with the same first dtype, the last one is that dtype's own (`C_NAMES`).
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _I8, _I16, _I32, _I64 = ("int8", "uint8"), ("int16", "uint16"), ("int32", "uint32"), ("int64", "uint64")
 _INTEGERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("char", "b", ("int8", "uint8", "bool")),
     ("signed char", "b", _I8),
-    ("unsigned char", "B", ("uint8", "bool", *_FLOAT8)),
     ("char8_t", "B", ("uint8", "int8")),
+    ("unsigned char", "B", ("uint8", "bool", *_FLOAT8)),
     ("short", "h", _I16),
-    ("unsigned short", "H", _I16[::-1]),
     ("char16_t", "H", _I16[::-1]),
-    ("int", "i", _I32),
-    ("unsigned int", "I", _I32[::-1]),
+    ("unsigned short", "H", _I16[::-1]),
     ("wchar_t", "i", _I32),
+    ("int", "i", _I32),
     ("char32_t", "I", _I32[::-1]),
+    ("unsigned int", "I", _I32[::-1]),
     ("long", "q", _I64),
     ("unsigned long", "Q", _I64[::-1]),
     ("long long", "q", _I64),
@@ -215,6 +216,8 @@ def _build_table() -> dict[str, CType]:
 
 
 _TABLE = _build_table()
+#: What a dtype's elements are called in CUDA C, by torch's name of the dtype.
+C_NAMES = {row[-1][0]: row[0] for row in (*_INTEGERS, *_FLOATS) if row[-1]}
 # cuda::std::__4::complex<float>, thrust::complex<double>, std::complex<float>
 _COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16)>$")
 _ARRAY = re.compile(r"(.+?)\s*\[(\d+)\]$")
