@@ -12,11 +12,12 @@ from rawkern.checked.reachable import tensors_in
 from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError
 from rawkern.kernel import RawKernel
+from rawkern.launch import variables
 from rawkern.launch.unit import State
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
-from rawkern.tuning.written import Reference, Saved, Written, find, of_variables
+from rawkern.tuning.written import Reference, Saved, Written, find
 
 __all__ = ["FAILURES", "Session", "Settle"]
 
@@ -79,11 +80,11 @@ class Session:
         device = self.device
         assert device is not None
         with kernel._module._lock:
-            variables = Saved(of_variables(state, device, "global"))
+            held = Saved(variables.every(state, device, ["global"]))
 
         def restore() -> None:
             saved.restore()
-            variables.restore()
+            held.restore()
 
         def launch() -> None:
             go(*self.args, **self.kwargs)

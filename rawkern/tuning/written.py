@@ -19,7 +19,7 @@ from rawkern.interop import to_torch
 from rawkern.launch import variables
 from rawkern.launch.unit import State
 
-__all__ = ["Saved", "Written", "find", "of_variables"]
+__all__ = ["Saved", "Written", "find"]
 
 
 class Written(Call):
@@ -57,14 +57,9 @@ def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
     bound = bind(signature, given, state.strided, call)
     device = bound.device or default_device()
     with lock:
-        held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *of_variables(state, device)]
+        held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
-
-
-def of_variables(state: State, device: torch.device, spaces: str = "global|const") -> list[torch.Tensor]:
-    """The module's variables; "global" are those that launches may write, too."""
-    return variables.every(state.build, state.asked, device, spaces)
 
 
 def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:
