@@ -248,7 +248,7 @@ class RawKernel:
     @property
     def signature(self) -> str:
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
-        return str(self._find().signature)
+        return str(self.state().signature)
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -288,7 +288,7 @@ class RawKernel:
             The source does not compile.
         """
         with self._module._lock:
-            state = self._find()
+            state = self.state()
             return state.build.program(
                 lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
             ).code.decode()
@@ -312,7 +312,7 @@ class RawKernel:
             The source does not compile.
         """
         with self._module._lock:
-            state = self._find()
+            state = self.state()
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
 
     # Finding it in the source -------------------------------------------------------------------------------------
@@ -321,11 +321,25 @@ class RawKernel:
         """What the kernel is in the source as it is now, for a launch with these arguments."""
         state = self._known
         if state is None or state.build.stale():
-            state = self._find(device_of(args, kwargs))
+            state = self.state(device_of(args, kwargs))
         return state
 
+    def variant(self, name: str | None = None, options: Sequence[str] = ()) -> RawKernel:
+        """Return this kernel under another name, such as another template instance, or compiled with more options.
+
+        Without options it is of the same module, and so has the same variables.
+        """
+        module = self._module.with_options(options) if options else self._module
+        name = self._name if name is None else name
+        return self if module is self._module and name == self._name else RawKernel._of(module, name)
+
+    def build(self) -> Build:
+        """Return the reading of the source as it is now; nothing is compiled."""
+        with self._module._lock:
+            return self._module._current()
+
     @untraced
-    def _find(self, device: torch.device | None = None) -> State:
+    def state(self, device: torch.device | None = None) -> State:
         """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
         module = self._module
         with module._lock:
@@ -356,4 +370,4 @@ class RawKernel:
 
     def _engine_kernel(self, device: torch.device) -> Any:
         with self._module._lock:
-            return self._find(device).engine_kernel(device)
+            return self.state(device).engine_kernel(device)

@@ -5,6 +5,7 @@ When the file or a header of it changes, the module makes a new `Build`; launche
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import weakref
 from collections.abc import Iterable, Sequence
@@ -144,7 +145,7 @@ class RawModule:
             kernel = self._functions.get(name)
             if kernel is None:
                 kernel = RawKernel._of(self, name)
-                kernel._find()
+                kernel.state()
                 self._functions[name] = kernel
             return kernel
 
@@ -274,6 +275,10 @@ class RawModule:
             self._renew()
             self._current().program(arch)
 
+    def with_options(self, options: Sequence[str]) -> RawModule:
+        """Return a module of the same source, compiled with more options; they have been checked before."""
+        return of_settings(dataclasses.replace(self._settings, options=(*self._settings.options, *options)))
+
     def _current(self) -> Build:
         """Return the build of the source as it is now. Call it under the lock."""
         if self._build is None or self._build.changed():
@@ -283,9 +288,9 @@ class RawModule:
 
     def _renew(self) -> None:
         read, self._first = self._first or self._settings.read(), None
-        build = Build(self._settings, read)
+        build = Build(self._settings, read, self._lock)
         if build.changed():  # edited since the module was made
-            build = Build(self._settings, self._settings.read())
+            build = Build(self._settings, self._settings.read(), self._lock)
         if self._build is not None:
             self._build.replace()
         self._build = build

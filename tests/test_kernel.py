@@ -743,7 +743,7 @@ template <lib::Mode M> __global__ void fill(float* x) { x[threadIdx.x] = M; }"""
     assert x.tolist() == [2] * 5
     with rawkern.check():
         kernel[1, 5](x)
-    state = kernel._find()
+    state = kernel.state()
     symbols = {state.entry_in(state.build.program(arch, state.asked)).symbol for arch in ("compute_80", "sm_90")}
     assert len(symbols) == 2 and state.entry.symbol in symbols
 

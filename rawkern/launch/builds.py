@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.forking import Lock
 from rawkern.compile import programs, source
 from rawkern.compile.programs import CPU_ARCH, Program
 from rawkern.compile.source import Source, Watch
@@ -44,7 +45,8 @@ class Settings:
 class Build:
     """One reading of a source with its programs and loaded modules. Its methods are called under the module's lock."""
 
-    def __init__(self, settings: Settings, read: Source) -> None:
+    def __init__(self, settings: Settings, read: Source, lock: Lock) -> None:
+        self.lock = lock  # the module's
         self.settings = settings
         self.source = read
         # A string without headers cannot change, and its launches need not look.

@@ -19,8 +19,6 @@ __all__ = ["Kernel", "State"]
 class Kernel(Protocol):
     """What launches ask of a kernel; `rawkern.kernel.RawKernel` is one."""
 
-    _module: Any  # whose lock is held while something is compiled or loaded
-
     @property
     def name(self) -> str: ...
 

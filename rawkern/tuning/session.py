@@ -70,16 +70,15 @@ class Session:
 
     def _measured(self, config: Config) -> Trial:
         kernel = self.kernel_of(config)
-        with kernel._module._lock:
-            state = kernel._find(self.device)
+        state = kernel.state(self.device)
         read = state.build.source
         if read.text != self.source.text or not set(self.source.headers) <= set(read.headers):
             return Trial(config, None, "the source was edited while it was tuned")
         go = self.settle(kernel, config)
-        saved, reference = self._bound(state, kernel._module._lock)
+        saved, reference = self._bound(state)
         device = self.device
         assert device is not None
-        with kernel._module._lock:
+        with state.build.lock:
             held = Saved(variables.every(state, device, ["global"]))
 
         def restore() -> None:
@@ -115,10 +114,10 @@ class Session:
                     "rawkern.check() says where"
                 ) from error
 
-    def _bound(self, state: State, lock: Any) -> tuple[Saved, Reference | None]:
+    def _bound(self, state: State) -> tuple[Saved, Reference | None]:
         signature = str(state.signature)
         if signature not in self._known:
-            self.device, call, behind = find(state, lock, self.args, self.kwargs)
+            self.device, call, behind = find(state, self.args, self.kwargs)
             written = [tensor for _, tensor in call.outputs]
             saved = Saved([*written, *behind])
             self._known[signature] = saved, self._reference(state, call, saved)

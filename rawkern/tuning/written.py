@@ -40,8 +40,7 @@ class Written(Call):
             self.arrays.append(_as_tensor(memory, where))
 
 
-def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
-         ) -> tuple[torch.device, Written, list[torch.Tensor]]:  # fmt: skip
+def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
     """Bind arguments, and return their device, what the kernel may write, and tensors that addresses lead to.
 
     Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock.
@@ -56,7 +55,7 @@ def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
     call = Written(state.strided, signature.struct_layout)
     bound = bind(signature, given, state.strided, call)
     device = bound.device or default_device()
-    with lock:
+    with state.build.lock:
         held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
