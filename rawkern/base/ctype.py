@@ -133,21 +133,12 @@ _FLOATS: tuple[tuple[str, str, int, str, tuple[str, ...]], ...] = (
     ("__nv_fp4x2_e2m1", "struct", 1, "", ("float4_e2m1fn_x2",)),
 )
 
-# Vector families: (prefix, element, alignment of 1, 2, 3 and 4 lanes), as CUDA's vector_types.h has them.
-_VECTORS: tuple[tuple[str, str, tuple[int, int, int, int]], ...] = (
-    ("char", "signed char", (1, 2, 1, 4)),
-    ("uchar", "unsigned char", (1, 2, 1, 4)),
-    ("short", "short", (2, 4, 2, 8)),
-    ("ushort", "unsigned short", (2, 4, 2, 8)),
-    ("int", "int", (4, 8, 4, 16)),
-    ("uint", "unsigned int", (4, 8, 4, 16)),
-    ("long", "long", (8, 16, 8, 16)),
-    ("ulong", "unsigned long", (8, 16, 8, 16)),
-    ("longlong", "long long", (8, 16, 8, 16)),
-    ("ulonglong", "unsigned long long", (8, 16, 8, 16)),
-    ("float", "float", (4, 8, 4, 16)),
-    ("double", "double", (8, 16, 8, 16)),
-)
+# Vector families of 1 to 4 lanes, as CUDA's vector_types.h has them: the element of each.
+_VECTORS = {
+    "char": "signed char", "uchar": "unsigned char", "short": "short", "ushort": "unsigned short", "int": "int",
+    "uint": "unsigned int", "long": "long", "ulong": "unsigned long", "longlong": "long long",
+    "ulonglong": "unsigned long long", "float": "float", "double": "double",
+}  # fmt: skip
 
 # Vectors with names of their own: (name, element, lanes, alignment)
 _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
@@ -202,10 +193,12 @@ def _build_table() -> dict[str, CType]:
     table = {row[0]: _integer(*row) for row in _INTEGERS}
     for name, kind, size, code, dtypes in _FLOATS:
         table[name] = CType(name, kind, size, size, code, dtypes)
-    for prefix, element, aligns in _VECTORS:
-        for lanes, align in enumerate(aligns, 1):
+    for prefix, element in _VECTORS.items():
+        size = table[element].size
+        for lanes in (1, 2, 3, 4):
+            align = size if lanes == 3 else min(lanes * size, 16)
             table[f"{prefix}{lanes}"] = _vector(f"{prefix}{lanes}", table[element], lanes, align)
-        if table[element].size == 8:  # CUDA 13 has double4_16a and double4_32a, and so on, beside double4
+        if size == 8:  # CUDA 13 has double4_16a and double4_32a, and so on, beside double4
             for align in (16, 32):
                 name = f"{prefix}4_{align}a"
                 table[name] = _vector(name, table[element], 4, align)
