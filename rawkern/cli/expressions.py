@@ -44,26 +44,14 @@ POISON = 0xA5  # each byte of an integer tensor made by empty(); floats are NaN 
 
 @dataclass(frozen=True)
 class Maker:
-    """What tensors are made with.
+    """What tensors are made with."""
 
-    Attributes
-    ----------
-    dtypes : tuple of torch.dtype
-        Those that the parameter takes, the usual one first; empty where it takes any (``void*``) or no tensor.
-    generator : torch.Generator
-        On the CPU: a seed gives the same numbers for every device.
-    device : torch.device
-    numbers : mapping
-        The arguments that are numbers, by name.
-    members : mapping
-        The types of a struct's members, by name.
-    """
-
+    # Those that the parameter takes, the usual one first; empty where it takes any (``void*``) or no tensor.
     dtypes: tuple[torch.dtype, ...]
-    generator: torch.Generator
+    generator: torch.Generator  # on the CPU: a seed gives the same numbers for every device
     device: torch.device
-    numbers: Mapping[str, Any]
-    members: Mapping[str, CType] = field(default_factory=dict)
+    numbers: Mapping[str, Any]  # the arguments that are numbers, by name
+    members: Mapping[str, CType] = field(default_factory=dict)  # the types of a struct's members, by name
 
     def of(self, member: str) -> Maker:
         """What a member of the struct is made with."""

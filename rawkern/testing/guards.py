@@ -21,21 +21,13 @@ GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind t
 
 @dataclass(frozen=True)
 class Guarded:
-    """A tensor in the middle of a buffer.
-
-    Attributes
-    ----------
-    before : torch.Tensor or None
-        The bytes as they were, for an input; None where what is inside may change.
-    byte : int
-        What the guards consist of.
-    """
+    """A tensor in the middle of a buffer."""
 
     name: str
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor | None
-    byte: int
+    before: torch.Tensor | None  # the bytes as they were, for an input; None where what is inside may change
+    byte: int  # what the guards consist of
     itemsize: int
 
     def damage(self, written: bool) -> tuple[str, str] | None:

@@ -32,29 +32,15 @@ class _Slot:
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of a call, with the tensors taken out.
-
-    Attributes
-    ----------
-    tensors : tuple of torch.Tensor
-        On the CPU, contiguous, without gradients.
-    names : tuple of str
-        What the tensors are called in messages.
-    written : frozenset of int
-        Which of them the operator writes to.
-    leaves : frozenset of int
-        Those whose gradients are looked at.
-    main : torch.dtype or None
-        What stands for "the dtype": the first floating one, or the first there is.
-    """
+    """Arguments of a call, with the tensors taken out."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    tensors: tuple[torch.Tensor, ...]
-    names: tuple[str, ...]
-    written: frozenset[int]
-    leaves: frozenset[int]
-    main: torch.dtype | None
+    tensors: tuple[torch.Tensor, ...]  # on the CPU, contiguous, without gradients
+    names: tuple[str, ...]  # what the tensors are called in messages
+    written: frozenset[int]  # which of them the operator writes to
+    leaves: frozenset[int]  # those whose gradients are looked at
+    main: torch.dtype | None  # what stands for "the dtype": the first floating one, or the first there is
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call with these tensors in place of the sample's."""
