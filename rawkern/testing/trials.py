@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from rawkern.base.nested import tensors_in
 from rawkern.errors import CheckError, CompileError, LaunchError, NotDifferentiable, RawkernError
 from rawkern.testing.guards import Guarded, place, watched
 from rawkern.testing.results import TOLERANCE, Outcome, Problem, compare, same_bits
-from rawkern.testing.samples import Sample, flat_tensors, spread
+from rawkern.testing.samples import Sample, spread
 
 __all__ = ["Target", "Trial", "call", "exact", "examine", "judge", "placed", "problem_of"]
 
@@ -105,7 +106,7 @@ def call(
 def results_of(returned: Any, sample: Sample, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """What is returned, but for the tensors that were written to; and those."""
     written = [given[i] for i in sorted(sample.written)]
-    return (*(t for t in flat_tensors(returned) if not any(_same(t, w) for w in written)), *written)
+    return (*(t for t in tensors_in(returned) if not any(_same(t, w) for w in written)), *written)
 
 
 def _same(t: torch.Tensor, other: torch.Tensor) -> bool:

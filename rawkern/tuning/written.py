@@ -11,6 +11,7 @@ from rawkern.arguments.careful import Call, arrange, bind
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
+from rawkern.base.nested import tensors_in
 from rawkern.base.storage import tensor_over
 from rawkern.checked import reachable
 from rawkern.engines.devices import default_device
@@ -56,7 +57,7 @@ def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tor
     bound = bind(signature, given, state.strided, call)
     device = bound.device or default_device()
     with state.build.lock:
-        held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *variables.every(state, device)]
+        held = [*tensors_in(given), *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
 
