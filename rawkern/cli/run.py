@@ -228,7 +228,7 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     )  # fmt: skip
     with refusing(ValueError):
         kernel = module.get_function(options.kernel)
-        signature = kernel._find().signature
+        signature = kernel.state().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
         margins = {} if options.check else {name: surround(t) for name, t in tensors_in(arguments).items()}

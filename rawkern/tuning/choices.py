@@ -66,7 +66,7 @@ class Settings:
     @cached_property
     def in_name(self) -> frozenset[str]:
         """The template arguments that the configurations say."""
-        return self._said(configurations.places(self.kernel._name))
+        return self._said(configurations.places(self.kernel.asked_name))
 
     def _said(self, names: Sequence[str]) -> frozenset[str]:
         return frozenset(name for name in names if any(name in config for config in self.configs))
@@ -95,10 +95,9 @@ class Choices:
     def name(self) -> str:
         """The kernel's name, as it was given or as the source has it."""
         kernel = self.settings.kernel
-        if kernel._name is not None:
-            return kernel._name
-        known = (made._known for made in self._kernels.values())
-        return next((state.entry.name for state in known if state is not None), "kernel")
+        if kernel.asked_name is not None:
+            return kernel.asked_name
+        return next((made.name for made in self._kernels.values() if made.name != "kernel"), "kernel")
 
     def kernel(self, config: Config) -> RawKernel:
         """Return the kernel of a configuration; those that differ in the launch alone have the same."""
@@ -111,10 +110,10 @@ class Choices:
             if found is None:
                 found = self._compiled.setdefault(compiled, configurations.build(base, *compiled))
             self._kernels[key] = found
-        original = self.settings.kernel._module
-        if found._module is not original and original._build is not None and original._build.variables:
+        original = self.settings.kernel.unit
+        if found.unit is not original and original.variables():
             raise ValueError(
-                f"autotune of {self.name}: get_global was asked for {', '.join(original._build.variables)}, and a "
+                f"autotune of {self.name}: get_global was asked for {', '.join(original.variables())}, and a "
                 "configuration with macros or options is compiled apart, with variables of its own; hand the contents "
                 "to the kernel as an argument"
             )
@@ -127,7 +126,7 @@ class Choices:
         errors = []
         for config in self.settings.configs:
             try:
-                self.kernel(config)._find(device)
+                self.kernel(config).state(device)
                 self._working = config
                 return config
             except FAILURES as error:
@@ -145,7 +144,7 @@ class Choices:
         with contextlib.suppress(TypeError):  # a list where a number was
             if not kwargs and (known := self._chosen.get(hot := self.hot(args))) is not None:
                 return hot, known
-        signature = self.kernel(self.working(device_of(args, kwargs)))._find().signature
+        signature = self.kernel(self.working(device_of(args, kwargs))).state().signature
         hot = self.settings.key.prepare(signature, arrange(signature, args, kwargs))
         choice = self._chosen.get(hot)
         if choice is None:
@@ -163,9 +162,9 @@ class Choices:
 
     def _renew(self) -> None:
         """Forget the choices of a source that has been edited."""
-        module = self.settings.kernel._module
-        with module._lock:
-            build = module._current()
+        unit = self.settings.kernel.unit
+        with unit.lock:
+            build = unit.current()
             if build is not self._build:
                 for launcher in list(self.launchers):
                     launcher.forget()
@@ -203,7 +202,7 @@ class Choices:
         for config in self.settings.configs:
             with contextlib.suppress(*FAILURES):
                 go: Any = launch.settle(self.kernel(config), config)
-                self.kernel(config)._find(DEVICES[launch.key[0]])
+                self.kernel(config).state(DEVICES[launch.key[0]])
                 return config, go.n == 0
         return self.settings.configs[0], False
 
@@ -274,10 +273,10 @@ class Choices:
 
     def _record_key(self, launch: _Launch) -> str:
         given, source = self.settings, self._build.source
-        module = given.kernel._module._settings
+        unit = given.kernel.unit.settings
         search = given.search and [_named(given.search.strategy), repr(sorted(given.search.options.items()))]
         return record.record_key(
-            [source.text, source.options, source.headers, given.kernel._name, module.cooperative, module.strided],
+            [source.text, source.options, source.headers, given.kernel.asked_name, unit.cooperative, unit.strided],
             given.configs,
             [launch.device, given.key.text, launch.values],
             [given.reference is not None, given.rtol, given.atol],

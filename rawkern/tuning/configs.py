@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rawkern.kernel import RawKernel
-from rawkern.module import of_settings
+from rawkern.launch.builds import Unit
 
 __all__ = ["LAUNCH", "Config", "Space", "build", "compiled", "hashed", "places", "read", "shown"]
 
@@ -73,7 +73,7 @@ def shown(config: Config) -> str:
 
 def compiled(kernel: RawKernel, config: Config) -> tuple[str | None, tuple[str, ...]]:
     """What a configuration is compiled as: the kernel's name, and options on top of its own."""
-    name = kernel._name
+    name = kernel.asked_name
     filled = set(places(name)) & set(config)
     if name is not None and filled:
         name = _PLACE.sub(lambda match: _spelled(match[1], config[match[1]]) if match[1] in filled else match[0], name)
@@ -88,9 +88,9 @@ def compiled(kernel: RawKernel, config: Config) -> tuple[str | None, tuple[str, 
 def build(kernel: RawKernel, name: str | None, options: tuple[str, ...]) -> RawKernel:
     """Return the kernel with that name and more options, not compiled yet; itself where there is nothing to change."""
     if options:
-        settings = kernel._module._settings
-        return RawKernel._of(of_settings(dataclasses.replace(settings, options=(*settings.options, *options))), name)
-    return kernel if name == kernel._name else RawKernel._of(kernel._module, name)
+        settings = kernel.unit.settings
+        return RawKernel.of_unit(Unit(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+    return kernel if name == kernel.asked_name else RawKernel.of_unit(kernel.unit, name)
 
 
 def _spelled(name: str, value: Any) -> str:

@@ -69,16 +69,16 @@ class Session:
 
     def _measured(self, config: Config) -> Trial:
         kernel = self.kernel_of(config)
-        with kernel._module._lock:
-            state = kernel._find(self.device)
+        with kernel.unit.lock:
+            state = kernel.state(self.device)
         read = state.build.source
         if read.text != self.source.text or not set(self.source.headers) <= set(read.headers):
             return Trial(config, None, "the source was edited while it was tuned")
         go = self.settle(kernel, config)
-        saved, reference = self._bound(state, kernel._module._lock)
+        saved, reference = self._bound(state, kernel.unit.lock)
         device = self.device
         assert device is not None
-        with kernel._module._lock:
+        with kernel.unit.lock:
             variables = Saved(of_variables(state, device, "global"))
 
         def restore() -> None:
