@@ -652,6 +652,18 @@ def test_import_is_light() -> None:
     assert run(code) == "True []"
 
 
+def test_code_from_the_disk_cache_needs_no_compiler() -> None:
+    code = (
+        "import sys, torch, rawkern\n"
+        f"k = rawkern.RawKernel({SAXPY!r})\n"
+        "x = torch.ones(3)\n"
+        "k.forall(3)(3, 2.0, x, x.clone())\n"
+        "print([m for m in sys.modules if m.startswith(('rawkern.engines.cpu.ptx', 'rawkern.engines.cpu.analysis'))])"
+    )
+    run(code)
+    assert run(code) == "[]"
+
+
 def test_without_cupy_the_first_use_gives_the_pip_line(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['cupy'] = None\n"

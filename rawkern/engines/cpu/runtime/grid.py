@@ -18,10 +18,9 @@ import torch
 
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of, function_of
-from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
-from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS
+from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits
 from rawkern.engines.cpu.runtime.threads import alone, enter_all, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers
