@@ -35,7 +35,8 @@ class inside_op:
 
     Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
     a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
-    `composed=True` a launch raises `LaunchError`: what runs is to be differentiated, step by step. The state is the thread's own; contexts nest.
+    `composed=True` a launch raises `LaunchError`: what runs is to be differentiated, step by step. The state is the
+    thread's own; contexts nest.
     """
 
     __slots__ = ("_before", "_level")
