@@ -97,7 +97,7 @@ class Plan:
         built, targets = self.built
         found = targets.get(device) if built is state else None
         if found is None or not found.linked:
-            with self.kernel.unit.lock:
+            with state.build.lock:
                 found = self._found(launcher, state, device)
         return self.config(launcher, found.block), found
 

@@ -12,11 +12,12 @@ from rawkern.checked.reachable import tensors_in
 from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError
 from rawkern.kernel import RawKernel
+from rawkern.launch import variables
 from rawkern.launch.unit import State
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
-from rawkern.tuning.written import Reference, Saved, Written, find, of_variables
+from rawkern.tuning.written import Reference, Saved, Written, find
 
 __all__ = ["FAILURES", "Session", "Settle"]
 
@@ -69,21 +70,20 @@ class Session:
 
     def _measured(self, config: Config) -> Trial:
         kernel = self.kernel_of(config)
-        with kernel.unit.lock:
-            state = kernel.state(self.device)
+        state = kernel.state(self.device)
         read = state.build.source
         if read.text != self.source.text or not set(self.source.headers) <= set(read.headers):
             return Trial(config, None, "the source was edited while it was tuned")
         go = self.settle(kernel, config)
-        saved, reference = self._bound(state, kernel.unit.lock)
+        saved, reference = self._bound(state)
         device = self.device
         assert device is not None
-        with kernel.unit.lock:
-            variables = Saved(of_variables(state, device, "global"))
+        with state.build.lock:
+            held = Saved(variables.every(state, device, ["global"]))
 
         def restore() -> None:
             saved.restore()
-            variables.restore()
+            held.restore()
 
         def launch() -> None:
             go(*self.args, **self.kwargs)
@@ -114,10 +114,10 @@ class Session:
                     "rawkern.check() says where"
                 ) from error
 
-    def _bound(self, state: State, lock: Any) -> tuple[Saved, Reference | None]:
+    def _bound(self, state: State) -> tuple[Saved, Reference | None]:
         signature = str(state.signature)
         if signature not in self._known:
-            self.device, call, behind = find(state, lock, self.args, self.kwargs)
+            self.device, call, behind = find(state, self.args, self.kwargs)
             written = [tensor for _, tensor in call.outputs]
             saved = Saved([*written, *behind])
             self._known[signature] = saved, self._reference(state, call, saved)
