@@ -128,7 +128,7 @@ class Gradient:
             grad = loop.run_plain(tensors)
             if grad is not None:
                 return (grad,)
-        dtypes = {p.type: t.dtype for p, t in zip(self.inputs, tensors, strict=True) if p.generic}
+        dtypes = self.grad_loop.dtypes(tensors)
         return loop.run(tensors, dtypes, wanted, launch=not in_fake_op())
 
     def jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:

@@ -12,9 +12,8 @@ import torch
 from rawkern.base.operator_state import in_fake_op
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
-from rawkern.formulas.derivative import names_in
-from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
-from rawkern.formulas.parameters import Parameter, c_name
+from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
+from rawkern.formulas.parameters import c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
@@ -23,45 +22,11 @@ __all__ = ["Loop"]
 
 
 @dataclass(eq=False)
-class Loop:
-    """What a thread does with one element of each array.
+class Loop(Statements):
+    """Statements for one element, run over tensors."""
 
-    The statements see the inputs as constants and the outputs as variables, in the type they are computed in (float
-    for the half types), the index ``i`` and the number of elements ``n``. Statements after them may set outputs as
-    well; an output that nobody wants is a variable that is not stored.
-    """
-
-    name: str
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
-    operation: str
-    preamble: str = ""
-    options: tuple[str, ...] = ()
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
     plain: dict[Any, Any] = field(default_factory=dict, repr=False)
-
-    @functools.cached_property
-    def letters(self) -> tuple[str, ...]:
-        """The letters that stand for a dtype, in the order of their first use."""
-        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
-
-    @functools.cached_property
-    def indexed(self) -> bool:
-        """Whether it matters which element is which, so that the order of memory won't do."""
-        return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)
-
-    def source(self, kinds: tuple[str, ...] | None = None, wanted: tuple[bool, ...] | None = None) -> str:
-        """Return the CUDA C of the two kernels NAME and NAME_strided.
-
-        Parameters
-        ----------
-        kinds : tuple of str
-            How each input comes: ARRAY, ONE (an array of one element), VALUE or RAW.
-        wanted : tuple of bool
-            Which outputs are stored.
-        """
-        kinds = kinds or tuple(RAW if p.raw else ARRAY for p in self.inputs)
-        return loop_source(self, kinds, wanted or (True,) * len(self.outputs))
 
     def run_plain(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Run a loop of one output over contiguous tensors of one shape and dtype; None if they are not.

@@ -12,7 +12,7 @@ from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
 from rawkern.operators.declaration import Declaration, Param
-from rawkern.operators.operator import Operator, parameters
+from rawkern.operators.operator import Operator
 
 __all__ = ["make_public"]
 
@@ -48,7 +48,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_refuse": lambda args: refuse_changes(decl, args),
         "_dense": lambda args: refuse_layouts(decl, args),
         "_record": op.apply,
-        "_flat": op.flat,
+        "_flat": decl.flat,
         "_state": operator_state.state,
         "_tracing": private.jit_tracing,
         "_transforms": private.transforms,
@@ -68,14 +68,13 @@ def make_public(op: Operator) -> Callable[..., Any]:
     }
     inner = {f"_n{i}": value for i, value in enumerate(space.values())}
     rename = dict(zip(space, inner, strict=True))
-    text = _write(op, decl, rename)
-    defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
+    text = _write(decl, rename)
     make = generated.run(text, f"<rawkern operator {decl.qualified}>", {})["make"]
-    public, op.direct = make(*inner.values(), **defaults)
+    public, op.direct = make(*inner.values(), **decl.defaults)
     return public
 
 
-def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
+def _write(decl: Declaration, names: dict[str, str]) -> str:
     for p in decl.params:
         if p.name.startswith("_n") or (p.name[0] == "d" and p.name[1:].isdigit()):
             raise ValueError(f"{decl.qualified}: rename parameter {p.name}, that name is needed")
@@ -83,7 +82,7 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
     arguments = ", ".join(p.name for p in decl.params)
     call = ", ".join(f"{p.name}={p.name}" if p.keyword_only else p.name for p in decl.params)
     everything = f"({arguments},)"
-    tests = "\n            or ".join(_watchers(op, n) + [f"not ({test})" for test in _tests(decl, n)])
+    tests = "\n            or ".join(_watchers(decl, n) + [f"not ({test})" for test in _tests(decl, n)])
     wants = " or ".join(_wants(p, n) for p in decl.tensors)
     values = "".join(f", {p.name}" for p in (*decl.values, *decl.tensors))
     apply = (
@@ -109,7 +108,7 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
         *(f"        {line}" for line in launch),
         "        return result",
         "    direct.watched = False",
-        f"    def {decl.name}({parameters(decl)}):",
+        f"    def {decl.name}({decl.parameters}):",
         f"        if {n['_compiling']}():",
         f"            if {n['_exporting']}():",
         f"                result = {n['_overload']}({call})",
@@ -130,10 +129,10 @@ def _write(op: Operator, decl: Declaration, names: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _watchers(op: Operator, n: dict[str, str]) -> list[str]:
+def _watchers(decl: Declaration, n: dict[str, str]) -> list[str]:
     """What sees torch's calls."""
     found = [f"{n[name]}()" for name in ("_modes", "_function_modes", "_transforms", "_tracing")]
-    if op.autocast is not None:
+    if decl.autocast is not None:
         found.append(f"{n['_autocast']}()")
     return [*found, f"{n['_forward_ad']}._current_level >= 0"]
 

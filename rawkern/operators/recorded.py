@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
@@ -12,9 +12,7 @@ from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
-
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
+from rawkern.operators.reverse import Reverse
 
 __all__ = ["make_function", "quiet"]
 
@@ -34,18 +32,19 @@ def quiet() -> bool:
     )
 
 
-def make_function(op: Operator) -> Any:
+def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
     """The autograd function: ``apply(run, *values, *tensors)``, with ``run(*args)`` below autograd.
 
     With lists of tensors it is ``apply(run, counts, *values, *tensors)`` with the lists' items among the tensors. It
     returns what the operator does and, if that works in place, the changed arguments first.
+    ``forward_mode(run, about, tangents)`` returns the tangents of that.
     """
-    decl = op.declaration
+    decl = reverse.declaration
     offset = 1 + decl.has_lists + len(decl.values)
     members: dict[str, Any] = {
         "forward": staticmethod(_forward(decl)),
-        "backward": staticmethod(_careful(op, offset) if decl.has_lists else _quick(op, offset)),
-        "jvp": staticmethod(_jvp(op, offset)),
+        "backward": staticmethod((_careful if decl.has_lists else _quick)(reverse, offset)),
+        "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
     # Autograd key sees one at a time, as torch's own operators do.
@@ -131,8 +130,8 @@ def restored(decl: Declaration, saved: Sequence[Any], about: Any) -> tuple[Any, 
     return values, tuple(shapes), tuple(dtypes), counts
 
 
-def _careful(op: Operator, offset: int) -> Callable[..., Any]:
-    decl = op.declaration
+def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
+    decl = reverse.declaration
     visible = len(decl.outputs)
     nothing = (None,) * offset
 
@@ -143,25 +142,25 @@ def _careful(op: Operator, offset: int) -> Callable[..., Any]:
         grads = grads[:visible]
         if all(grad is None for grad in grads):
             return nothing + (None,) * len(needs)
-        if op.reverse is None:
+        if reverse.function is None:
             raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
         if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
             level = operator_state.state.level
             operator_state.state.level = operator_state.IMPLEMENTATION
             try:
-                found = op.reverse.compute(grads, saved, values, needs, shapes, counts)
+                found = reverse.compute(grads, saved, values, needs, shapes, counts)
             finally:
                 operator_state.state.level = level
         else:
-            found = op.reverse.call(grads, saved, values, needs, shapes, counts)
-        return nothing + op.reverse.checked(found, shapes, dtypes, counts)
+            found = reverse.call(grads, saved, values, needs, shapes, counts)
+        return nothing + reverse.checked(found, shapes, dtypes, counts)
 
     return careful
 
 
-def _quick(op: Operator, offset: int) -> Callable[..., Any]:
+def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     """Write the backward for plain tensors while nothing else watches; it leaves all others to the careful one."""
-    decl = op.declaration
+    decl = reverse.declaration
     grads = [f"g{i}" for i in range(len(decl.outputs))]
     saved = [f"s{i}" for i in range(len(decl.save))]
     found = [f"f{i}" for i in range(len(decl.params))]
@@ -173,7 +172,7 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         asked.append(f"needs[{offset + next(at)}]" if p.is_tensor else "False")
     shape, dtype = (_told(decl, what) for what in ("shape", "dtype"))
     shapes = [shape.get(p.name, "None") for p in decl.params]
-    give = [g if op.strided else f"{g} if {g} is None or {g}.is_contiguous() else {g}.contiguous()" for g in grads]
+    give = [g if decl.strided else f"{g} if {g} is None or {g}.is_contiguous() else {g}.contiguous()" for g in grads]
     fits = [
         f"({f} is None or type({f}) is Tensor and {f}.shape == {shape[p.name]} and {f}.dtype is {dtype[p.name]})"
         for f, p in zip(kept, decl.tensors, strict=True)
@@ -183,10 +182,9 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         f"def backward(ctx, {', '.join(grads)}, *hidden):",
         "    saved = ctx.saved_tensors",
         f"    {', '.join(saved)}{',' if len(saved) == 1 else ''} = saved" if saved else "",
-        "    reverse = op.reverse",
         "    if (",
-        "        reverse is None or grad_enabled() or modes() or function_modes() or transforms() or tracing()",
-        "        or forward_ad._current_level >= 0",
+        "        reverse.function is None or grad_enabled() or modes() or function_modes() or transforms()",
+        "        or tracing() or forward_ad._current_level >= 0",
         f"        or {' and '.join(f'{g} is None' for g in grads)}",
         f"        or not ({' and '.join(tests)})",
         "    ):",
@@ -219,12 +217,12 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         "Context": Context,
         "PLAIN": private.PLAIN,
         "Tensor": torch.Tensor,
-        "careful": _careful(op, offset),
+        "careful": _careful(reverse, offset),
         "forward_ad": forward_ad,
         "function_modes": private.function_modes,
         "grad_enabled": torch.is_grad_enabled,
         "modes": private.dispatch_modes,
-        "op": op,
+        "reverse": reverse,
         "state": operator_state.state,
         "tracing": private.jit_tracing,
         "transforms": private.transforms,
@@ -250,10 +248,9 @@ def _told(decl: Declaration, what: str) -> dict[str, str]:
     return found
 
 
-def _jvp(op: Operator, offset: int) -> Callable[..., Any]:
+def _jvp(decl: Declaration, forward_mode: Callable[..., Any], offset: int) -> Callable[..., Any]:
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        return op.forward_mode(
-            ctx.run, restored(op.declaration, ctx.run.saved, getattr(ctx, "about", _NOTHING)), tangents[offset:]
-        )
+        about = restored(decl, ctx.run.saved, getattr(ctx, "about", _NOTHING))
+        return forward_mode(ctx.run, about, tangents[offset:])
 
     return jvp

@@ -160,7 +160,7 @@ def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the first positional parameters; None behind the last."""
     found: list[str | None] = []
     if isinstance(op, (Elementwise, Reduction)):
-        found += [p.name for p in op._loop.inputs]
+        found += [p.name for p in op.loop.inputs]
     elif (schema := _schema(op)) is not None:
         found += [a.name for a in schema.arguments if not a.kwarg_only]
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import Call, arrange, bind
+from rawkern.arguments.careful import Arguments, bind
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
@@ -23,7 +23,7 @@ from rawkern.launch.unit import State
 __all__ = ["Saved", "Written", "find"]
 
 
-class Written(Call):
+class Written(Arguments):
     """Arguments on their way to C values, with the memory that the kernel may write, by parameter."""
 
     __slots__ = ("arrays", "outputs")
@@ -52,12 +52,12 @@ def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tor
         As the launch itself would.
     """
     signature = state.signature
-    given = arrange(signature, args, kwargs)
     call = Written(state.strided, signature.struct_layout)
-    bound = bind(signature, given, state.strided, call)
+    bound = bind(signature, args, kwargs, state.strided, call)
     device = bound.device or default_device()
     with state.build.lock:
-        held = [*tensors_in(given), *bound.tensors, *call.arrays, *variables.every(state, device)]
+        passed = tensors_in((*args, *kwargs.values()))
+        held = [*passed, *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
 

@@ -17,8 +17,6 @@ Kind = tuple
 U: Kind = ("u",)
 V: Kind = ("v",)
 ALIGNED: Kind = ("a", 1, 1, 32)
-#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
-SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 #: Operations that are done on each segment's value where operands are the same in all lanes of a segment.
 ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "abs"))
 
