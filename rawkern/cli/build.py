@@ -57,13 +57,14 @@ def declare(commands: Any) -> None:
         description="Compile a .cu file without a GPU and show what its kernels use. Templates are compiled as the "
         "instances that --kernel names. The exit status is 1 if it does not compile or a limit is exceeded.",
     )
+    blocks = ", ".join(map(str, _BLOCKS))
     source_options(parser)
     parser.add_argument("--arch", action="append", default=[], metavar="sm_XY",
                         help=f"architecture; may be repeated (default: {_DEFAULT_ARCH})")  # fmt: skip
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME",
                         help="show this kernel alone; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
     parser.add_argument("--block", action="append", default=[], type=whole(1, MAX_THREADS), metavar="THREADS",
-                        help=f"block size for the occupancy; may be repeated (default: {_list(_BLOCKS)})")  # fmt: skip
+                        help=f"block size for the occupancy; may be repeated (default: {blocks})")  # fmt: skip
     parser.add_argument("--shared", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of a block, for the occupancy")  # fmt: skip
     parser.add_argument("--max-registers", type=whole(1), metavar="N",
@@ -290,7 +291,3 @@ def _broken(options: argparse.Namespace, built: Sequence[Compiled]) -> list[str]
             stores, loads = kernel.spills
             lines.append(f"{kernel.name} ({kernel.arch}): spills {stores} bytes of stores and {loads} of loads")
     return lines
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
