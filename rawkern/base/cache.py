@@ -70,12 +70,8 @@ class Stored(NamedTuple):
 def directory() -> Path:
     """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
 
-    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder.
-
-    Raises
-    ------
-    RawkernError
-        If another user could put files into it: machine code read from there would run as this user.
+    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder. RawkernError
+    if another user could put files into it: machine code read from there would run as this user.
     """
     global _checked
     setting = (

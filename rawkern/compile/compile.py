@@ -43,10 +43,7 @@ class Built:
 def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     """Compile a source; `asked` are the template instances and overloads it must hold.
 
-    Raises
-    ------
-    CompileError
-        If it does not compile, has no kernel, or lacks an instance that was asked for.
+    CompileError if it does not compile, has no kernel, or lacks an instance that was asked for.
     """
     wanted = {name: _expression(name) for name in asked}
     guessed = {

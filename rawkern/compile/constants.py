@@ -33,14 +33,8 @@ _SPELLED = re.compile(r"__rawkern_constant<(.*), (\d+)ull, (\d+)ull>")
 def value(source: Source, arch: str, expression: str, key: str) -> bool | int | float:
     """Compute a constant expression with the names and macros of a source, as it stands at its end.
 
-    `key` names the program in the cache.
-
-    Raises
-    ------
-    ValueError
-        It is no constant expression, or no number.
-    CompileError
-        The source does not compile.
+    `key` names the program in the cache. ValueError if it is no constant expression, or no number; CompileError if the
+    source does not compile.
     """
     name = f"constant-{key}-{cache.digest(expression)}"
     type_name, low, high = cache.kept(name, lambda: _ask(source, arch, expression))

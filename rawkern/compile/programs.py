@@ -65,18 +65,9 @@ _lock = Lock()
 def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...] = ()) -> Program:
     """Compile a source for one architecture, or fetch it from the memory or disk cache.
 
-    Parameters
-    ----------
-    source : Source
-    arch : str
-        ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin.
-    name_expressions : tuple of str
-        Template instances (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program.
-
-    Raises
-    ------
-    CompileError
-        If it does not compile, has no kernel, or lacks one of the instances.
+    `arch` is ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin. `name_expressions` are template instances
+    (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program. CompileError if it does
+    not compile, has no kernel, or lacks one of the instances.
     """
     if not _ARCH.match(arch):
         raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")

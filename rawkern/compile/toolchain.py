@@ -49,13 +49,7 @@ _known: Toolchain | None = None
 
 @functools.cache
 def nvrtc() -> Any:
-    """Return CuPy's NVRTC binding; needs no GPU.
-
-    Raises
-    ------
-    MissingDependencyError
-        If CuPy or the NVRTC library is not installed.
-    """
+    """Return CuPy's NVRTC binding; needs no GPU. MissingDependencyError if it or the NVRTC library is not installed."""
     try:
         from cupy.cuda import nvrtc as binding
     except ImportError as error:

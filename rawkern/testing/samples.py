@@ -123,10 +123,7 @@ def make_sample(
 ) -> Sample:
     """Take the tensors out of the arguments of a call.
 
-    Raises
-    ------
-    TypeError, ValueError
-        There is no tensor, or `mutates` names none of them.
+    TypeError if there is none, ValueError if `mutates` names none of them.
     """
     tensors: list[torch.Tensor] = []
     names: list[str] = []
