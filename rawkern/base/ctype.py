@@ -134,21 +134,12 @@ _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
 _COMPLEX_OF = {"float": "complex64", "double": "complex128", "__half": "complex32"}
 
 _ALIASES = {
-    "unsigned": "unsigned int",
-    "long int": "long",
-    "long unsigned int": "unsigned long",
-    "unsigned long int": "unsigned long",
-    "long long int": "long long",
-    "long long unsigned int": "unsigned long long",
-    "unsigned long long int": "unsigned long long",
-    "short int": "short",
-    "short unsigned int": "unsigned short",
-    "unsigned short int": "unsigned short",
-    "half": "__half",
-    "half2": "__half2",
-    "nv_bfloat16": "__nv_bfloat16",
-    "nv_bfloat162": "__nv_bfloat162",
-}
+    "unsigned": "unsigned int", "long int": "long", "long unsigned int": "unsigned long",
+    "unsigned long int": "unsigned long", "long long int": "long long",
+    "long long unsigned int": "unsigned long long", "unsigned long long int": "unsigned long long",
+    "short int": "short", "short unsigned int": "unsigned short", "unsigned short int": "unsigned short",
+    "half": "__half", "half2": "__half2", "nv_bfloat16": "__nv_bfloat16", "nv_bfloat162": "__nv_bfloat162",
+}  # fmt: skip
 
 
 def _integer(name: str, code: str, dtypes: tuple[str, ...]) -> CType:

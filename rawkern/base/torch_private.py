@@ -16,37 +16,12 @@ import torch
 from rawkern.errors import UnsupportedError
 
 __all__ = [
-    "PLAIN",
-    "Below",
-    "SingleLevelFunction",
-    "after_autograd",
-    "any_requires_grad",
-    "autocast_enabled",
-    "below_autograd",
-    "called_operators",
-    "current_device",
-    "destroy",
-    "detached",
-    "dispatch_mode_name",
-    "dispatch_modes",
-    "exchange_functions",
-    "function_modes",
-    "has_dispatch",
-    "has_memory",
-    "increment_version",
-    "jit_tracing",
-    "keys_of",
-    "raw_stream",
-    "same_memory",
-    "single_level",
-    "sleep_on_gpu",
-    "stream_capturing",
-    "tensor_layout",
-    "tracing_state",
-    "transforms",
-    "without_key",
-    "wrapper_kind",
-]
+    "PLAIN", "Below", "SingleLevelFunction", "after_autograd", "any_requires_grad", "autocast_enabled",
+    "below_autograd", "called_operators", "current_device", "destroy", "detached", "dispatch_mode_name",
+    "dispatch_modes", "exchange_functions", "function_modes", "has_dispatch", "has_memory", "increment_version",
+    "jit_tracing", "keys_of", "raw_stream", "same_memory", "single_level", "sleep_on_gpu", "stream_capturing",
+    "tensor_layout", "tracing_state", "transforms", "without_key", "wrapper_kind",
+]  # fmt: skip
 
 # The classes whose data_ptr() means what it says. Buffer is public since torch 2.5.
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))

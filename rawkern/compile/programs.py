@@ -20,15 +20,8 @@ from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
 __all__ = [
-    "CPU_ARCH",
-    "Entry",
-    "Program",
-    "compile_program",
-    "constant",
-    "parameter_names",
-    "struct_layout",
-    "templates",
-]
+    "CPU_ARCH", "Entry", "Program", "compile_program", "constant", "parameter_names", "struct_layout", "templates",
+]  # fmt: skip
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
@@ -118,18 +111,8 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
-    parts = [
-        _FORMAT,
-        _version(),
-        toolchain().identity,
-        arch,
-        source.path,
-        source.text,
-        source.options,
-        source.include_dirs,
-        source.headers,
-        name_expressions,
-    ]
+    given = source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions
+    parts = [_FORMAT, _version(), toolchain().identity, arch, *given]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

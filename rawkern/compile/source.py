@@ -20,17 +20,13 @@ class Source:
 
     text: str
     path: str | None  # absolute, if it came from a file
-    include_dirs: tuple[
-        str, ...
-    ]  # the user's, absolute; a file's own directory is searched before them for "..." includes
+    include_dirs: tuple[str, ...]  # the user's, absolute; for "..." a file's own directory is searched before them
     options: tuple[str, ...]  # NVRTC options, without include directories
     headers: tuple[tuple[str, str], ...]  # (absolute path, sha256) of every local header included, recursively
-    local_names: frozenset[str] = field(
-        default=frozenset(), repr=False
-    )  # include names, as spelled, that local headers answered
-    missing: tuple[str, ...] = field(
-        default=(), repr=False, compare=False
-    )  # paths looked for in vain: one may appear later
+    # Include names, as spelled, that local headers answered.
+    local_names: frozenset[str] = field(default=frozenset(), repr=False)
+    # Paths looked for in vain: one may appear later.
+    missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def name(self) -> str:
