@@ -24,6 +24,7 @@ from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
 from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
+from rawkern.base.nested import tensors_in
 from rawkern.checked import reachable, reports
 from rawkern.compile import programs
 from rawkern.engines.cpu.checker.findings import Piece
@@ -158,7 +159,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         bound = careful.bind(signature, given, None, state.strided, call)
         behind = copies.behind
     else:
-        tensors = [*reachable.tensors_in(given), *bound.tensors]
+        tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)

@@ -53,18 +53,6 @@ class Program:
         """The code as PTX text; only where `arch` is a virtual one."""
         return self.code.decode()
 
-    def entry(self, name: str) -> Entry:
-        """Return the kernel of that name, symbol or name expression; KeyError if there is none or more than one."""
-        symbol = dict(self.symbols).get(name)
-        found = [
-            entry
-            for entry in self.entries
-            if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))
-        ]
-        if len(found) != 1:
-            raise KeyError(name)
-        return found[0]
-
 
 # --- In memory -------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from rawkern.tuning import record
 from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.keys import Key
 from rawkern.tuning.record import Tuning
-from rawkern.tuning.session import FAILURES, Session, Settle
+from rawkern.tuning.session import FAILURES, Launch, Session, Settle
 
 __all__ = ["Choice", "Choices", "Search", "Settings"]
 
@@ -147,7 +147,7 @@ class Choices:
             elif len(self.settings.configs) == 1 and self.settings.reference is None:
                 config = self.settings.configs[0]
             else:
-                return self._decide(_Launch(settle, args, kwargs, hot, device, values))
+                return self._decide(Launch(settle, args, kwargs, hot, device, values))
             choice = self._remember(hot, config)
         return hot, choice
 
@@ -165,7 +165,7 @@ class Choices:
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 
-    def _decide(self, launch: _Launch) -> tuple[Any, Choice]:
+    def _decide(self, launch: Launch) -> tuple[Any, Choice]:
         setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
         if setting not in ("", "off", "retune"):
             raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
@@ -186,7 +186,7 @@ class Choices:
             )
         return launch.key, self._tune(launch, retune)
 
-    def _first(self, launch: _Launch) -> tuple[Config, bool]:
+    def _first(self, launch: Launch) -> tuple[Config, bool]:
         """Return the first configuration that compiles and takes this launch, and whether that is one of no threads."""
         for config in self.settings.configs:
             with contextlib.suppress(*FAILURES):
@@ -195,7 +195,7 @@ class Choices:
                 return config, go.n == 0
         return self.settings.configs[0], False
 
-    def _tune(self, launch: _Launch, retune: bool) -> Choice:
+    def _tune(self, launch: Launch, retune: bool) -> Choice:
         """Measure, and return the best configuration; or what another has measured meanwhile."""
         global _depth
         with _one_at_a_time, contextlib.ExitStack() as stack:
@@ -206,17 +206,8 @@ class Choices:
             if not retune and (known := self._stored(launch)) is not None:  # another process was faster
                 return known
             given = self.settings
-            tolerances = given.rtol, given.atol
-            session = Session(
-                self.name,
-                self._build.source,
-                self.kernel,
-                launch.settle,
-                launch.args,
-                launch.kwargs,
-                given.reference,
-                *tolerances,
-            )
+            source, tolerances = self._build.source, (given.rtol, given.atol)
+            session = Session(self.name, source, self.kernel, launch, given.reference, tolerances)
             _depth += 1
             try:
                 self._try_all(session)
@@ -241,13 +232,13 @@ class Choices:
 
             run(search.strategy, search.options, search.space, search.where, session.measure)
 
-    def _stored(self, launch: _Launch) -> Choice | None:
+    def _stored(self, launch: Launch) -> Choice | None:
         """Return the choice that is on disk."""
         known = self._record_key(launch)
         tuning = record.load(known, self.name, launch.device, launch.values, self.settings.configs)
         return None if tuning is None else self._found(launch, tuning)
 
-    def _found(self, launch: _Launch, tuning: Tuning) -> Choice:
+    def _found(self, launch: Launch, tuning: Tuning) -> Choice:
         self.tunings[launch.device, str(launch.values)] = tuning
         return self._remember(launch.key, tuning.config)
 
@@ -260,7 +251,7 @@ class Choices:
         self._chosen[key] = choice = self._choice(config)
         return choice
 
-    def _record_key(self, launch: _Launch) -> str:
+    def _record_key(self, launch: Launch) -> str:
         given, source = self.settings, self._build.source
         module = self._build.settings
         search = given.search and [_named(given.search.strategy), repr(sorted(given.search.options.items()))]
@@ -271,18 +262,6 @@ class Choices:
             [given.reference is not None, given.rtol, given.atol],
             search,
         )
-
-
-@dataclass(frozen=True)
-class _Launch:
-    """A launch for which there is no choice yet."""
-
-    settle: Settle
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    key: Any
-    device: str
-    values: tuple[Any, ...]
 
 
 def _named(strategy: str | Callable[..., Any]) -> str:

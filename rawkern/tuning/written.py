@@ -11,6 +11,7 @@ from rawkern.arguments.careful import Arguments, bind
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
+from rawkern.base.nested import tensors_in
 from rawkern.base.storage import tensor_over
 from rawkern.checked import reachable
 from rawkern.engines.devices import default_device
@@ -55,7 +56,7 @@ def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tor
     bound = bind(signature, args, kwargs, state.strided, call)
     device = bound.device or default_device()
     with state.build.lock:
-        passed = reachable.tensors_in((*args, *kwargs.values()))
+        passed = tensors_in((*args, *kwargs.values()))
         held = [*passed, *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
