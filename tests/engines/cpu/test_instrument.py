@@ -17,9 +17,9 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, WRITE, Acces
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS
 from rawkern.engines.cpu.emit.matrix.mma import shape_in
 from rawkern.engines.cpu.emit.opcodes import FORMS
-from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr
+from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.runtime import jit
 
 from . import ptx_forms
