@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
-from rawkern.engines.cpu.ptx.operands import base, callee
+from rawkern.engines.cpu.ptx.operands import callee
 from rawkern.engines.cpu.records import Globals
 from rawkern.errors import UnsupportedError
 
@@ -105,7 +105,7 @@ def _is_defined(ptx: Ptx, function: Function, name: str) -> bool:
 
 
 def _calls_through_pointer(function: Function) -> bool:
-    return any(isinstance(i, Instr) and base(i.op) == "call" and callee(i) is None for i in function.body)
+    return any(isinstance(i, Instr) and i.op.base == "call" and callee(i) is None for i in function.body)
 
 
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
