@@ -119,8 +119,7 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    here = Path(__file__).parent
-    files = sorted(file for pattern in ("*.py", "headers/**/*") for file in here.glob(pattern) if file.is_file())
+    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.is_file() and file.suffix != ".pyc")
     return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
 
 
