@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 
+from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
+from rawkern.operators.native import Map
 
 __all__ = [
     "C_NAMES",
-    "backward_of_one",
     "dense",
     "floating",
-    "forward_of_one",
     "kernel",
+    "mapped",
     "not_a_tensor",
     "vector_kernel",
 ]
@@ -76,24 +78,27 @@ def like(t: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x).copy_(t)
 
 
-def forward_of_one(name: str, x: torch.Tensor, *numbers: float) -> torch.Tensor:
-    """Run the kernel ``name(x, *numbers, out, n)`` of ``cuda_src/name.cu`` into a new tensor like x."""
-    run, width = vector_kernel(name, name, x.dtype, x.is_cuda)
-    x = dense(x)
-    out = torch.empty_like(x)
-    n = x.numel()
-    run.forall(-(-n // width))(x, *numbers, out, n)
-    return out
+def mapped(file: str, template: str, inputs: int = 1, *, leader: int = 0, numbers: Sequence[int] = ()) -> Map:
+    """Calls of the kernel ``template(inputs..., out, n)`` of ``cuda_src/file.cu``, into new tensors.
 
+    They are laid out as the input `leader` is; `numbers` are the inputs that are no tensors.
+    """
 
-def backward_of_one(name: str, grad_out: torch.Tensor, saved: torch.Tensor) -> torch.Tensor:
-    """Run the kernel ``name_backward(grad_out, saved, grad_x, n)`` of the same file into a new tensor like saved."""
-    run, width = vector_kernel(name, f"{name}_backward", saved.dtype, saved.is_cuda)
-    saved = dense(saved)
-    grad_x = torch.empty_like(saved)
-    n = saved.numel()
-    run.forall(-(-n // width))(like(grad_out, saved), saved, grad_x, n)
-    return grad_x
+    def careful(*args: Any) -> torch.Tensor:
+        lead = args[leader]
+        run, width = vector_kernel(file, template, lead.dtype, lead.is_cuda)
+        lead = dense(lead)
+        given = [like(a, lead) if isinstance(a, torch.Tensor) and k != leader else a for k, a in enumerate(args)]
+        given[leader] = lead
+        out = torch.empty_like(lead)
+        n = lead.numel()
+        run.forall(-(-n // width))(*given, out, n)
+        if not in_fake_op():
+            found.learn(run, width, lead.dtype, lead.is_cuda)
+        return out
+
+    found = Map(careful, inputs, numbers=numbers)
+    return found
 
 
 def floating(op: str, name: str, x: Any) -> torch.Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from rawkern.library.instances import backward_of_one, dense, forward_of_one, not_a_tensor, vector_kernel
+from rawkern.library.instances import dense, mapped, not_a_tensor, vector_kernel
 from rawkern.operators import op
 
 __all__ = ["relu", "relu_"]
@@ -32,9 +33,17 @@ def relu(x: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype, or something that is no tensor.
     """
+    return _any(x) if is_dynamo_compiling() else _forward.call(x)
+
+
+def _any(x: torch.Tensor) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         not_a_tensor("relu", x)
     return _relu(x)
+
+
+_forward, _gradient = mapped("relu", "relu"), mapped("relu", "relu_backward", 2, leader=1)
+_forward.for_users(_any)
 
 
 def relu_(x: torch.Tensor) -> torch.Tensor:
@@ -64,13 +73,13 @@ def relu_(x: torch.Tensor) -> torch.Tensor:
 
 @op("rawkern::relu", save=("out",), elementwise=True, strided=True)
 def _relu(x: torch.Tensor) -> torch.Tensor:
-    return forward_of_one("relu", x)
+    return _forward.run(x)
 
 
 @op("rawkern::relu_", mutates_args=("x",), elementwise=True, strided=True)
 def _relu_(x: torch.Tensor) -> None:
     if dense(x) is not x:
-        x.copy_(forward_of_one("relu", x))
+        x.copy_(_forward.run(x))
         return
     kernel, width = vector_kernel("relu", "relu", x.dtype, x.is_cuda)
     n = x.numel()
@@ -80,14 +89,15 @@ def _relu_(x: torch.Tensor) -> None:
 @op("rawkern::relu_grad", save=("y",), elementwise=True, strided=True)
 def _relu_grad(grad_out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return grad_out where the operator let x through, an operator of its own, so that the backward has a backward."""
-    return backward_of_one("relu", grad_out, y)
+    return _gradient.run(grad_out, y)
 
 
 def _backward(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
     (y,) = ctx.saved_tensors
-    return _relu_grad(grad_out, y)
+    return _gradient.call(grad_out, y)
 
 
+_gradient.for_users(_relu_grad)
 _relu.backward(_backward)
 _relu_.backward(_backward)
 

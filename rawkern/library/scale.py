@@ -6,8 +6,9 @@ import numbers
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from rawkern.library.instances import forward_of_one, not_a_tensor
+from rawkern.library.instances import mapped, not_a_tensor
 from rawkern.operators import op
 
 __all__ = ["scale"]
@@ -35,11 +36,19 @@ def scale(x: torch.Tensor, s: float) -> torch.Tensor:
     TypeError
         For another dtype, an x that is no tensor or an s that is no real number.
     """
+    return _any(x, s) if is_dynamo_compiling() else _forward.call(x, s)
+
+
+def _any(x: torch.Tensor, s: float) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         not_a_tensor("scale", x)
     if type(s) is not float:
         s = _number(s)
     return _scale(x, s)
+
+
+_forward = mapped("scale", "scale", 2, numbers=(1,))
+_forward.for_users(_any)
 
 
 def _number(s: Any) -> float:
@@ -51,9 +60,9 @@ def _number(s: Any) -> float:
 
 @op("rawkern::scale", save=(), elementwise=True, strided=True)
 def _scale(x: torch.Tensor, s: float) -> torch.Tensor:
-    return forward_of_one("scale", x, s)
+    return _forward.run(x, s)
 
 
 @_scale.backward
 def _(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
-    return _scale(grad_out, ctx.s)
+    return _forward.call(grad_out, ctx.s)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
-from rawkern.library.instances import backward_of_one, forward_of_one, not_a_tensor
+from rawkern.library.instances import mapped, not_a_tensor
 from rawkern.operators import op
 
 __all__ = ["square"]
@@ -32,26 +33,37 @@ def square(x: torch.Tensor) -> torch.Tensor:
     TypeError
         For another dtype, or something that is no tensor.
     """
+    return _any(x) if is_dynamo_compiling() else _forward.call(x)
+
+
+def _any(x: torch.Tensor) -> torch.Tensor:
     if not isinstance(x, torch.Tensor):
         not_a_tensor("square", x)
     return _square(x)
 
 
+_forward, _gradient = mapped("square", "square"), mapped("square", "square_backward", 2, leader=1)
+_forward.for_users(_any)
+
+
 @op("rawkern::square", elementwise=True, strided=True)
 def _square(x: torch.Tensor) -> torch.Tensor:
-    return forward_of_one("square", x)
+    return _forward.run(x)
 
 
 @op("rawkern::square_grad", elementwise=True, strided=True)
 def _square_grad(grad_out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """Return grad_out * 2x, an operator of its own, so that the backward has a backward."""
-    return backward_of_one("square", grad_out, x)
+    return _gradient.run(grad_out, x)
+
+
+_gradient.for_users(_square_grad)
 
 
 @_square.backward
 def _(ctx: Any, grad_out: torch.Tensor) -> torch.Tensor:
     (x,) = ctx.saved_tensors
-    return _square_grad(grad_out, x)
+    return _gradient.call(grad_out, x)
 
 
 @_square_grad.backward
