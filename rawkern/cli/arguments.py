@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.signature import Signature
+from rawkern.base.nested import mapped
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
 
@@ -103,16 +104,10 @@ def tensors_in(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
 def replaced(arguments: dict[str, Any], instead: Callable[[str, torch.Tensor], Any]) -> dict[str, Any]:
     """The arguments with something else in the place of each tensor."""
 
-    def inside(name: str, argument: Any) -> Any:
-        if isinstance(argument, torch.Tensor):
-            return instead(name, argument)
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(inside(f"{name}[{i}]", item) for i, item in enumerate(argument))
-        if isinstance(argument, dict):
-            return {key: inside(f"{name}.{key}", item) for key, item in argument.items()}
-        return argument
+    def put(name: str, leaf: Any) -> Any:
+        return instead(name, leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    return {name: inside(name, argument) for name, argument in arguments.items()}
+    return {name: mapped(put, argument, name) for name, argument in arguments.items()}
 
 
 def owner(name: str) -> str:

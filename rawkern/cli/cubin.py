@@ -28,30 +28,14 @@ _MAX_THREADS, _FRAME, _MIN_STACK, _REGISTERS, _REQUIRED_THREADS, _BARRIERS = 0x0
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel uses.
+    """What one kernel uses; memory in bytes."""
 
-    Attributes
-    ----------
-    registers : int
-        Of a thread.
-    shared : int
-        Static shared memory of a block, in bytes.
-    constant : int
-        ``__constant__`` variables of the module, in bytes.
-    local : int
-        Local memory of a thread, in bytes; without what recursive functions take.
-    barriers : int
-        Named barriers of a block; ``__syncthreads()`` is one.
-    max_threads : int
-        The most threads of a block, from ``__launch_bounds__``; 1024 without.
-    """
-
-    registers: int
-    shared: int
-    constant: int
-    local: int
-    barriers: int
-    max_threads: int
+    registers: int  # of a thread
+    shared: int  # static shared memory of a block
+    constant: int  # ``__constant__`` variables of the module
+    local: int  # local memory of a thread, without what recursive functions take
+    barriers: int  # named barriers of a block; ``__syncthreads()`` is one
+    max_threads: int  # the most threads of a block, from ``__launch_bounds__``; 1024 without
 
 
 @dataclass(frozen=True)

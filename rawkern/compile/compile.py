@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from rawkern.compile import declarations, diagnostics
-from rawkern.compile.names import demangle, function_parameters, split_function, strip_anonymous
+from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
@@ -115,12 +115,8 @@ def _expression(name: str) -> str:
     name = name.strip()
     if not name.endswith(")") or name.startswith(("static_cast", "&", "(")):
         return name
-    depth = 0
-    for i in range(len(name) - 1, -1, -1):
-        depth += (name[i] == ")") - (name[i] == "(")
-        if depth == 0:
-            return f"static_cast<void(*)({name[i + 1 : -1]})>({name[:i].strip()})"
-    return name
+    at = [at for at, c in outside(name) if c == "("][-1]
+    return f"static_cast<void(*)({name[at + 1 : -1]})>({name[:at].strip()})"
 
 
 def _probe(expression: str) -> str:

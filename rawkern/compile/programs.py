@@ -16,7 +16,7 @@ from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import constants, layout
 from rawkern.compile.compile import Entry, build, declared
-from rawkern.compile.source import Source
+from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
 __all__ = [
@@ -52,18 +52,6 @@ class Program:
     def ptx(self) -> str:
         """The code as PTX text; only where `arch` is a virtual one."""
         return self.code.decode()
-
-    def entry(self, name: str) -> Entry:
-        """Return the kernel of that name, symbol or name expression; KeyError if there is none or more than one."""
-        symbol = dict(self.symbols).get(name)
-        found = [
-            entry
-            for entry in self.entries
-            if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))
-        ]
-        if len(found) != 1:
-            raise KeyError(name)
-        return found[0]
 
 
 # --- In memory -------------------------------------------------------------------------------------------
@@ -104,9 +92,9 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
         if program is None:
             built = build(source, arch, name_expressions)
             program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
-            if _headers_unchanged(source):
+            if not Watch(source).changed():
                 _store(program)
-            else:  # the key may tell of other headers than the compiler has read
+            else:  # the compiler may have read other headers than the key tells of: an edit has come in between
                 key = ""
         with _lock:
             _running.pop(program.key, None)
@@ -157,7 +145,8 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted(file for pattern in ("*.py", "headers/**/*") for file in here.glob(pattern) if file.is_file())
     return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
 
 
@@ -185,15 +174,3 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
 def _store(program: Program) -> None:
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
     cache.put_record(program.key, {"entries": entries, "symbols": program.symbols, "log": program.log}, program.code)
-
-
-def _headers_unchanged(source: Source) -> bool:
-    """Whether the compiler has read the headers that the key tells of; an edit may have come in between."""
-    for path, digest in source.headers:
-        try:
-            with open(path, "rb") as file:
-                if hashlib.sha256(file.read()).hexdigest() != digest:
-                    return False
-        except OSError:
-            return False
-    return True

@@ -161,20 +161,10 @@ _REFUSED = (
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
      "a kernel is loaded as it is, without a link step; leave it out"),
 )  # fmt: skip
-_TAKE_VALUE = frozenset(
-    [
-        "-I",
-        "--include-path",
-        "-D",
-        "--define-macro",
-        "-U",
-        "--undefine-macro",
-        "-include",
-        "--pre-include",
-        "-std",
-        "--std",
-    ]
-)
+_TAKE_VALUE = {
+    "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",
+    "--std",
+}  # fmt: skip
 
 
 def _settings(

@@ -10,26 +10,27 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["DTYPES", "INTEGERS", "Formula", "Parameter", "c_name", "differentiable", "floating", "parse_parameters"]
+from rawkern.base.ctype import C_NAMES
+
+__all__ = [
+    "DTYPES",
+    "INTEGERS",
+    "Formula",
+    "Parameter",
+    "c_name",
+    "differentiable",
+    "floating",
+    "parse_parameters",
+]
 
 # NumPy's names of the dtypes there are: what each is in CUDA C, and the type it is computed in.
+_HALF = ("float16", "bfloat16")
+_INTEGER = [f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)] + ["bool"]
 DTYPES = {
-    "float16": ("__half", "float"),
-    "bfloat16": ("__nv_bfloat16", "float"),
-    "float32": ("float", "float"),
-    "float64": ("double", "double"),
-    "int8": ("signed char", "signed char"),
-    "int16": ("short", "short"),
-    "int32": ("int", "int"),
-    "int64": ("long long", "long long"),
-    "uint8": ("unsigned char", "unsigned char"),
-    "uint16": ("unsigned short", "unsigned short"),
-    "uint32": ("unsigned int", "unsigned int"),
-    "uint64": ("unsigned long long", "unsigned long long"),
-    "bool": ("bool", "bool"),
+    name: (C_NAMES[name], "float" if name in _HALF else C_NAMES[name])
+    for name in (*_HALF, "float32", "float64", *_INTEGER)
 }
-INTEGERS = {"bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int"}
-INTEGERS |= {"long long", "unsigned long long"}
+INTEGERS = {"char", *(C_NAMES[name] for name in _INTEGER)}
 _TAKEN = set("abrkuvV")  # letters that mean something in the kernels
 _ALIASES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16"}
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from rawkern.base import ctype
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
@@ -19,12 +20,7 @@ __all__ = [
 ]
 
 # The dtypes there are, and what they are called in CUDA C.
-C_NAMES = {
-    torch.float16: "__half",
-    torch.bfloat16: "__nv_bfloat16",
-    torch.float32: "float",
-    torch.float64: "double",
-}
+C_NAMES = {getattr(torch, name): ctype.C_NAMES[name] for name in ("float16", "bfloat16", "float32", "float64")}
 
 
 @functools.cache

@@ -17,24 +17,9 @@ __all__ = ["CHECKS", "check_kernel"]
 
 #: The checks, by which failures are named and which `skip` names.
 CHECKS = (
-    "reference",
-    "unwritten",
-    "guard",
-    "input",
-    "gradient",
-    "dtype",
-    "layout",
-    "size",
-    "empty",
-    "default_device",
-    "repeat",
-    "gradcheck",
-    "opcheck",
-    "compile",
-    "stream",
-    "graph",
-    "devices",
-)
+    "reference", "unwritten", "guard", "input", "gradient", "dtype", "layout", "size", "empty", "default_device",
+    "repeat", "gradcheck", "opcheck", "compile", "stream", "graph", "devices",
+)  # fmt: skip
 
 
 def check_kernel(

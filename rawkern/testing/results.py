@@ -27,34 +27,18 @@ MOST_LOST = 1e-3  # of the largest element: the most that float32 is taken to co
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one call.
+    """What is wrong with one call."""
 
-    Attributes
-    ----------
-    kind : str
-        "values", "unwritten", "guard", "input", "raises" or "refused".
-    text : str
-        In words, one line.
-    """
-
-    kind: str
-    text: str
+    kind: str  # "values", "unwritten", "guard", "input", "raises" or "refused"
+    text: str  # in words, one line
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gave.
+    """What a call gave."""
 
-    Attributes
-    ----------
-    results : tuple of torch.Tensor
-        What it returned, and then the tensors it has written to.
-    grads : dict
-        For the sample's leaves the gradients; None where a result does not depend on one.
-    """
-
-    results: tuple[torch.Tensor, ...]
-    grads: dict[int, torch.Tensor | None]
+    results: tuple[torch.Tensor, ...]  # what it returned, and then the tensors it has written to
+    grads: dict[int, torch.Tensor | None]  # of the sample's leaves; None where a result does not depend on one
 
 
 def compare(

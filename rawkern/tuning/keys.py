@@ -9,8 +9,8 @@ import torch
 
 from rawkern.arguments.signature import Signature
 from rawkern.base.generated import run
+from rawkern.base.nested import tensors_in
 from rawkern.base.torch_private import PLAIN
-from rawkern.checked import reachable
 from rawkern.tuning.record import plain
 
 __all__ = ["Key", "device_index"]
@@ -104,7 +104,7 @@ def _hashable(value: Any) -> Any:
 def device_index(args: Sequence[Any]) -> int:
     """The CUDA index of the first array, -1 for the CPU; as `devices.default_device` where there is none."""
     for value in args:
-        for tensor in reachable.tensors_in(value):
+        for tensor in tensors_in(value):
             return tensor.get_device()
         if hasattr(value, "__dlpack_device__"):
             kind, index = value.__dlpack_device__()
