@@ -126,6 +126,7 @@ class Elementwise:
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
+        self.loop.fast.for_users(self._prepared_call)
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         text = repr((inputs, outputs, operation, backward, preamble, options))
         self.operator = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
@@ -185,6 +186,11 @@ class Elementwise:
         RuntimeError
             For shapes that don't broadcast.
         """
+        if out is None and not torch.compiler.is_dynamo_compiling():
+            return self.loop.fast.call(*args)
+        return self._prepared_call(*args, out=out)
+
+    def _prepared_call(self, *args: Any, out: Any = None) -> Any:
         loop = self.loop
         many = len(loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):
@@ -267,14 +273,9 @@ class Elementwise:
     def _define(self, qualified: str) -> Any:
         """Define the torch operator: all inputs are tensors of the parameters' dtypes."""
         loop = self.loop
-        single = len(loop.outputs) == 1
 
         def forward(*tensors: torch.Tensor) -> Any:
-            out = loop.run_plain(tensors)
-            if out is not None:
-                return out
-            outs = loop.run(tensors, loop.dtypes(tensors), launch=not in_fake_op())
-            return outs[0] if single else outs
+            return loop.fast.run(*tensors)
 
         typed(forward, self.name, loop.inputs, len(loop.outputs))
         gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)

@@ -73,7 +73,8 @@ class Operator:
         decl = self.declaration
         full = args if len(args) == len(decl.params) else decl.arrange(*args, **kwargs)
         one_device(decl, full)
-        result = self.direct(*full)
+        with operator_state.inside_op():
+            result = self.direct(*full)
         no_aliases(decl, result, full)
         return result
 
