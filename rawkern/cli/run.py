@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     import torch
 
     from rawkern.arguments.signature import Signature
-    from rawkern.cli.margins import Margins
     from rawkern.cli.summary import Summary
     from rawkern.kernel import RawKernel
+    from rawkern.testing.guards import Guarded
 
 __all__ = ["declare", "main"]
 
 _REPEATS = 100
+# Bytes around each tensor, which keep wild writes from other memory; they are no NaNs, so that `y[i] += 1` shows.
+_MARGIN = 1 << 20
 _ARGUMENTS = """\
 an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
@@ -48,7 +50,7 @@ class Launch:
     kernel: RawKernel
     signature: Signature
     arguments: dict[str, Any]
-    margins: dict[str, Margins]  # by tensor; none for checked launches, which need none
+    margins: dict[str, Guarded]  # by tensor; none for checked launches, which need none
     go: Callable[[], None]
     form: str  # "forall(1000)", "grid 4, block 256"
 
@@ -178,7 +180,9 @@ def _synchronize(launch: Launch, options: argparse.Namespace) -> None:
 
 def _outside(launch: Launch) -> Iterator[Outside]:
     for name, margins in launch.margins.items():
-        if (index := margins.written()) is not None:
+        if (found := margins.outside()) is not None:
+            side, near = found
+            index = margins.tensor.numel() + near if side == "behind" else -1 - near
             has = plural(margins.tensor.numel(), "element")
             yield Outside(f"{launch.kernel.name} writes {name}[{index}]; {name} has {has}")
 
@@ -220,8 +224,9 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     import rawkern
     from rawkern.cli.arguments import evaluated, replaced, tensors_in
-    from rawkern.cli.margins import surround
+    from rawkern.cli.expressions import POISON
     from rawkern.engines.devices import default_device
+    from rawkern.testing.guards import surround
 
     module = rawkern.RawModule(
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
@@ -232,7 +237,8 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
         signature = kernel.state().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
-        margins = {} if options.check else {name: surround(t) for name, t in tensors_in(arguments).items()}
+        tensors = {} if options.check else tensors_in(arguments)
+        margins = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
         arguments = replaced(arguments, lambda name, t: margins[name].tensor if margins else t)
     if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
