@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -19,12 +18,11 @@ from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, t
 from rawkern.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from rawkern.arguments.signature import Signature
-    from rawkern.cli.summary import Summary
     from rawkern.kernel import RawKernel
     from rawkern.testing.guards import Guarded
 
@@ -155,14 +153,21 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
             _synchronize(launch, options)
     seconds = time.perf_counter() - start
     findings = findings or tuple(_outside(launch))
-    summaries = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
+    told = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
     if options.save:
         _save(options.save, tensors)
     times = _timed(options, launch, device, before) if options.time and not findings else []
+    median = statistics.median(times) if times else None
+    report = {
+        "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
+        "seconds": {"first": seconds, "median": median, "repeats": len(times)}, "tensors": told,
+        "findings": [{"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line}
+                     for f in findings],
+    }  # fmt: skip
     if options.json:
-        print(json.dumps(_as_json(launch, device, seconds, times, summaries, findings), indent=2))
+        print(json.dumps(_strict(report), indent=2))
     else:
-        _print(options, launch, device, seconds, times, summaries, findings)
+        _print(report, launch.arguments, options.check)
     if findings:
         print("\n\n".join(map(str, findings)), file=sys.stderr)
     return 1 if findings else 0
@@ -299,28 +304,26 @@ def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
 # Showing --------------------------------------------------------------------------------------------------------
 
 
-def _print(
-    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
-    summaries: Sequence[Summary], findings: Sequence[Any],
-) -> None:  # fmt: skip
+def _print(report: dict[str, Any], arguments: dict[str, Any], checked: bool) -> None:
     from rawkern.cli.summary import shown
 
-    print(f"{launch.signature}\n{launch.form} on {device}")
-    if plain := [f"{name} = {value}" for name, value in _plain_arguments(launch.arguments).items()]:
+    print(f"{report['signature']}\n{report['launch']} on {report['device']}")
+    if plain := [f"{name} = {value}" for name, value in _plain_arguments(arguments).items()]:
         print(", ".join(plain))
     head = ("", "dtype", "shape", "changed", "min", "max", "mean", "NaN", "first")
     rows = []
-    for s in summaries:
-        total = math.prod(s.shape)
-        changed = f"{s.changed} of {total}" if s.changed else "no"
-        shape, first = "x".join(map(str, s.shape)) or "()", " ".join(map(shown, s.first))
-        rows.append((s.name, s.dtype, shape, changed, shown(s.low), shown(s.high), shown(s.mean), s.nans,
-                     first + (" ..." if total > len(s.first) else "")))  # fmt: skip
+    for t in report["tensors"]:
+        total = math.prod(t["shape"])
+        changed = f"{t['changed']} of {total}" if t["changed"] else "no"
+        shape, numbers = "x".join(map(str, t["shape"])) or "()", (shown(t[name]) for name in ("low", "high", "mean"))
+        first = " ".join(map(shown, t["first"])) + (" ..." if total > len(t["first"]) else "")
+        rows.append((t["name"], t["dtype"], shape, changed, *numbers, t["nans"], first))
     if rows:
         print("\n" + table(head, rows, left=(0, 1, 8)))
-    first = f"\n{'checked launch' if options.check else 'first launch'}: {duration(seconds)}"
-    print(first + (f"; the median of {len(times)}: {duration(statistics.median(times))}" if times else ""))
-    if options.check:
+    seconds, findings = report["seconds"], report["findings"]
+    median = f"; the median of {seconds['repeats']}: {duration(seconds['median'])}" if seconds["repeats"] else ""
+    print(f"\n{'checked launch' if checked else 'first launch'}: {duration(seconds['first'])}{median}")
+    if checked:
         found = paint(plural(len(findings), "finding"), "red") if findings else paint("nothing found", "green")
         print(f"checks: {found}")
 
@@ -338,22 +341,10 @@ def _plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _as_json(
-    launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
-    summaries: Sequence[Summary], findings: Sequence[Any],
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
-        "seconds": {"first": seconds, "median": statistics.median(times) if times else None, "repeats": len(times)},
-        "tensors": [{key: _strict(value) for key, value in dataclasses.asdict(s).items()} for s in summaries],
-        "findings": [
-            {"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line} for f in findings
-        ],
-    }  # fmt: skip
-
-
 def _strict(value: Any) -> Any:
     """A value as JSON has it; complex numbers, NaN and infinities are none there and become text."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return list(map(_strict, value))
     finite = not isinstance(value, (float, complex)) or (isinstance(value, float) and math.isfinite(value))
