@@ -154,6 +154,37 @@ def test_lanes_hand_on_a_value(device, order, load):
     assert chain.tolist() == want
 
 
+@pytest.mark.parametrize("order", ["up", "down"])
+@pytest.mark.parametrize("how", ["called", "pointer", "debug"])
+def test_lanes_wait_by_calls(device, how, order):
+    """The loop itself neither looks at memory nor has a fence: functions that it calls do."""
+    code = r"""
+    __device__ __noinline__ int look(int* p) { return atomicAdd(p, 0); }
+    __device__ __noinline__ int other(int* p) { return *p + 1; }
+    __device__ __noinline__ int deeper(int* p) { return look(p) * 2; }
+    extern "C" __global__ void k(int up, int* chain, int which) {
+        int n = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+        int at = up ? i : n - 1 - i, v;
+        #if POINTER
+        int (*f)(int*) = which ? other : deeper;
+        while ((v = f(chain + at)) == 0) { }
+        #else
+        while ((v = deeper(chain + at)) == 0) { }
+        #endif
+        atomicExch(chain + at + 1, v % 1000 + at);
+    }"""
+    if device == "cuda" and order == "down":
+        pytest.skip("hardware need not run later lanes first")
+    chain = torch.zeros(71, dtype=torch.int32, device=device)
+    chain[0] = 5
+    options = (f"-DPOINTER={int(how == 'pointer')}", *(["-G"] if how == "debug" else []))
+    rawkern.RawKernel(code, options=options)[1, 70](int(order == "up"), chain, 0)
+    want = [5]
+    for at in range(70):
+        want.append(want[-1] * 2 % 1000 + at)
+    assert chain.tolist() == want
+
+
 def test_warps_hand_on_through_shared_memory(device):
     code = r"""extern "C" __global__ void k(int* out) {
         __shared__ volatile int turn; __shared__ volatile int value;

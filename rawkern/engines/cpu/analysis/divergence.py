@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.analysis.fixed import fixed_registers
@@ -34,24 +35,31 @@ class Analysis:
         return any(i < w < t and w in self.waitable for w in self.concurrent[i])
 
 
-def spin_headers(flow: Flow) -> set[int]:
-    """Headers of loops that may wait for another thread: they look at what others write, and branch on it."""
+_ORDERED = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
+
+
+def looks(instr: Instr, used: set[str]) -> bool:
+    """Whether an instruction looks at what other threads write, or lets them run; `used` are the registers read."""
+    root = base(instr.op)
+    if root == "atom":  # one whose result nobody reads only adds up
+        return any(name in used for name in destinations(instr))
+    if root == "mbarrier":
+        return "_wait" in instr.op
+    return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in _ORDERED))
+
+
+def spin_headers(flow: Flow, calls_looking: Callable[[Instr], bool]) -> set[int]:
+    """Headers of loops that may wait for another thread: they look at what others write, and branch on it.
+
+    `calls_looking` says whether an instruction calls a function that looks.
+    """
     used = {name for instr in flow.instructions() for name in sources(instr)}
     used |= {block.pred.name for block in flow.blocks if block.pred is not None}
-
-    def waits(instr: Instr) -> bool:
-        root = base(instr.op)
-        if root == "atom":  # one whose result nobody reads only adds up
-            return any(name in used for name in destinations(instr))
-        if root == "mbarrier":
-            return "_wait" in instr.op
-        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
-        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
-
     found = set()
     for header, members in flow.loops:
         blocks = [flow.blocks[m] for m in members]
-        if any(waits(i) for block in blocks for i in block.instrs) and _decides_by_memory(blocks):
+        look = any(looks(i, used) or calls_looking(i) for block in blocks for i in block.instrs)
+        if look and _decides_by_memory(blocks):
             found.add(header)
     return found
 
@@ -59,14 +67,16 @@ def spin_headers(flow: Flow) -> set[int]:
 def _decides_by_memory(blocks: list[Block]) -> bool:
     """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
     reading = ("ld", "ldu", "atom", "mbarrier", "activemask")
-    calls = any(base(instr.op) == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
+    fixed = (".const", ".nc", ".param")  # what nobody changes while the kernel runs
+    if any(base(instr.op) == "call" for block in blocks for instr in block.instrs):
+        fixed = (".const", ".nc")  # results of calls are parameters
     read: set[str] = set()
     grown = True
     while grown:
         before = len(read)
         for block in blocks:
             for instr in block.instrs:
-                loads = base(instr.op) in reading and ".const" not in instr.op and (calls or ".param" not in instr.op)
+                loads = base(instr.op) in reading and not any(s in instr.op for s in fixed)
                 if loads or not read.isdisjoint(sources(instr)):
                     read.update(destinations(instr))
             for copies in block.copies.values():
@@ -76,7 +86,12 @@ def _decides_by_memory(blocks: list[Block]) -> bool:
 
 
 def analyse(
-    function: Function, flow: Flow, tid_segments: int, waiting: set[str], free_running: bool = False
+    function: Function,
+    flow: Flow,
+    tid_segments: int,
+    waiting: set[str],
+    calls_looking: Callable[[Instr], bool],
+    free_running: bool = False,
 ) -> Analysis:
     """Find kinds and divergence together, to a fixpoint.
 
@@ -87,6 +102,8 @@ def analyse(
         where they lie otherwise.
     waiting : set of str
         Functions that wait for other threads when they are called.
+    calls_looking : callable
+        Whether an instruction calls a function that looks at what other threads write.
     free_running : bool
         Whether it is known that lanes may wait anywhere.
     """
@@ -100,7 +117,8 @@ def analyse(
         for name, writes in definitions.items()
         if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
     }
-    result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
+    spinning = spin_headers(flow, calls_looking)
+    result = Analysis({}, constants, free_running=free_running, spin_headers=spinning)
     forced: set[str] = set()
     fixed: dict[str, Instr] | None = None
     waits = Waits(flow)
