@@ -21,8 +21,7 @@ from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.runtime import jit
-
-from . import ptx_forms
+from tests.engines.cpu.arith import ptx_forms
 
 
 class Recorder(Instrument):

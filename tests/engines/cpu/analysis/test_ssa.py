@@ -24,7 +24,7 @@ def analysed(text: str) -> tuple[Flow, Analysis]:
     registers = ".reg .pred %p<9>; .reg .b32 %r<20>; .reg .b64 %rd<9>; .reg .f32 %f<9>;"
     (function,) = parse(f".version 8.7\n.target sm_80\n.entry k() {{ {registers} {text} }}").functions.values()
     flow = split_registers(build(function))
-    return flow, analyse(function, flow, 1, set())
+    return flow, analyse(function, flow, 1, set(), lambda instr: False)
 
 
 def kinds_of(flow: Flow, analysis: Analysis, op: str) -> list:

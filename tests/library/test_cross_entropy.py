@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import rawkern
-from tests.ops.common import DTYPES, compare, numbers, poison
+from tests.library.common import DTYPES, compare, numbers, poison
 
 
 def _targets(shape: tuple[int, ...], device: str) -> torch.Tensor:

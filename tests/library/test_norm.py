@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import rawkern
-from tests.ops.common import DTYPES, assert_near, compare, layouts, numbers, poison
+from tests.library.common import DTYPES, assert_near, compare, layouts, numbers, poison
 
 EPS = 0.1
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.ops.common import DTYPES, LAYOUTS, layouts, numbers, poison, same_bits
+from tests.library.common import DTYPES, LAYOUTS, layouts, numbers, poison, same_bits
 
 
 def _expected(x: torch.Tensor) -> torch.Tensor:

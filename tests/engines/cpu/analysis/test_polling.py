@@ -98,6 +98,14 @@ def test_barriers_of_libraries(device, module, name):
     np.testing.assert_array_equal(out.cpu(), expected(GROUP[name], 5, 9))
 
 
+@pytest.mark.parametrize("name", ["block_scope", "device_scope"])
+def test_barriers_of_libraries_in_a_debug_build(device, name):
+    """Where what looks at memory is in functions that the loop calls."""
+    out = torch.full((5 * GROUP[name],), -1, dtype=torch.int32, device=device)
+    rawkern.RawModule(code=SYNC, options=("-std=c++17", "-G")).get_function(name)[5, GROUP[name]](9, out)
+    np.testing.assert_array_equal(out.cpu(), expected(GROUP[name], 5, 9))
+
+
 @pytest.mark.parametrize("name", ["block_scope", "device_scope", "tile"])
 def test_waiting_costs_little_more_than_a_barrier(module, name):
     """About seven times as much; each wait took two hundred times as long when warps looked 64 times before they yielded."""

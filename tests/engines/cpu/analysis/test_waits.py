@@ -12,7 +12,7 @@ from rawkern.engines.cpu.analysis.control_flow import _ordered, _single_latches
 from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
 from rawkern.engines.cpu.ptx.data import Reg
-from tests.engines.cpu.test_flow import IF_ELSE, LOOP, NESTED, at, flow_of, mark
+from tests.engines.cpu.analysis.test_control_flow import IF_ELSE, LOOP, NESTED, at, flow_of, mark
 
 
 def waits_of(flow: Flow, *marks: int) -> set[tuple[int, int]]:

@@ -12,7 +12,7 @@ import torch
 
 import rawkern
 
-RECORDED = Path(__file__).parents[2] / "data" / "h200_warp_results.npz"
+RECORDED = Path(__file__).parents[3] / "data" / "h200_warp_results.npz"
 LANE = np.arange(32)
 
 

@@ -249,6 +249,11 @@ SHUFFLE = "shfl.sync.idx.b32 %r3|%p2, %r1, 0, 31, -1;"
             True,
         ),  # waits for a change
         ("L: ld.volatile.global.u32 %r4, [%rd1]; add.s32 %r5, %r5, %r4; @%p1 bra L;", False),  # goes by its own count
+        ("L: membar.cta; ld.global.u32 %r4, [%rd2]; setp.eq.s32 %p1, %r4, 0; @%p1 bra L;", True),
+        (
+            "L: membar.cta; ld.global.nc.u32 %r4, [%rd2]; setp.eq.s32 %p1, %r4, 0; @%p1 bra L;",
+            False,
+        ),  # nobody writes it
         ("L: atom.global.exch.b32 %r4, [%rd1], 1; add.s32 %r5, %r4, 1; setp.ne.s32 %p3, %r5, 1; @%p3 bra L;", True),
     ],
 )

@@ -15,7 +15,7 @@ from rawkern.engines.cpu.analysis.plan import Plan, make_plan
 from rawkern.engines.cpu.emit import slots
 from rawkern.engines.cpu.runtime import jit
 
-SCAN = (Path(__file__).parents[3] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
+SCAN = (Path(__file__).parents[4] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
 LOCK = r"""
 extern "C" __global__ void add(int* lock, const float* x, float* sum, int rounds) {
     float v = x[threadIdx.x], w = v * 2;

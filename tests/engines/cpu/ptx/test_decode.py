@@ -11,8 +11,7 @@ from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Not, Pair, Reg, Vec
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.facts import FACTS
 from rawkern.engines.cpu.ptx.operands import destinations, sources
-
-from . import ptx_forms
+from tests.engines.cpu.arith import ptx_forms
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.ops.common import DTYPES, LAYOUTS, compare, layouts, numbers, poison
+from tests.library.common import DTYPES, LAYOUTS, compare, layouts, numbers, poison
 
 BOTH = pytest.mark.parametrize("name", ["softmax", "log_softmax"])
 

@@ -15,7 +15,7 @@ import torch
 
 import rawkern
 
-RECORDED = Path(__file__).parents[2] / "data" / "h200_warp_results.npz"
+RECORDED = Path(__file__).parents[4] / "data" / "h200_warp_results.npz"
 CTYPES = {"r": ("unsigned", 4), "f": ("float", 4), "d": ("double", 8)}
 
 

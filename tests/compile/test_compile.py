@@ -18,7 +18,7 @@ from rawkern.compile.programs import CPU_ARCH, Program, compile_program, paramet
 from rawkern.compile.source import from_path, from_text
 from rawkern.errors import CompileError, MissingDependencyError
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SQUARE = (
     'extern "C" __global__ void square(int n, const float* x, float* y) '
     "{ int i = threadIdx.x; if (i < n) y[i] = x[i] * x[i]; }"

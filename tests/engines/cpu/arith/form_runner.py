@@ -20,7 +20,7 @@ from rawkern.engines.cpu.ptx.decode import decode
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-DATA = Path(__file__).parents[2] / "data" / "h200_ptx_results.npz"
+DATA = Path(__file__).parents[3] / "data" / "h200_ptx_results.npz"
 COUNT = 1024
 
 

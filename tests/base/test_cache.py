@@ -145,7 +145,7 @@ def test_many_threads_and_processes_write_one_key(folder: Path) -> None:
         "    data = cache.get('key')\n"
         "    assert data is not None and len(set(data)) == 1 and len(data) == 5000, data\n"
     )
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     running = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
     wrong: list[bytes | None] = []

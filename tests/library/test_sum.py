@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.ops.common import DTYPES, compare, layouts, numbers, poison
+from tests.library.common import DTYPES, compare, layouts, numbers, poison
 
 BOTH = pytest.mark.parametrize("name", ["sum", "mean"])
 

@@ -12,10 +12,9 @@ from rawkern.engines.cpu.emit.instructions import HANDLERS
 from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.runtime import jit
+from tests.engines.cpu.arith import ptx_forms
 
-from . import ptx_forms
-
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 _spec = importlib.util.spec_from_file_location("coverage_of_ptx", ROOT / "benchmarks" / "coverage.py")
 assert _spec is not None and _spec.loader is not None
 coverage = importlib.util.module_from_spec(_spec)

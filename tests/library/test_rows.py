@@ -7,7 +7,7 @@ import torch
 
 import rawkern
 from rawkern.library import cross_entropy, embedding, norm, rows, scale_by_sign_of_sum, softmax, sum  # noqa: F401
-from tests.ops.common import numbers
+from tests.library.common import numbers
 
 
 def _operators(device: str) -> dict[str, tuple]:

@@ -67,7 +67,7 @@ def test_quiet_registers():
 
 def test_number_registers():
     function, found = flow_of(NUMBERS)
-    known = nans.number_registers(found, analyse(function, found, 1, set()).constants)
+    known = nans.number_registers(found, analyse(function, found, 1, set(), lambda instr: False).constants)
     assert known == {f"%f{k}" for k in (3, 7, 10)}
 
 

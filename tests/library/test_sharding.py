@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.ops.common import numbers
+from tests.library.common import numbers
 
 if not torch.distributed.is_available():
     pytest.skip("this torch is built without torch.distributed", allow_module_level=True)

@@ -19,7 +19,7 @@ from rawkern.compile.source import from_text
 from rawkern.engines.cpu.checker.instrument import Checker
 from rawkern.engines.cpu.runtime import jit
 
-KERNELS = Path(__file__).parents[3] / "benchmarks" / "compiled"
+KERNELS = Path(__file__).parents[4] / "benchmarks" / "compiled"
 LIMIT = 10  # seconds of processor time; about a tenth is usual
 CODE = r"""
 #include <cuda_fp16.h>
