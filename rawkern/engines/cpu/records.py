@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -207,6 +208,20 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
         text = _SWITCH_HERE.replace("\n", "\\0A")
         call = f'call void asm sideeffect "{text}", "{{rdi}},{{rsi}}{lost}"(ptr %save, ptr %to)'
     return f"define internal void @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret void\n}}"
+
+
+#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
+SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
+
+
+@dataclass(frozen=True)
+class Globals:
+    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
+
+    offsets: dict[str, int]
+    size: int
+    image: bytes
+    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
 
 
 _NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}

@@ -16,6 +16,7 @@ import numpy as np
 
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const, llvm_type
+from rawkern.engines.cpu.ptx.decode import decode
 
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
@@ -75,7 +76,7 @@ def emit(module: Module, form: Form, n: int) -> None:
     cc = None
     for opcode, (target, *sources) in instructions(form.text):
         args = [regs[s] if s in regs else const("i32", int(s, 0)) for s in sources]
-        result = arith.lower(e, opcode, args, cc)
+        result = arith.lower(e, decode(opcode), args, cc)
         value = result.vals[0]
         if result.lazy_nan:
             value = arith.canonical(e, value, result.lazy_nan)

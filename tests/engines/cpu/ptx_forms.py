@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from itertools import permutations, product
 
-from rawkern.engines.cpu.arith.decode import Form
+from rawkern.engines.cpu.arith.rows import Form
 from rawkern.engines.cpu.emit.matrix.fragments import KINDS
 from rawkern.engines.cpu.emit.matrix.mma import product_of, shape_in
 from rawkern.engines.cpu.emit.opcodes import FORMS
+from rawkern.engines.cpu.ptx.decode import decode
 
 _REGISTERS = {"8": "rs", "16": "rs", "32": "r", "64": "rd"}
 
@@ -28,10 +29,10 @@ def _regs(ty: str, n: int, first: int = 1) -> str:
 def _fragment(op: str, operand: str) -> str:
     """Registers of an operand of mma or wmma, as many as PTX gives it."""
     if op.startswith("wmma") and ".mma." not in op:
-        kind, shape = KINDS[op.rsplit(".", 1)[1]], shape_in(op)
+        kind, shape = KINDS[op.rsplit(".", 1)[1]], shape_in(decode(op))
         count = shape.registers(operand, kind)
     else:
-        p = product_of(op)
+        p = product_of(decode(op))
         kind = {"a": p.a, "b": p.b, "c": p.c, "d": p.d}[operand]
         count = p.shape.registers(operand, kind)
     if op.startswith("wmma") and operand in "ab" and kind.name == "f16":

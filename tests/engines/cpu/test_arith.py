@@ -15,6 +15,7 @@ import torch
 import rawkern
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.ir import Module
+from rawkern.engines.cpu.ptx.decode import decode
 
 from . import form_runner as runner
 from .form_runner import COUNT, Form
@@ -326,8 +327,8 @@ def test_setp_gives_the_complement_or_the_halves():
     from rawkern.engines.cpu.ir import Emitter, const
 
     e = Emitter(Module())
-    p, q = arith.lower(e, "setp.lt.s32", [const("i32", 1), const("i32", 2)]).vals
-    low, high = arith.lower(e, "setp.eq.f16x2", [const("i32", 1), const("i32", 2, 32)]).vals
+    p, q = arith.lower(e, decode("setp.lt.s32"), [const("i32", 1), const("i32", 2)]).vals
+    low, high = arith.lower(e, decode("setp.eq.f16x2"), [const("i32", 1), const("i32", 2, 32)]).vals
     assert [v.ty for v in (p, q, low, high)] == ["i1"] * 4
     assert (p.n, low.n, high.n) == (1, 32, 32)
 
@@ -376,11 +377,11 @@ def test_division_never_traps():
 # -- what is known, and what the objects need -----------------------------------------------------------
 def test_known_and_unknown_mnemonics():
     assert len(FORMS) == 1341
-    assert all(arith.supported(name) for f in FORMS for name, _ in runner.instructions(f.text))
+    assert all(arith.supported(decode(name)) for f in FORMS for name, _ in runner.instructions(f.text))
     for wrong in ("add.rn.u32", "frob.u32", "add.f8", "cvt.rn.rz.f32.f64", "fma.f32", "setp.f32", "cvt.f32.s32"):
-        assert not arith.supported(wrong)
+        assert not arith.supported(decode(wrong))
         with pytest.raises(arith.UnsupportedOpcode, match=re.escape(wrong)):
-            arith.lower(None, wrong, [])  # type: ignore[arg-type]
+            arith.lower(None, decode(wrong), [])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", [1, 32])

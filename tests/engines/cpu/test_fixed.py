@@ -41,10 +41,10 @@ def test_what_is_fixed():
     plan = planned(CODE)
     analysis = plan.analyses["k"]
     assert analysis.free_running
-    ops = {instr.op for instr in analysis.fixed.values()}
+    ops = {instr.op.text for instr in analysis.fixed.values()}
     assert {"ld.param.u64", "mov.u32", "shl.b32"} <= ops
     assert not any(
-        "clock" in str(instr.args) or instr.op.startswith(("ld.g", "ld.s", "setp", "rem"))
+        "clock" in str(instr.args) or instr.op.text.startswith(("ld.g", "ld.s", "setp", "rem"))
         for instr in analysis.fixed.values()
     )
     assert not {name for _, name in analysis.blends} & set(analysis.fixed)

@@ -182,7 +182,7 @@ def test_a_predicated_return_ends_some_lanes():
 def test_barriers_end_blocks():
     flow = flow_of(f"{mark(100)} bar.sync 0; {mark(101)} bar.warp.sync -1; {mark(102)} ret;")
     first = flow.blocks[at(flow, 100)]
-    assert (first.kind, first.instrs[-1].op, first.targets) == ("barrier", "bar.sync", [at(flow, 101)])
+    assert (first.kind, first.instrs[-1].op.text, first.targets) == ("barrier", "bar.sync", [at(flow, 101)])
     second = flow.blocks[at(flow, 101)]
     assert (second.kind, second.targets) == ("ret", [])
     text = f"{mark(100)} bar.warp.sync -1; {mark(101)} shfl.sync.idx.b32 %r1, %r2, 0, 31, -1; {mark(102)} ret;"

@@ -19,6 +19,7 @@ from rawkern.engines.cpu.emit.matrix.mma import shape_in
 from rawkern.engines.cpu.emit.opcodes import FORMS
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr
+from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.runtime import jit
 
 from . import ptx_forms
@@ -54,7 +55,7 @@ class Recording(Watch):
         self.tell("block", self.f.function.name, index)
 
     def instruction(self, instr: Instr) -> None:
-        self.tell("instruction", instr.op)
+        self.tell("instruction", instr.op.text)
 
     def branch(self, block: Block) -> None:
         self.tell("branch", self.f.function.name, self.f.block, block.kind)
@@ -71,7 +72,7 @@ class Recording(Watch):
         return at, pitch
 
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
-        self.tell("arrive", instr.op)
+        self.tell("arrive", instr.op.text)
 
     def arrive_parted(self, number: Val, lanes: dict[int, Val]) -> None:
         self.tell("arrive parted", *lanes)
@@ -80,13 +81,13 @@ class Recording(Watch):
         self.tell("depart")
 
     def meet(self, instr: Instr, mask: Val) -> None:
-        self.tell("meet", instr.op)
+        self.tell("meet", instr.op.text)
 
     def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
         self.tell("shuffled", dest.split("!")[0])
 
     def unmet(self, instr: Instr, lanes: Val) -> None:
-        self.tell("unmet", instr.op)
+        self.tell("unmet", instr.op.text)
 
     def note(self, what: Note, *args: Val) -> None:
         self.tell("note", what)
@@ -121,7 +122,7 @@ def expected(op: str) -> list[tuple]:
         assert any(p in bits for p in parts)
         return [("access", READ if root == "ldmatrix" else WRITE, space, 16)]
     if root == "wmma" and parts[1] != "mma":
-        kind, shape, operand = KINDS[parts[-1]], shape_in(op), parts[2]
+        kind, shape, operand = KINDS[parts[-1]], shape_in(decode(op)), parts[2]
         rows, columns = {"a": (shape.m, shape.k), "b": (shape.k, shape.n)}.get(operand, (shape.m, shape.n))
         return [("lines", READ if parts[1] == "load" else WRITE, space, rows * columns * kind.bits // 8)]
     if root == "cp" and parts[2] in ("ca", "cg"):
@@ -225,9 +226,9 @@ def test_blocks_edges_and_branches_are_all_told(name, shape):
                 assert ("edge", function, i, t, len(block.copies.get(t, ()))) in events
             if block.kind in ("cond", "switch") and len(set(block.targets)) > 1:
                 assert ("branch", function, i, block.kind) in events
-    ops = Counter(i.op for flow in flows.values() for block in flow.blocks for i in block.instrs)
+    ops = Counter(i.op.text for flow in flows.values() for block in flow.blocks for i in block.instrs)
     ops += Counter(
-        b.ending.op
+        b.ending.op.text
         for flow in flows.values()
         for i, b in enumerate(flow.blocks)
         if b.ending is not None and not b.guards and not (b.exit_only and i)

@@ -190,8 +190,8 @@ class Counting(Watch):
         self.f.entry.append(f"call i64 @rk_count_add({self.f.field(LAUNCH, 'session')}, i64 1)")
 
     def instruction(self, instr: Instr) -> None:
-        self.count("instruction", instr.op)
-        self.count("lanes", instr.op, lanes=self.f.act())
+        self.count("instruction", instr.op.text)
+        self.count("lanes", instr.op.text, lanes=self.f.act())
 
     def access(self, access: Access, form: Form) -> Form:
         self.count("access", access.what, access.space, lanes=access.mask or self.f.act())
@@ -200,11 +200,11 @@ class Counting(Watch):
     def branch(self, block: Block) -> None:
         f, e, act = self.f, self.f.e, self.f.act()
         assert block.pred is not None and block.ending is not None
-        self.count("branch", block.ending.op)
+        self.count("branch", block.ending.op.text)
         taken = f.mask_of(f.value(block.pred, 1))
         taken = e.bin("and", e.invert(taken) if block.negated else taken, act)
         parts = e.bin("and", e.cmp("icmp ne", taken, 0), e.cmp("icmp ne", taken, act))
-        self.count("divergent", block.ending.op, lanes=e.resize(parts, "i32"))
+        self.count("divergent", block.ending.op.text, lanes=e.resize(parts, "i32"))
 
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         self.count("arrive")
@@ -410,7 +410,7 @@ class PathCounting(Counting):
         self.count("edge", self.f.function.name, target, lanes=mask)
 
     def instruction(self, instr: Instr) -> None:
-        if instr.op in ("ret", "exit"):
+        if instr.op.base in ("ret", "exit"):
             self.count("end", self.f.function.name, lanes=self.f.act())
 
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.arith import compare as comparisons
 from rawkern.engines.cpu.arith.table import TABLE
+from rawkern.engines.cpu.ptx.decode import decode
 
 from . import form_runner as runner
 from . import ptx_reference as reference
@@ -360,7 +361,7 @@ def test_modifiers_that_ptx_does_not_have_are_refused():
         "max.xorsign.f16x2",
         "min.relu.u32",
     ):
-        assert not arith.supported(wrong), wrong
+        assert not arith.supported(decode(wrong)), wrong
 
 
 def test_every_form_is_compared_with_something_exact():

@@ -51,7 +51,7 @@ def test_header_of_a_kernel():
         Var("_Z1kPfi_param_0", "param", "u64", 8, 8),  # the alignment behind .ptr is that of what it points to
         Var("_Z1kPfi_param_1", "param", "b8", 8, 24),
     ]
-    assert [i.op for i in kernel.body if isinstance(i, Instr)] == ["ret"]
+    assert [i.op.text for i in kernel.body if isinstance(i, Instr)] == ["ret"]
 
 
 def test_device_functions_and_declarations():
@@ -187,8 +187,8 @@ def test_types_of_registers():
 def test_predicated_instructions():
     plain, negated = body("@%p1 bra $L__BB0_2;\n@!%p2 st.global.u32 [%rd1], %r1;")
     assert isinstance(plain, Instr) and isinstance(negated, Instr)
-    assert (plain.op, plain.guard, plain.negated, plain.args) == ("bra", Reg("%p1"), False, [Sym("$L__BB0_2")])
-    assert (negated.op, negated.guard, negated.negated) == ("st.global.u32", Reg("%p2"), True)
+    assert (plain.op.text, plain.guard, plain.negated, plain.args) == ("bra", Reg("%p1"), False, [Sym("$L__BB0_2")])
+    assert (negated.op.text, negated.guard, negated.negated) == ("st.global.u32", Reg("%p2"), True)
 
 
 def test_branch_targets():
@@ -228,7 +228,7 @@ def test_spaces_that_may_be_missing_or_more():
     """).functions["k"]
     assert sorted(kernel.regs.values()) == ["b32", "b32"]
     assert [(v.space, v.size) for v in kernel.local_vars.values()] == [("local", 8)]
-    calls = [i.args[1] for i in kernel.body if isinstance(i, Instr) and i.op == "call.uni"]
+    calls = [i.args[1] for i in kernel.body if isinstance(i, Instr) and i.op.text == "call.uni"]
     assert calls == [[], []]
 
 
@@ -269,10 +269,10 @@ def test_labels_and_variables_of_inner_scopes_are_their_own():
         }
     """).functions["k"]
     labels = [i.name for i in kernel.body if isinstance(i, Label)]
-    branches = [i.args[0].name for i in kernel.body if isinstance(i, Instr) and i.op == "bra"]
+    branches = [i.args[0].name for i in kernel.body if isinstance(i, Instr) and i.op.text == "bra"]
     assert labels == branches
     assert labels[0] != labels[1]
-    stores = [i.args[0].base.name for i in kernel.body if isinstance(i, Instr) and i.op == "st.param.b32"]
+    stores = [i.args[0].base.name for i in kernel.body if isinstance(i, Instr) and i.op.text == "st.param.b32"]
     assert stores[0] != stores[1]
     assert set(stores) == set(kernel.local_vars)
 
@@ -352,7 +352,7 @@ def test_what_is_not_understood_is_named_and_keeps_only_its_users_from_running(t
         with pytest.raises(UnsupportedError, match=f"^k: .*{re.escape(named)}"):
             reached(ptx, "k")
     (other,) = reached(ptx, "other")
-    assert [i.op for i in other.body if isinstance(i, Instr)] == ["ld.global.u32", "ret"]
+    assert [i.op.text for i in other.body if isinstance(i, Instr)] == ["ld.global.u32", "ret"]
 
 
 def test_a_name_that_is_defined_after_all():

@@ -29,7 +29,7 @@ def analysed(text: str) -> tuple[Flow, Analysis]:
 
 def kinds_of(flow: Flow, analysis: Analysis, op: str) -> list:
     """Kinds of the results of all instructions `op`, in running order."""
-    return [analysis.kinds[n] for b in flow.blocks for i in b.instrs if i.op == op for n in destinations(i)]
+    return [analysis.kinds[n] for b in flow.blocks for i in b.instrs if i.op.text == op for n in destinations(i)]
 
 
 def test_the_counter_of_a_loop_that_lanes_leave_one_by_one_stays_uniform():

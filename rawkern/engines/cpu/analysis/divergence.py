@@ -10,7 +10,7 @@ from rawkern.engines.cpu.analysis.pairing import lanes_can_meet
 from rawkern.engines.cpu.analysis.uniformity import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr
-from rawkern.engines.cpu.ptx.operands import base, destinations, sources
+from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
 @dataclass
@@ -40,13 +40,9 @@ def spin_headers(flow: Flow) -> set[int]:
     used |= {block.pred.name for block in flow.blocks if block.pred is not None}
 
     def waits(instr: Instr) -> bool:
-        root = base(instr.op)
-        if root == "atom":  # one whose result nobody reads only adds up
-            return any(name in used for name in destinations(instr))
-        if root == "mbarrier":
-            return "_wait" in instr.op
-        ordered = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
-        return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in ordered))
+        if instr.op.writes:  # an atomic whose result nobody reads only adds up
+            return instr.op.observes and any(name in used for name in destinations(instr))
+        return instr.op.observes
 
     found = set()
     for header, members in flow.loops:
@@ -58,15 +54,16 @@ def spin_headers(flow: Flow) -> set[int]:
 
 def _decides_by_memory(blocks: list[Block]) -> bool:
     """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
-    reading = ("ld", "ldu", "atom", "mbarrier", "activemask")
-    calls = any(base(instr.op) == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
+    calls = any(instr.op.base == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
     read: set[str] = set()
     grown = True
     while grown:
         before = len(read)
         for block in blocks:
             for instr in block.instrs:
-                loads = base(instr.op) in reading and ".const" not in instr.op and (calls or ".param" not in instr.op)
+                op = instr.op
+                fixed = op.space == "const" or (op.space == "param" and not calls)
+                loads = op.name == "activemask" or (op.reads and not fixed)
                 if loads or not read.isdisjoint(sources(instr)):
                     read.update(destinations(instr))
             for copies in block.copies.values():
@@ -98,7 +95,7 @@ def analyse(
     constants = {
         name: writes[0].args[1]
         for name, writes in definitions.items()
-        if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
+        if len(writes) == 1 and writes[0].op.base == "mov" and isinstance(writes[0].args[1], Imm)
     }
     result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
     forced: set[str] = set()

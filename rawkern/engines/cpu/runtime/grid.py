@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of, function_of
-from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
-from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS
+from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits
 from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu import EngineKernel
 
 Dim3 = tuple[int, int, int]
 
@@ -67,10 +64,22 @@ def shape_of(block: tuple[int, int, int]) -> str:
     return {16: "halves", 8: "quarters"}.get(block[0], "any")
 
 
+class Owner(Protocol):
+    """What a target knows of its kernel; `rawkern.engines.cpu.EngineKernel` is one."""
+
+    name: str
+    cooperative: bool
+    globals_address: int
+    params_size: int
+    pack: Callable[..., bytes]
+
+    def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
+
+
 class Target:
     """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
 
-    def __init__(self, owner: EngineKernel, block: Dim3, shared_dynamic: int):
+    def __init__(self, owner: Owner, block: Dim3, shared_dynamic: int):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic

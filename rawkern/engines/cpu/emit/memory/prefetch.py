@@ -14,7 +14,6 @@ from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.emit.memory.addresses import starts, stride_of
 from rawkern.engines.cpu.ptx.data import Mem, Reg
-from rawkern.engines.cpu.ptx.operands import base
 
 TURNS = 16
 DISTANCE = 8192  # bytes, from one warp to a later one
@@ -50,9 +49,9 @@ def _first(f: FunctionLowering, mem: Mem, row: Row) -> bool:
     """Whether no code before the loop touches what the same parameter or variable points to: that is in the cache."""
     root = f.roots.get(getattr(mem.base, "name", ""))
     return root is not None and not any(
-        base(i.op) in ("ld", "ldu", "st") and isinstance(a, Mem) and f.roots.get(getattr(a.base, "name", "")) == root
+        i.op.facts.kind == "memory" and isinstance(a, Mem) and f.roots.get(getattr(a.base, "name", "")) == root
         for block in f.flow.blocks[: row.header]
         for i in block.instrs
         for a in i.args
-        if ".param" not in i.op
+        if i.op.space != "param"
     )

@@ -1,4 +1,4 @@
-"""PTX mnemonics taken apart: types, modifiers, and the check that a table row knows all of them."""
+"""Rows of the lowering table: which mnemonics they take, by types and modifiers, and what they give."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..ir import Emitter, Val
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DType, Op
 
 
 class UnsupportedOpcode(KeyError):
@@ -28,80 +29,6 @@ class Result(NamedTuple):
     cc: Val | None = None
     lazy_nan: str | None = None
     signed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DType:
-    """A PTX type: width in bits, kind (``u s b f p``), and for packed types the element and how many of it."""
-
-    name: str
-    bits: int
-    kind: str
-    element: str = ""
-    count: int = 1
-
-    @property
-    def int(self) -> str:
-        return f"i{self.bits}"
-
-    @property
-    def signed(self) -> bool:
-        return self.kind == "s"
-
-    @property
-    def fp(self) -> str:
-        """The LLVM type in which values of this format are computed."""
-        return "double" if self.name == "f64" else "float"
-
-
-DTYPES = {
-    d.name: d
-    for d in (
-        *(DType(f"{kind}{bits}", bits, kind) for kind in "usb" for bits in (8, 16, 32, 64)),
-        *(DType(f"{kind}{bits}", bits, kind) for kind in "us" for bits in (2, 4)),
-        DType("b1", 1, "b"),
-        DType("pred", 1, "p"),
-        DType("f16", 16, "f"),
-        DType("bf16", 16, "f"),
-        DType("f32", 32, "f"),
-        DType("f64", 64, "f"),
-        DType("tf32", 32, "f"),
-        DType("f16x2", 32, "f", "f16", 2),
-        DType("bf16x2", 32, "f", "bf16", 2),
-        DType("e4m3", 8, "f"),
-        DType("e5m2", 8, "f"),
-        DType("e4m3x2", 16, "f", "e4m3", 2),
-        DType("e5m2x2", 16, "f", "e5m2", 2),
-    )
-}
-ROUNDINGS = ("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi")
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One decoded mnemonic."""
-
-    text: str
-    base: str
-    mods: tuple[str, ...]
-    types: tuple[DType, ...]
-
-    @property
-    def type(self) -> DType:
-        return self.types[0]
-
-    @property
-    def rounding(self) -> str:
-        return next((m for m in self.mods if m in ROUNDINGS), "rn")
-
-    def has(self, mod: str) -> bool:
-        return mod in self.mods
-
-
-def parse(opcode: str) -> Op:
-    base, *parts = opcode.split(".")
-    types = tuple(DTYPES[p] for p in parts if p in DTYPES)
-    return Op(opcode, base, tuple(p for p in parts if p not in DTYPES), types)
 
 
 Emit = Callable[..., Any]  # (emitter, op, operands), for carry rows also the flag
