@@ -36,44 +36,23 @@ class StructLayout:
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """One C type as a kernel parameter, or as what a pointer parameter points to.
+    """One C type as a kernel parameter, or as what a pointer parameter points to."""
 
-    Attributes
-    ----------
-    name : str
-        CUDA's spelling without const: "unsigned char", "float4", "ns::Params".
-    kind : str
-        "int", "bool", "float", "half", "bfloat16", "float8", "complex", "vector", "struct", "void", "function",
-        "array", "pointer" or "reference".
-    size, align : int
-        Bytes; 0 for void, for functions, and for structs whose layout has not been asked for.
-    code : str
-        The `struct` code that packs a value, after an explicit "<"; compound types are packed as bytes.
-    dtypes : tuple of str
-        torch dtype names accepted behind a pointer to this type.
-    low, high : int
-        Range of integers.
-    element, lanes
-        Scalar type and count of a vector, complex or array type.
-    target, const
-        What a pointer or reference leads to, and whether that is const.
-    layout : StructLayout or None
-        Set by `with_layout` for structs.
-    """
-
-    name: str
+    name: str  # CUDA's spelling without const: "unsigned char", "float4", "ns::Params"
+    #: "int", "bool", "float", "half", "bfloat16", "float8", "complex", "vector", "struct", "void", "function", "array",
+    #: "pointer" or "reference"
     kind: str
-    size: int = 0
+    size: int = 0  # bytes; 0 for void, for functions, and for structs whose layout has not been asked for
     align: int = 0
-    code: str = ""
-    dtypes: tuple[str, ...] = ()
-    low: int = 0
+    code: str = ""  # what `struct` packs a value by, after an explicit "<"; compound types are packed as bytes
+    dtypes: tuple[str, ...] = ()  # torch dtype names accepted behind a pointer to this type
+    low: int = 0  # range of integers
     high: int = 0
-    element: CType | None = None
+    element: CType | None = None  # of a vector, complex or array type, with their count
     lanes: int = 1
-    target: CType | None = None
+    target: CType | None = None  # what a pointer or reference leads to, and whether that is const
     const: bool = False
-    layout: StructLayout | None = None
+    layout: StructLayout | None = None  # set by `with_layout` for structs
 
     def spell(self) -> str:
         """The type in CUDA's spelling, const first: "const float*", "float* const*"."""
@@ -155,21 +134,12 @@ _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
 _COMPLEX_OF = {"float": "complex64", "double": "complex128", "__half": "complex32"}
 
 _ALIASES = {
-    "unsigned": "unsigned int",
-    "long int": "long",
-    "long unsigned int": "unsigned long",
-    "unsigned long int": "unsigned long",
-    "long long int": "long long",
-    "long long unsigned int": "unsigned long long",
-    "unsigned long long int": "unsigned long long",
-    "short int": "short",
-    "short unsigned int": "unsigned short",
-    "unsigned short int": "unsigned short",
-    "half": "__half",
-    "half2": "__half2",
-    "nv_bfloat16": "__nv_bfloat16",
-    "nv_bfloat162": "__nv_bfloat162",
-}
+    "unsigned": "unsigned int", "long int": "long", "long unsigned int": "unsigned long",
+    "unsigned long int": "unsigned long", "long long int": "long long",
+    "long long unsigned int": "unsigned long long", "unsigned long long int": "unsigned long long",
+    "short int": "short", "short unsigned int": "unsigned short", "unsigned short int": "unsigned short",
+    "half": "__half", "half2": "__half2", "nv_bfloat16": "__nv_bfloat16", "nv_bfloat162": "__nv_bfloat162",
+}  # fmt: skip
 
 
 def _integer(name: str, code: str, dtypes: tuple[str, ...]) -> CType:

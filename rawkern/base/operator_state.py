@@ -9,15 +9,8 @@ from rawkern.base.table import attend
 from rawkern.errors import LaunchError
 
 __all__ = [
-    "COMPOSED",
-    "FAKE",
-    "IMPLEMENTATION",
-    "composing",
-    "in_fake_op",
-    "inside_op",
-    "not_inside_op",
-    "state",
-]
+    "COMPOSED", "FAKE", "IMPLEMENTATION", "composing", "in_fake_op", "inside_op", "not_inside_op", "state",
+]  # fmt: skip
 
 
 class _State(threading.local):

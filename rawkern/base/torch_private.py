@@ -15,43 +15,6 @@ import torch
 
 from rawkern.errors import UnsupportedError
 
-__all__ = [
-    "PLAIN",
-    "Below",
-    "SingleLevelFunction",
-    "after_autograd",
-    "any_requires_grad",
-    "autocast_enabled",
-    "below_autograd",
-    "called_operators",
-    "called_straight",
-    "current_device",
-    "destroy",
-    "detached",
-    "dispatch_mode_name",
-    "dispatch_modes",
-    "exchange_functions",
-    "forward_level",
-    "forward_mode",
-    "function_modes",
-    "has_dispatch",
-    "has_memory",
-    "increment_version",
-    "jit_tracing",
-    "keys_of",
-    "raw_stream",
-    "same_memory",
-    "single_level",
-    "sleep_on_gpu",
-    "stream_capturing",
-    "tensor_layout",
-    "tracing_state",
-    "transform_state",
-    "transforms",
-    "without_key",
-    "wrapper_kind",
-]
-
 # The classes whose data_ptr() means what it says. Buffer is public since torch 2.5.
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
@@ -270,6 +233,19 @@ def detached(values: Any) -> Any:
     from torch.utils._pytree import tree_map_only
 
     return tree_map_only(torch.Tensor, torch.Tensor.detach, values)
+
+
+def schema_of(op: Any) -> Any:
+    """The schema of a torch operator: of rawkern.op, torch.library.custom_op or torch.ops; None for functions."""
+    overload = getattr(op, "overload", op)
+    return getattr(getattr(overload, "_opoverload", overload), "_schema", None)
+
+
+def written_arguments(op: Any) -> list[str]:
+    """The names of the arguments that a torch operator writes to, by its schema."""
+    schema = schema_of(op)
+    arguments = schema.arguments if schema is not None else ()
+    return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def sleep_on_gpu(cycles: int) -> None:

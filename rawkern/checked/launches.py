@@ -130,17 +130,9 @@ def _checked(given: intercept.Launch) -> None:
 
 
 def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Run one launch checked, and raise what was found.
+    """Run one launch checked, and raise a CheckError of the kind that was found.
 
-    Returns
-    -------
-    torch.device or None
-        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
-
-    Raises
-    ------
-    CheckError
-        One of its kinds, for what was found.
+    Returns where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
     """
     plan = launcher.plan
     state = plan.kernel.current(args, kwargs)

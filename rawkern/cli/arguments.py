@@ -25,17 +25,8 @@ def evaluated(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Evaluate the arguments by parameter: first the numbers, whose names the tensors may use.
 
-    Returns
-    -------
-    arguments : dict
-        All of them, in the order of the parameters.
-    numbers : dict
-        Those that are numbers, which grid and block may use.
-
-    Raises
-    ------
-    Refused
-        For one that is missing, too many, or cannot be evaluated.
+    Returns all of them, in the order of the parameters, and those that are numbers, which grid and block may use. One
+    that is missing, too many, or cannot be evaluated is `Refused`.
     """
     by_parameter = _by_parameter(texts, signature)
     generator = torch.Generator().manual_seed(seed)

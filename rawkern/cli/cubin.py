@@ -50,10 +50,7 @@ class _Section:
 def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
     """Return the resources of each kernel of a cubin for an architecture such as ``"sm_90"``, by symbol.
 
-    Raises
-    ------
-    RawkernError
-        If these are not the bytes of a cubin.
+    RawkernError if these are not the bytes of a cubin.
     """
     if cubin[:4] != b"\x7fELF" or cubin[4:6] != b"\x02\x01":
         raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")

@@ -75,13 +75,7 @@ def number(text: str, numbers: Mapping[str, Any]) -> Any:
 
 
 def value(text: str, maker: Maker) -> Any:
-    """Evaluate the expression of one argument.
-
-    Raises
-    ------
-    Refused
-        If it is not one, or cannot be evaluated.
-    """
+    """Evaluate the expression of one argument; `Refused` if it is not one, or cannot be evaluated."""
     text = text.strip()
     try:
         if text.startswith("@"):

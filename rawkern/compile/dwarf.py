@@ -69,10 +69,7 @@ def parameter_names(debug: Debug, symbol: str) -> tuple[str | None, ...] | None:
 def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...]:
     """Return the members of the struct that a kernel takes first, those of its bases among them.
 
-    Raises
-    ------
-    ValueError
-        It has members that cannot be filled one by one; the message says which.
+    ValueError if it has members that cannot be filled one by one; the message says which.
     """
     kernel = _kernel(debug, symbol)
     parameter = next((child for child in kernel.children if child.tag == _PARAMETER), None) if kernel else None

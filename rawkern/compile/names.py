@@ -28,13 +28,8 @@ def _runtime() -> ctypes.CDLL:
     for name in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
             library = ctypes.CDLL(name)
-            library.__cxa_demangle.restype = ctypes.c_void_p
-            library.__cxa_demangle.argtypes = [
-                ctypes.c_char_p,
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-                ctypes.POINTER(ctypes.c_int),
-            ]
+            library.__cxa_demangle.restype = pointer = ctypes.c_void_p
+            library.__cxa_demangle.argtypes = [ctypes.c_char_p, pointer, pointer, ctypes.POINTER(ctypes.c_int)]
             library.free.argtypes = [ctypes.c_void_p]  # found in libc, which every process has
         except (OSError, AttributeError):
             continue

@@ -20,15 +20,8 @@ from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
 __all__ = [
-    "CPU_ARCH",
-    "Entry",
-    "Program",
-    "compile_program",
-    "constant",
-    "parameter_names",
-    "struct_layout",
-    "templates",
-]
+    "CPU_ARCH", "Entry", "Program", "compile_program", "constant", "parameter_names", "struct_layout", "templates",
+]  # fmt: skip
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
@@ -65,18 +58,9 @@ _lock = Lock()
 def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...] = ()) -> Program:
     """Compile a source for one architecture, or fetch it from the memory or disk cache.
 
-    Parameters
-    ----------
-    source : Source
-    arch : str
-        ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin.
-    name_expressions : tuple of str
-        Template instances (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program.
-
-    Raises
-    ------
-    CompileError
-        If it does not compile, has no kernel, or lacks one of the instances.
+    `arch` is ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin. `name_expressions` are template instances
+    (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program. CompileError if it does
+    not compile, has no kernel, or lacks one of the instances.
     """
     if not _ARCH.match(arch):
         raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")
@@ -127,26 +111,15 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
-    parts = [
-        _FORMAT,
-        _version(),
-        toolchain().identity,
-        arch,
-        source.path,
-        source.text,
-        source.options,
-        source.include_dirs,
-        source.headers,
-        name_expressions,
-    ]
+    given = source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions
+    parts = [_FORMAT, _version(), toolchain().identity, arch, *given]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    here = Path(__file__).parent
-    files = sorted(file for pattern in ("*.py", "headers/**/*") for file in here.glob(pattern) if file.is_file())
+    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.is_file() and file.suffix != ".pyc")
     return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
 
 

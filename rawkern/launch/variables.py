@@ -45,12 +45,9 @@ class Variable:
 
 
 def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
-    """Return a variable's memory on one device as a tensor of its shape. Call it under the module's lock.
+    """Return a variable's memory on one device as a tensor of its shape. Call it under the build's lock.
 
-    Raises
-    ------
-    ValueError
-        There is no such variable; the message lists those there are.
+    ValueError if there is no such variable; the message lists those there are.
     """
     if not isinstance(name, str):
         raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")

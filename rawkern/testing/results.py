@@ -53,16 +53,9 @@ def compare(
 ) -> Problem | None:
     """What is wrong with one tensor, or None.
 
-    Parameters
-    ----------
-    exact : torch.Tensor
-        What it should be, in float64 where it is floating.
-    rough : torch.Tensor or None
-        The same computed in float32: what that loses is allowed for.
-    like : torch.Tensor or None
-        The result for the sample. Where other inputs cancel out, errors are as large as with those.
-    input_dtype : torch.dtype or None
-        The coarsest of the inputs; the coarser of that and the result's decides the tolerance.
+    `exact` is what it should be, in float64 where it is floating; `rough` the same computed in float32: what that loses
+    is allowed for. `input_dtype` is the coarsest of the inputs; the coarser of that and the result's decides the
+    tolerance. `like` is the result for the sample: where other inputs cancel out, errors are as large as with those.
     """
     if got.shape != exact.shape:
         return Problem("values", f"{what} has shape {tuple(got.shape)}, not {tuple(exact.shape)}")

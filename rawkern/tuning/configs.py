@@ -27,10 +27,7 @@ def read(
 ) -> tuple[tuple[Config, ...], Space | None]:
     """Check what a user gave: the configurations, and the space they are all of, if it was one.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no configuration; for none at all.
+    TypeError or ValueError for what is no configuration, and for none at all.
     """
     space = None
     if isinstance(configs, Mapping):

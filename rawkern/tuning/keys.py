@@ -38,12 +38,8 @@ class Key:
     def prepare(self, signature: Signature, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the key of arguments, whatever they are, and make `hot` fit for those that follow.
 
-        Raises
-        ------
-        TypeError
-            An argument that has no value to compare, or what the function returned.
-        ValueError
-            There is no such parameter.
+        TypeError for an argument that has no value to compare, or what the function returned; ValueError if there is no
+        such parameter.
         """
         at = {param.name: param.index for param in signature.params}
         for name in self.names:

@@ -44,12 +44,8 @@ class Written(Arguments):
 def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
     """Bind arguments, and return their device, what the kernel may write, and tensors that addresses lead to.
 
-    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError, LaunchError
-        As the launch itself would.
+    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock. What the
+    launch itself would raise is raised.
     """
     signature = state.signature
     call = Written(state.strided, signature.struct_layout)

@@ -67,7 +67,7 @@ CPU_TARGET = Record(
     (
         *TARGET.fields,
         ("busy", "i64"), ("nwarps", "i64"), ("most_work", "i64"), ("ns_per_warp", "double"), ("workers", "i64"),
-        ("room", "i64"), ("resident", "i64"), ("chunk", "i64"), ("params_size", "i64"),
+        ("room", "i64"), ("resident", "i64"), ("params_size", "i64"),
         ("launch", "ptr"), ("helpers", "ptr"), ("thread_count", "ptr"), ("as_long", "ptr"), ("release", "ptr"),
         ("save_thread", "ptr"), ("restore_thread", "ptr"),
     ),
@@ -76,7 +76,7 @@ CPU_TARGET = Record(
 HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
 RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
-SMALL_NS = 4_000  # work below this is not worth waking other threads for, nor giving up Python's lock
+SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
 LATE_NS = 50_000  # a launch that loses more to them has waited for threads that had no core
 RATE = 0.3  # how fast the time that a warp takes follows what is measured
 

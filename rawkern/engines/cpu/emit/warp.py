@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.engines.cpu.analysis.uniformity import constant
-from rawkern.engines.cpu.emit.calls import service
+from rawkern.engines.cpu.emit.calls import refuse_parted
 from rawkern.engines.cpu.emit.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
@@ -55,12 +55,7 @@ def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
     named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
     asks = e.bin("and", f.mask_of(named), f.act())
-    refuse, on = e.fresh("refuse")[1:], e.fresh("on")[1:]
-    e.line(f"br {e.cmp('icmp ne', asks, 0)}, label %{refuse}, label %{on}, !prof !0")
-    e.label(refuse)
-    service(f, "UNSUPPORTED", instr)
-    e.line(f"br label %{on}")
-    e.label(on)
+    refuse_parted(f, instr, f.act(), e.cmp("icmp ne", asks, 0))
 
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:

@@ -107,7 +107,7 @@ class Target:
             TARGET,
             device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
-            chunk=1 if code.waiting else 64, launch=self.record_address, helpers=helpers.record.address,
+            launch=self.record_address, helpers=helpers.record.address,
             thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
             release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,

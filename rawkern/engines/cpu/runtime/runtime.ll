@@ -12,6 +12,9 @@ declare ptr @memcpy(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @llvm.umin.i32(i32, i32)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.fptoui.sat.i64.f64(double)
 declare i32 @llvm.ctpop.i32(i32)
 declare ptr @llvm.frameaddress.p0(i32)
 
@@ -130,17 +133,14 @@ start:
   store i32 %resident, ptr %president2
   %pblocks = &Launch.nblocks %launch
   store i64 %blocks, ptr %pblocks
-  %pchunk = &Target.chunk %target
-  %chunk = load i64, ptr %pchunk
-  %alone1 = icmp eq i64 %workers, 1
-  %sixteenth = lshr i64 %blocks, 4
-  %wanted = select i1 %alone1, i64 %blocks, i64 %sixteenth
-  %none = icmp eq i64 %wanted, 0
-  %least = select i1 %none, i64 1, i64 %wanted
-  %large = icmp ugt i64 %least, %chunk
-  %part = select i1 %large, i64 %chunk, i64 %least
-  %pchunk2 = &Launch.chunk %launch
-  store i64 %part, ptr %pchunk2
+  %blocksf = uitofp i64 %blocks to double
+  %smalls = fmul double %blocksf, {SMALL_NS}
+  %few = fdiv double %smalls, %expected
+  %few64 = call i64 @llvm.fptoui.sat.i64.f64(double %few)
+  %part = call i64 @llvm.umin.i64(i64 %few64, i64 %blocks)
+  %chunk = call i64 @llvm.umax.i64(i64 %part, i64 1)
+  %pchunk = &Launch.chunk %launch
+  store i64 %chunk, ptr %pchunk
   %pworked = &Launch.worked %launch
   store i64 0, ptr %pworked
   %plost = &Launch.lost %launch
