@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
-from rawkern.engines.cpu.arith.decode import DTYPES, Form
+from rawkern.engines.cpu.arith.rows import Form
 from rawkern.engines.cpu.arith.table import TABLE
 from rawkern.engines.cpu.emit.opcodes import FORMS, REFUSED, refusal
+from rawkern.engines.cpu.ptx.decode import DTYPES, decode
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data" / "ptx_opcode_usage.json"
@@ -49,7 +50,7 @@ def used() -> dict[str, int]:
 
 def missing() -> dict[str, str]:
     """Mnemonics of the data that are not taken, with the reason; the most used first."""
-    return {op: why for op in used() if (why := refusal(op))}
+    return {op: why for op in used() if (why := refusal(decode(op)))}
 
 
 def shares() -> tuple[float, float]:

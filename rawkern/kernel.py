@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -314,6 +315,22 @@ class RawKernel:
         if state is None or state.build.stale():
             state = self.state(device_of(args, kwargs))
         return state
+
+    def variant(self, name: str | None = None, options: Sequence[str] = ()) -> RawKernel:
+        """Return this kernel under another name, such as another template instance, or compiled with more options.
+
+        Without options it is of the same unit, and so has the same variables.
+        """
+        name = self.asked_name if name is None else name
+        if not options:
+            return self if name == self.asked_name else RawKernel.of_unit(self.unit, name)
+        settings = self.unit.settings
+        return RawKernel.of_unit(Unit(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+
+    def build(self) -> Build:
+        """Return the reading of the source as it is now; nothing is compiled."""
+        with self.unit.lock:
+            return self.unit.current()
 
     @untraced
     def state(self, device: torch.device | None = None) -> State:

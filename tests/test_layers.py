@@ -1,13 +1,15 @@
-"""Imports run downwards: every one, in functions and for types too, by docs/architecture.md's table."""
+"""Imports run downwards and in no circle: every one, in functions and for types too, by docs/architecture.md's table."""
 
 from __future__ import annotations
 
 import ast
 import re
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rawkern"
+FOREIGN = {"_fields", "_base", "_schema", "_version"}  # names of NamedTuple, tensors and operators
 FACE = ("__init__", "__main__")  # the public names, which the command alone uses as users do
 
 
@@ -70,3 +72,39 @@ def test_imports_run_downwards() -> None:
         and (level[home(other, level)] < level[home(module, level)] if other else home(module, level) != "cli")
     ]
     assert not upward, "\n".join(upward)
+
+
+def test_imports_are_in_no_circle() -> None:
+    try:
+        TopologicalSorter({m: others - {""} for m, others in graph().items() if m not in FACE}).prepare()
+    except CycleError as error:
+        raise AssertionError(" imports ".join(reversed(error.args[1]))) from None
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Names with an underscore that a module gives to what it defines: functions, classes, attributes of its objects."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
+            found |= set(ast.literal_eval(node.value))
+    return {name for name in found if name.startswith("_") and not name.startswith("__")} - FOREIGN
+
+
+def test_nothing_reaches_into_private_names_of_other_modules() -> None:
+    trees = {file: ast.parse(file.read_text()) for file in PACKAGE.rglob("*.py")}
+    own = {file: private_names(tree) for file, tree in trees.items()}
+    reaches = []
+    for file, tree in trees.items():
+        others = set().union(*(names for other, names in own.items() if other != file)) - own[file]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rawkern"):
+                names = [alias.name for alias in node.names if alias.name.startswith("_") and alias.name != "_version"]
+                names = [name for name in names if not name.startswith("__")]
+            else:
+                names = [node.attr] if isinstance(node, ast.Attribute) and node.attr in others else []
+            reaches += [f"{file.relative_to(ROOT)}:{node.lineno} {name}" for name in names]
+    assert not reaches, "\n".join(reaches)

@@ -24,6 +24,7 @@ from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
 from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
+from rawkern.base.nested import tensors_in
 from rawkern.checked import reachable, reports
 from rawkern.compile import programs
 from rawkern.engines.cpu.checker.findings import Piece
@@ -129,17 +130,9 @@ def _checked(given: intercept.Launch) -> None:
 
 
 def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Run one launch checked, and raise what was found.
+    """Run one launch checked, and raise a CheckError of the kind that was found.
 
-    Returns
-    -------
-    torch.device or None
-        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
-
-    Raises
-    ------
-    CheckError
-        One of its kinds, for what was found.
+    Returns where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
     """
     plan = launcher.plan
     state = plan.kernel.current(args, kwargs)
@@ -158,7 +151,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         bound = careful.bind(signature, given, None, state.strided, call)
         behind = copies.behind
     else:
-        tensors = [*reachable.tensors_in(given), *bound.tensors]
+        tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)

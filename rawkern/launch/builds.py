@@ -48,7 +48,8 @@ class Settings:
 class Build:
     """One reading of a source with its programs and loaded modules. Its methods are called under the unit's lock."""
 
-    def __init__(self, settings: Settings, read: Source) -> None:
+    def __init__(self, settings: Settings, read: Source, lock: Lock) -> None:
+        self.lock = lock  # the unit's
         self.settings = settings
         self.source = read
         # A string without headers cannot change, and its launches need not look.
@@ -122,10 +123,6 @@ class Unit:
         assert self._build is not None
         return self._build
 
-    def variables(self) -> tuple[str, ...]:
-        """Names of the variables that have been asked for in the present build."""
-        return tuple(self._build.variables) if self._build is not None else ()
-
     def reload(self) -> None:
         """Read and compile the source now, for the architecture it has been compiled for."""
         with self.lock:
@@ -136,9 +133,9 @@ class Unit:
 
     def _renew(self) -> None:
         read, self._first = self._first or self.settings.read(), None
-        build = Build(self.settings, read)
+        build = Build(self.settings, read, self.lock)
         if build.changed():  # edited since the unit was made
-            build = Build(self.settings, self.settings.read())
+            build = Build(self.settings, self.settings.read(), self.lock)
         if self._build is not None:
             self._build.replace()
         self._build = build

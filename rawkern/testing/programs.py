@@ -16,17 +16,9 @@ from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, 
 from rawkern.testing.variations import legal, sizes
 
 __all__ = [
-    "called",
-    "compiled",
-    "default_device",
-    "differs",
-    "grad_check",
-    "kept",
-    "on_a_graph",
-    "on_a_stream",
-    "op_check",
+    "called", "compiled", "default_device", "differs", "grad_check", "kept", "on_a_graph", "on_a_stream", "op_check",
     "repeated",
-]
+]  # fmt: skip
 
 SLEEP = 50_000_000  # cycles, some 30 ms: longer than a launch takes on another stream
 
@@ -167,8 +159,7 @@ def op_check(operators: list[Any]) -> list[Problem]:
     """Run torch.library.opcheck on operators with the arguments that they were called with."""
     problems = []
     for overload, args, kwargs in operators:
-        written = [a.name for a in overload._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        if written:
+        if private.written_arguments(overload):
             args = private.detached(args)
         found = torch.library.opcheck(overload, args, kwargs, raise_exception=False)
         failed: dict[str, list[str]] = {}

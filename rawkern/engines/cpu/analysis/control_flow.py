@@ -14,10 +14,8 @@ from rawkern.engines.cpu.analysis.dataflow import liveness, post_dominators
 from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.analysis.order import running_order
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Label, Reg
-from rawkern.engines.cpu.ptx.operands import base, is_barrier, is_meeting, needs_warp
+from rawkern.engines.cpu.ptx.decode import Op, decode
 from rawkern.errors import UnsupportedError
-
-_BRANCHES = ("bra", "brx", "call")
 
 
 def build(function: Function, meetings: bool = False) -> Flow:
@@ -46,8 +44,8 @@ def _split(function: Function, meetings: bool) -> list[Block]:
     pending: list[tuple[Block, list[str | int]]] = []  # targets by label or block number, resolved at the end
     current: list[Instr] = []
 
-    def meets(op: str) -> str | None:
-        return "barrier" if is_barrier(op) else "meeting" if meetings and is_meeting(op) else None
+    def meets(op: Op) -> str | None:
+        return "barrier" if op.meets == "block" else "meeting" if meetings and op.meets == "mask" else None
 
     def close(
         kind: str, targets: list[str | int], pred: Reg | None = None, negated=False, ending: Instr | None = None
@@ -65,7 +63,7 @@ def _split(function: Function, meetings: bool) -> list[Block]:
             labels[item.name] = len(blocks)
             continue
         op, here = item.op, len(blocks)
-        root = base(op)
+        root = op.base
         if root == "bra":
             target = item.args[0].name
             if item.guard is None:
@@ -110,10 +108,10 @@ def _gathered(body: list[Instr | Label]) -> Iterator[Instr | Label]:
     """The same with a barrier of the warp before instructions for which all lanes must be there."""
     together = False
     for item in body:
-        if isinstance(item, Label) or item.guard is not None or is_barrier(item.op) or base(item.op) in _BRANCHES:
+        if isinstance(item, Label) or item.guard is not None or item.op.meets == "block" or item.op.facts.leaves:
             together = False
-        if isinstance(item, Instr) and needs_warp(item.op) and not together:
-            yield Instr("bar.warp.sync", [Imm(0xFFFFFFFF, "i")], item.guard, item.negated, item.loc)
+        if isinstance(item, Instr) and item.op.meets == "warp" and not together:
+            yield Instr(decode("bar.warp.sync"), [Imm(0xFFFFFFFF, "i")], item.guard, item.negated, item.loc)
             together = item.guard is None
         yield item
 

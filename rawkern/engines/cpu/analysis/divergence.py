@@ -11,7 +11,7 @@ from rawkern.engines.cpu.analysis.pairing import lanes_can_meet
 from rawkern.engines.cpu.analysis.uniformity import Getter, Kind, U, V, infer, merge
 from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr
-from rawkern.engines.cpu.ptx.operands import base, destinations, sources
+from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
 @dataclass
@@ -35,17 +35,11 @@ class Analysis:
         return any(i < w < t and w in self.waitable for w in self.concurrent[i])
 
 
-_ORDERED = (".volatile", ".acquire", ".relaxed", ".mmio", ".cv")
-
-
 def looks(instr: Instr, used: set[str]) -> bool:
     """Whether an instruction looks at what other threads write, or lets them run; `used` are the registers read."""
-    root = base(instr.op)
-    if root == "atom":  # one whose result nobody reads only adds up
-        return any(name in used for name in destinations(instr))
-    if root == "mbarrier":
-        return "_wait" in instr.op
-    return root in ("fence", "membar", "nanosleep") or (root == "ld" and any(s in instr.op for s in _ORDERED))
+    if instr.op.writes:  # an atomic whose result nobody reads only adds up
+        return instr.op.observes and any(name in used for name in destinations(instr))
+    return instr.op.observes
 
 
 def spin_headers(flow: Flow, calls_looking: Callable[[Instr], bool]) -> set[int]:
@@ -66,17 +60,16 @@ def spin_headers(flow: Flow, calls_looking: Callable[[Instr], bool]) -> set[int]
 
 def _decides_by_memory(blocks: list[Block]) -> bool:
     """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
-    reading = ("ld", "ldu", "atom", "mbarrier", "activemask")
-    fixed = (".const", ".nc", ".param")  # what nobody changes while the kernel runs
-    if any(base(instr.op) == "call" for block in blocks for instr in block.instrs):
-        fixed = (".const", ".nc")  # results of calls are parameters
+    calls = any(instr.op.base == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
     read: set[str] = set()
     grown = True
     while grown:
         before = len(read)
         for block in blocks:
             for instr in block.instrs:
-                loads = base(instr.op) in reading and not any(s in instr.op for s in fixed)
+                op = instr.op  # nobody changes what is fixed while the kernel runs
+                fixed = op.space == "const" or op.has("nc") or (op.space == "param" and not calls)
+                loads = op.name == "activemask" or (op.reads and not fixed)
                 if loads or not read.isdisjoint(sources(instr)):
                     read.update(destinations(instr))
             for copies in block.copies.values():
@@ -115,7 +108,7 @@ def analyse(
     constants = {
         name: writes[0].args[1]
         for name, writes in definitions.items()
-        if len(writes) == 1 and base(writes[0].op) == "mov" and isinstance(writes[0].args[1], Imm)
+        if len(writes) == 1 and writes[0].op.base == "mov" and isinstance(writes[0].args[1], Imm)
     }
     spinning = spin_headers(flow, calls_looking)
     result = Analysis({}, constants, free_running=free_running, spin_headers=spinning)

@@ -11,10 +11,9 @@ from collections import Counter
 
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.uniformity import Kind, V
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Reg, Special, Sym
-from rawkern.engines.cpu.ptx.operands import base, destinations, registers
+from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Mem, Reg, Special, Sym
+from rawkern.engines.cpu.ptx.operands import destinations, registers
 
-_PURE = frozenset(("mov", "cvta", "cvt", "add", "sub", "neg", "not", "mul", "mad", "shl", "shr", "and", "or", "xor"))
 _INDICES = ("%tid.", "%ntid.", "%ctaid.", "%nctaid.", "%laneid")
 
 
@@ -36,10 +35,12 @@ def _is_fixed(function: Function, instr: Instr, found: dict[str, Instr]) -> bool
     dest, *args = instr.args
     if not isinstance(dest, Reg):
         return False
-    if base(instr.op) == "ld":
-        return ".param" in instr.op and function.entry and isinstance(args[0], Mem) and isinstance(args[0].base, Sym)
-    integers = all(part[0] in "sub" for part in instr.op.split(".") if part in TYPE_BYTES)
-    if base(instr.op) not in _PURE or not integers or ".cc" in instr.op:
+    if instr.op.base == "ld":
+        return (
+            instr.op.space == "param" and function.entry and isinstance(args[0], Mem) and isinstance(args[0].base, Sym)
+        )
+    integers = all(t.kind in "sub" for t in instr.op.types)
+    if not instr.op.facts.index or not integers or instr.op.has("cc"):
         return False
     if not all(isinstance(a, (Reg, Imm, Sym, Special)) for a in args):
         return False

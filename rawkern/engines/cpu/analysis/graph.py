@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.ptx.data import Instr, Reg
-from rawkern.engines.cpu.ptx.operands import base
+from rawkern.engines.cpu.ptx.decode import decode
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Block:
     @property
     def guards(self) -> bool:
         """Whether lanes part over one instruction only, which is in the block that follows."""
-        return self.kind == "cond" and self.ending is not None and base(self.ending.op) not in ("bra", "ret", "exit")
+        return self.kind == "cond" and self.ending is not None and self.ending.op.base not in ("bra", "ret", "exit")
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Flow:
         """All instructions, and what edges copy as moves."""
         found = [instr for block in self.blocks for instr in block.instrs]
         copies = (pair for block in self.blocks for pairs in block.copies.values() for pair in pairs)
-        return found + [Instr("mov", [Reg(name), Reg(source)]) for name, source in copies]
+        return found + [Instr(decode("mov"), [Reg(name), Reg(source)]) for name, source in copies]
 
     def reachable(self, index: int) -> frozenset[int]:
         seen: set[int] = set()

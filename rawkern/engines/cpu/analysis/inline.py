@@ -14,7 +14,8 @@ from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
 from rawkern.engines.cpu.analysis.storage import symbols
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
-from rawkern.engines.cpu.ptx.operands import base, callee, is_barrier, is_meeting, needs_warp, sources
+from rawkern.engines.cpu.ptx.decode import decode
+from rawkern.engines.cpu.ptx.operands import callee, sources
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Calls:
 
     def targets(self, item: Instr | Label) -> list[str]:
         """Names of the functions that an instruction may call."""
-        if not isinstance(item, Instr) or base(item.op) != "call":
+        if not isinstance(item, Instr) or item.op.base != "call":
             return []
         name = callee(item)
         if name is not None:
@@ -70,9 +71,7 @@ def waiting_functions(graph: Calls) -> set[str]:
 
 def meeting_functions(graph: Calls) -> set[str]:
     """Names of the device functions in which lanes of a warp wait for each other, or that call such."""
-    return _with_callers(
-        graph, lambda f: any(isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in f.body)
-    )
+    return _with_callers(graph, lambda f: any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in f.body))
 
 
 def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:
@@ -93,7 +92,7 @@ def _looks(function: Function) -> bool:
 
 
 def _waits(function: Function, graph: Calls) -> bool:
-    if any(isinstance(i, Instr) and (is_barrier(i.op) or i.op == "exit") for i in function.body):
+    if any(isinstance(i, Instr) and (i.op.meets == "block" or i.op.base == "exit") for i in function.body):
         return True
     return bool(spin_headers(control_flow.build(function), graph.look))
 
@@ -149,15 +148,15 @@ def _by_name(call: Instr, names: list[str], number: int, target: Function) -> li
     target.regs[chosen.name] = "pred"
     body: list[Instr | Label] = []
     if call.guard is not None:
-        body.append(Instr("bra", [Sym(done)], call.guard, not call.negated, call.loc))
+        body.append(Instr(decode("bra"), [Sym(done)], call.guard, not call.negated, call.loc))
     for k, name in enumerate(names):
         other = f"other~{number}~{k}"
         args = [Sym(name) if j == at else a for j, a in enumerate(call.args)]
         body += [
-            Instr("setp.eq.u64", [chosen, call.args[at], Sym(name)], None, False, call.loc),
-            Instr("bra", [Sym(other)], chosen, True, call.loc),
-            Instr("call", args, None, False, call.loc),
-            Instr("bra", [Sym(done)], None, False, call.loc),
+            Instr(decode("setp.eq.u64"), [chosen, call.args[at], Sym(name)], None, False, call.loc),
+            Instr(decode("bra"), [Sym(other)], chosen, True, call.loc),
+            Instr(decode("call"), args, None, False, call.loc),
+            Instr(decode("bra"), [Sym(done)], None, False, call.loc),
             Label(other),
         ]
     return [*body, call, Label(done)]  # what is left goes through a pointer that holds none of these
@@ -192,14 +191,14 @@ class _Copy:
         target.tables |= {self.names[n]: [self.names[t] for t in labels] for n, labels in source.tables.items()}
         body: list[Instr | Label] = []
         if self.call.guard is not None:
-            body.append(Instr("bra", [Sym(end)], self.call.guard, not self.call.negated, self.call.loc))
+            body.append(Instr(decode("bra"), [Sym(end)], self.call.guard, not self.call.negated, self.call.loc))
         for item in source.body:
             if isinstance(item, Label):
                 body.append(Label(self.names[item.name]))
                 continue
             guard = self._register(item.guard) if item.guard is not None else None
-            if base(item.op) == "ret":
-                body.append(Instr("bra", [Sym(end)], guard, item.negated, item.loc))
+            if item.op.base == "ret":
+                body.append(Instr(decode("bra"), [Sym(end)], guard, item.negated, item.loc))
             else:
                 body.append(Instr(item.op, [self.renamed(a) for a in item.args], guard, item.negated, item.loc))
         return [*body, Label(end)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Reg
-from rawkern.engines.cpu.ptx.operands import callee, is_barrier, is_meeting
+from rawkern.engines.cpu.ptx.operands import callee
 
 
 def lanes_can_meet(flow: Flow, concurrent: list[frozenset[int]], constants: dict[str, Imm], waiting: set[str]) -> bool:
@@ -22,7 +22,7 @@ def lanes_can_meet(flow: Flow, concurrent: list[frozenset[int]], constants: dict
         for x in block.instrs if places else ():
             if callee(x) in waiting:
                 return True
-            if (is_barrier(x.op) or is_meeting(x.op)) and _reached(flow, x, places, constants, waiting):
+            if x.op.meets in ("block", "mask") and _reached(flow, x, places, constants, waiting):
                 return True
     return False
 
@@ -46,8 +46,8 @@ def _reached(flow: Flow, instr: Instr, places: frozenset[int], constants: dict[s
 
 def _fit(instr: Instr, other: Instr, constants: dict[str, Imm]) -> bool:
     """Whether lanes at two instructions may be waiting for each other."""
-    if is_barrier(instr.op):
-        return is_barrier(other.op)
+    if instr.op.meets == "block":
+        return other.op.meets == "block"
     if instr.op != other.op:
         return False
     mask, mask_of_other = _mask(instr, constants), _mask(other, constants)
@@ -56,10 +56,10 @@ def _fit(instr: Instr, other: Instr, constants: dict[str, Imm]) -> bool:
 
 def _stops(instr: Instr, constants: dict[str, Imm]) -> bool:
     """Whether an instruction lets no lane pass before all lanes of the warp have come."""
-    if is_barrier(instr.op):
-        count = 4 if ".red" in instr.op else 2
-        return ".arrive" not in instr.op and len(instr.args) < count
-    return is_meeting(instr.op) and _mask(instr, constants) == 0xFFFFFFFF
+    if instr.op.meets == "block":
+        count = 4 if instr.op.has("red") else 2
+        return not instr.op.has("arrive") and len(instr.args) < count
+    return instr.op.meets == "mask" and _mask(instr, constants) == 0xFFFFFFFF
 
 
 def _mask(instr: Instr, constants: dict[str, Imm]) -> int | None:

@@ -9,9 +9,8 @@ from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
-from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
 from rawkern.engines.cpu.ptx.data import Function, Instr, Ptx, describe
-from rawkern.engines.cpu.ptx.operands import is_meeting, needs_warp
+from rawkern.engines.cpu.records import SEGMENTS
 from rawkern.errors import UnsupportedError
 
 
@@ -49,9 +48,7 @@ def _analysed(function: Function, segments: int, called: set[str], graph: inline
     """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
     result = split_registers(control_flow.build(function))
     analysis = analyse(function, result, segments, called, graph.look)
-    if analysis.free_running and any(
-        isinstance(i, Instr) and (is_meeting(i.op) or needs_warp(i.op)) for i in function.body
-    ):
+    if analysis.free_running and any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in function.body):
         result = split_registers(control_flow.build(function, meetings=True))
         analysis = analyse(function, result, segments, called, graph.look, free_running=True)
     return result, analysis

@@ -6,12 +6,9 @@ changes memory itself (it tries to take a lock, say) tries a number of times fir
 
 from __future__ import annotations
 
-from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
-from rawkern.engines.cpu.ptx.operands import base, destinations, sources
-
-_LOOKS = frozenset(("mov", "cvta", "nanosleep", "fence", "membar", *arith.BASES))
+from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
 def polling_loops(flow: Flow, spin_headers: set[int]) -> dict[int, frozenset[int]]:
@@ -28,12 +25,9 @@ def polling_loops(flow: Flow, spin_headers: set[int]) -> dict[int, frozenset[int
 
 def _looks(instr: Instr, changing: set[str]) -> bool:
     """Whether an instruction changes nothing but registers, and reads memory where it did the round before."""
-    root = base(instr.op)
-    if root == "mbarrier":
-        return "_wait" in instr.op
-    if root == "ld":
+    if instr.op.facts.memory == "r":
         return not any(isinstance(a, Mem) and isinstance(a.base, Reg) and a.base.name in changing for a in instr.args)
-    return root in _LOOKS
+    return instr.op.facts.pure
 
 
 def _changing(blocks: list[Block]) -> set[str]:
@@ -44,7 +38,7 @@ def _changing(blocks: list[Block]) -> set[str]:
     while grown:
         before = len(found)
         for instr in instrs:
-            if base(instr.op) not in _LOOKS or not found.isdisjoint(sources(instr)):
+            if not instr.op.facts.pure or not found.isdisjoint(sources(instr)):
                 found.update(destinations(instr))
         grown = len(found) != before
     return found

@@ -5,15 +5,13 @@ from __future__ import annotations
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import local_offset, parameter_offset
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Mem, Pair, Reg, Sym, Vec
-from rawkern.engines.cpu.ptx.operands import base, destinations
+from rawkern.engines.cpu.ptx.operands import destinations
 
 #: ("param", offset among the kernel's parameters) or ("shared" | "global" | "const" | "local", variable). The compiler
 #: puts a function's arrays into one local variable; "variable+8" is the one that starts there.
 Root = tuple[str, int | str]
 _ANY: frozenset[Root] = frozenset((("any", ""),))
 _NONE: frozenset[Root] = frozenset()
-_SAME = frozenset(("mov", "cvta", "cvt"))
-_SCALED = frozenset(("mul", "shl", "shr", "neg", "div", "rem", "bfe", "popc", "clz", "mul24", "setp", "vote"))
 
 
 def find_roots(plan: Plan, function: Function) -> dict[str, Root]:
@@ -65,7 +63,7 @@ def _sum(a: frozenset[Root], b: frozenset[Root], sign: int) -> frozenset[Root]:
 
 
 def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, frozenset[Root]]) -> frozenset[Root]:
-    op, root = instr.op, base(instr.op)
+    op, takes = instr.op, instr.op.facts.address
 
     def of(a) -> frozenset[Root]:
         if isinstance(a, Reg):
@@ -73,25 +71,23 @@ def _result(plan: Plan, function: Function, instr: Instr, found: dict[str, froze
         return _symbol(plan, function, a.name) if isinstance(a, Sym) else _NONE
 
     args = instr.args[1:]
-    if root in _SAME and not isinstance(instr.args[0], Vec) and not isinstance(args[0], Vec):
+    if takes == "first" and not isinstance(instr.args[0], Vec) and not isinstance(args[0], Vec):
         return of(args[0])
-    if root == "ld" and ".param" in op and isinstance(args[0], Mem) and isinstance(args[0].base, Sym):
-        return _parameter(function, args[0]) if op.endswith("64") else _ANY
-    if root in _SCALED:
+    if op.base == "ld" and op.space == "param" and isinstance(args[0], Mem) and isinstance(args[0].base, Sym):
+        return _parameter(function, args[0]) if op.types and op.type.bits == 64 else _ANY
+    if takes == "none":
         return _NONE
-    if root == "add" and isinstance(args[1], Imm):
+    if op.base == "add" and isinstance(args[1], Imm):
         (kind, name), *others = of(args[0]) or (("", ""),)
         if kind == "local" and not others and "+" not in str(name):  # only where an array starts
             return frozenset(((kind, f"{name}+{args[1].value}"),))
-    if root in ("add", "sub"):
-        return _sum(of(args[0]), of(args[1]), -1 if root == "sub" else 1)
-    if root == "mad":
+    if takes in ("sum", "difference"):
+        return _sum(of(args[0]), of(args[1]), 1 if takes == "sum" else -1)
+    if takes == "last":
         return of(args[2])
-    if root in ("selp", "min", "max"):
+    if takes == "either":
         return _either(of(args[0]), of(args[1]))
-    if root in ("and", "or", "xor"):
-        return _sum(of(args[0]), of(args[1]), 1)
-    if root in ("ld", "ldu", "atom", "shfl", "call", "mov") or isinstance(instr.args[0], (Vec, Pair)):
+    if takes == "any" or op.base == "mov" or isinstance(instr.args[0], (Vec, Pair)):
         return _ANY
     return _ANY if any(of(a) for a in args) else _NONE
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.ptx.data import Special
-from rawkern.engines.cpu.ptx.operands import base, destinations, sources
-
-_CARRIES = frozenset(("mov", "add", "mul", "mad", "shl", "cvt"))  # what makes a step of the size of a block
+from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,12 @@ def row_loops(flow: Flow) -> dict[int, Row]:
             continue
         blocks = [flow.blocks[m] for m in members]
         instrs = [instr for block in blocks for instr in block.instrs]
-        loads = any(base(i.op) == "ld" and (".global" in i.op or ".nc" in i.op) for i in instrs)
+        loads = any(i.op.base == "ld" and (i.op.space == "global" or i.op.has("nc")) for i in instrs)
         if not loads or any(block.kind in ("barrier", "meeting") for block in blocks):
             continue
         widths = _widths(flow) if widths is None else widths
         own = {name for i in instrs for name in destinations(i)}
-        steps = (name for i in instrs if base(i.op) == "add" for name in sources(i) if name in widths - own)
+        steps = (name for i in instrs if i.op.base == "add" for name in sources(i) if name in widths - own)
         step = next(steps, None)
         if step is not None:
             found[header] = Row(header, members, step)
@@ -51,7 +49,7 @@ def _widths(flow: Flow) -> set[str]:
     """Registers that are made of ``%ntid.x`` and not of ``%tid``."""
     found: set[str] = set()
     threads: set[str] = set()
-    instrs = [instr for instr in flow.instructions() if base(instr.op) in _CARRIES]
+    instrs = [instr for instr in flow.instructions() if instr.op.facts.index]
     changed = True
     while changed:
         before = len(found) + len(threads)

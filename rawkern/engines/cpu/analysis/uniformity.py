@@ -11,19 +11,14 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.analysis.storage import local_frame
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Mem, Not, Pair, Reg, Special, Sym, Vec
-from rawkern.engines.cpu.ptx.operands import base
+from rawkern.engines.cpu.ptx.decode import Op
 
 Kind = tuple
 U: Kind = ("u",)
 V: Kind = ("v",)
 ALIGNED: Kind = ("a", 1, 1, 32)
-#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
-SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
-#: Operations that are done on each segment's value where operands are the same in all lanes of a segment.
-ON_SEGMENTS = frozenset(("mul", "and", "or", "xor", "shl", "shr", "div", "rem", "min", "max", "abs"))
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
-UNIFORM_RESULT = ("vote.", "redux.", "match.all")
 
 
 class Getter:
@@ -87,29 +82,23 @@ def merge(a: Kind | None, b: Kind) -> Kind:
 def infer(instr: Instr, get: Getter, constants: dict[str, Imm]) -> Kind | None:
     """Kind of an instruction's results from those of its operands."""
     op, args = instr.op, instr.args
-    root = base(op)
-    if root == "ld" or root == "ldu":
+    if op.base in ("ld", "ldu"):
         mem = args[1]
         if not isinstance(mem, Mem):
             return V
-        if ".param" in op:
+        if op.space == "param":
             function = get.function
             if isinstance(mem.base, Sym):
                 return U if function.entry and any(p.name == mem.base.name for p in function.params) else V
-        if ".local" in op and not isinstance(mem.base, Reg):
+        if op.space == "local" and not isinstance(mem.base, Reg):
             return V
         kind = get(mem.base)
         return kind if kind is None or kind == U else V
-    if root in ("addc", "subc", "madc"):  # the carry is an operand, too
-        return V
-    if root in ("atom", "shfl", "tex", "wmma", "mma", "ldmatrix", "movmatrix", "surf", "call", "mbarrier"):
-        return V
-    if root in ("match", "redux", "vote", "elect"):
-        mask = get(args[-1])
-        return mask if mask is None else U if mask == U and op.startswith(UNIFORM_RESULT) else V
-    if root in ("activemask", "bar", "barrier"):
-        return U
-    if root in ("mov", "cvta") and isinstance(args[1], (Reg, Sym, Special, Imm)):
+    if op.facts.lanes in ("always", "never"):
+        return U if op.facts.lanes == "always" else V
+    if op.facts.lanes == "mask":
+        return join([get(args[-1])])
+    if op.base in ("mov", "cvta") and isinstance(args[1], (Reg, Sym, Special, Imm)):
         kind = get(args[1])
         return join([kind]) if isinstance(args[0], Vec) else kind  # the parts of an affine value are not affine
     kinds = [get(a) for a in args[1:]]
@@ -126,25 +115,22 @@ def constant(a, constants: dict[str, Imm]) -> int | None:
     return a.value if isinstance(a, Imm) and a.kind == "i" else None
 
 
-def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -> Kind | None:
+def affine_result(op: Op, kinds: list[Kind | None], values: list[int | None]) -> Kind | None:
     """Kind of an integer operation on affine operands; None where it is not one of the forms followed here."""
     if not any(k is not None and k[0] in "aw" for k in kinds):
         return None
-    parts = op.split(".")
-    root, ty = parts[0], parts[-1]
-    if ty not in ("s32", "u32", "b32", "s64", "u64", "b64") or "sat" in parts or "cc" in parts:
+    root, ty = op.base, op.types[-1].name if op.types else ""
+    if ty not in ("s32", "u32", "b32", "s64", "u64", "b64") or op.has("sat") or op.has("cc"):
         return None
-    if root == "add" and len(parts) == 2:
-        return _sum(kinds[0], kinds[1], 1)
-    if root == "sub" and len(parts) == 2:
-        return _sum(kinds[0], kinds[1], -1)
+    if root in ("add", "sub") and not op.mods:
+        return _sum(kinds[0], kinds[1], 1 if root == "add" else -1)
     if root in ("neg", "not"):
         return _sum(U, kinds[0], -1)
-    if root in ("mul", "mad") and parts[1] in ("lo", "wide"):
+    if root in ("mul", "mad") and not op.has("hi"):
         product = None
         for k, v in ((kinds[0], values[1]), (kinds[1], values[0])):
             if v is not None and k is not None and k[0] in "aw":
-                product = _widened(k, v, ty) if parts[1] == "wide" else _scaled(k, v)
+                product = _widened(k, v, ty) if op.has("wide") else _scaled(k, v)
         if product is None:
             product = on_segments(kinds[:2])
         if root == "mul" or product is None:
@@ -160,10 +146,10 @@ def affine_result(op: str, kinds: list[Kind | None], values: list[int | None]) -
         return ("a", 0, 32 >> values[1]) if values[1] < 5 else U
     if root == "shl" and kinds[0] is not None and values[1] is not None and values[1] < (64 if "64" in ty else 32):
         return _scaled(kinds[0], 1 << values[1])
-    if root in ON_SEGMENTS:
+    if op.facts.affine == "segment":
         return on_segments(kinds)
-    if root == "cvt" and len(parts) == 3 and kinds[0] is not None:
-        to, source = parts[1], ty
+    if root == "cvt" and len(op.types) == 2 and not op.mods and kinds[0] is not None:
+        to, source = op.types[0].name, ty
         if to in ("s64", "u64") and source in ("s32", "u32") and kinds[0][0] == "a":
             return _widened(kinds[0], 1, source)
         if to in ("s32", "u32") and source in ("s64", "u64"):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 from ..ir import Emitter, Val
-from .decode import Op, Result, Row, UnsupportedOpcode, parse
+from ..ptx.decode import Op
 from .formats import canonical
+from .rows import Result, Row, UnsupportedOpcode
 from .table import BASES, TABLE
 
 __all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal", "supported"]
 
 
-@lru_cache(maxsize=4096)
-def _decode(opcode: str) -> tuple[Op, Row]:
-    op = parse(opcode)
+@cache
+def _row(op: Op) -> Row:
+    """The row of the table that takes a mnemonic."""
     rows = TABLE.get((op.base, ".".join(t.name for t in op.types)))
     if rows is None:
         if op.base not in BASES:
-            raise UnsupportedOpcode(f"{opcode}: the CPU engine has no instruction {op.base}")
-        raise UnsupportedOpcode(f"{opcode}: the CPU engine has no {op.base} of these types")
+            raise UnsupportedOpcode(f"{op}: the CPU engine has no instruction {op.base}")
+        raise UnsupportedOpcode(f"{op}: the CPU engine has no {op.base} of these types")
     refused: UnsupportedOpcode | None = None
     for found in rows:
         try:
@@ -28,44 +29,44 @@ def _decode(opcode: str) -> tuple[Op, Row]:
         except UnsupportedOpcode as error:
             refused = error
         else:
-            return op, found
+            return found
     assert refused is not None
     raise refused
 
 
-def refusal(opcode: str) -> str | None:
+def refusal(op: Op) -> str | None:
     """Why `lower` does not know this mnemonic with its types and modifiers; None where it does."""
     try:
-        _decode(opcode)
+        _row(op)
     except UnsupportedOpcode as error:
         return str(error)
     return None
 
 
-def supported(opcode: str) -> bool:
+def supported(op: Op) -> bool:
     """Whether `lower` knows this mnemonic, with all its types and modifiers."""
-    return refusal(opcode) is None
+    return refusal(op) is None
 
 
 @cache
-def lazy_nan(opcode: str) -> str | None:
+def lazy_nan(op: Op) -> str | None:
     """The format of an instruction's result where its NaNs are left to `canonical`, as in `Result`."""
     try:
-        op, found = _decode(opcode)
+        found = _row(op)
     except UnsupportedOpcode:
         return None
     return op.type.name if found.lazy and not op.has("sat") else None
 
 
-def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -> Result:
+def lower(e: Emitter, op: Op, args: Sequence[Val], cc: Val | None = None) -> Result:
     """Emit one register-only instruction and return its results.
 
     Parameters
     ----------
     e : Emitter
         Where the code goes.
-    opcode : str
-        The full mnemonic, such as ``"mad.lo.cc.u32"``.
+    op : Op
+        The mnemonic, such as ``decode("mad.lo.cc.u32")``.
     args : sequence of Val
         The source operands in PTX order: integers of the registers' widths (at least those of the types), i1 for
         predicates; immediates as constants, those of floating point by their bits.
@@ -82,11 +83,11 @@ def lower(e: Emitter, opcode: str, args: Sequence[Val], cc: Val | None = None) -
     UnsupportedOpcode
         If the instruction, a type or a modifier is not known. Nothing has been emitted then.
     """
-    op, found = _decode(opcode)
+    found = _row(op)
     if found.carry:
         return found.emit(e, op, args, cc)
     out = found.emit(e, op, args)
     if isinstance(out, Result):
         return out
     vals = (out,) if isinstance(out, Val) else out
-    return Result(vals, None, lazy_nan(opcode), op.type.signed)
+    return Result(vals, None, lazy_nan(op), op.type.signed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .decode import Op, Result, UnsupportedOpcode, constant, fetch
+from ..ptx.decode import Op
+from .rows import Result, UnsupportedOpcode, constant, fetch
 
 
 def logic(e: Emitter, op: Op, args: Sequence[Val]) -> Val:

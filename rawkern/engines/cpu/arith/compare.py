@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .decode import DTYPES, DType, Op, fetch
+from ..ptx.decode import DTYPES, DType, Op
 from .formats import flush, load, unpack
+from .rows import fetch
 
 _INTEGER = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "ult", "ls": "ule"}
 _INTEGER |= {"hi": "ugt", "hs": "uge"}

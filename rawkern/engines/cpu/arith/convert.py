@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Val
-from .decode import DTYPES, DType, Op, Result, fetch
+from ..ptx.decode import DTYPES, DType, Op
 from .formats import flush, load, pack, rectify, saturate, store, to_half, unpack
 from .fp8 import from_fp8, to_fp8
 from .integer import clamp, limits
 from .rounding import narrow, odd_float, step, to_small
+from .rows import Result, fetch
 
 _INTEGRAL = {"rni": "llvm.roundeven", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
 

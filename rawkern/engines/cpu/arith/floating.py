@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir import Emitter, Val
-from .decode import DTYPES, DType, Emit, Op, fetch
+from ..ptx.decode import DTYPES, DType, Op
 from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
 from .rounding import by_512_bits, directed, odd_float, odd_sum, two_sum
+from .rows import Emit, fetch
 
 
 def packed(emit: Emit) -> Emit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..ir import Emitter, Val, llvm_type
-from .decode import DTYPES, DType
+from ..ptx.decode import DTYPES, DType
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Module, Val
-from .decode import DType, Op, Result, fetch
+from ..ptx.decode import DType, Op
+from .rows import Result, fetch
 
 
 def limits(t: DType) -> tuple[int, int]:

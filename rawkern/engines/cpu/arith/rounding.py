@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir import Emitter, Module, Val, llvm_type
-from .decode import DType
+from ..ptx.decode import DType
 from .formats import from_half, to_half
 
 _INT = {"half": "i16", "float": "i32", "double": "i64"}

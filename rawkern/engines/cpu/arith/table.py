@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import approx, bits, compare, convert, floating, integer, video
-from .decode import Row, row
+from .rows import Row, row
 
 _S = "s16 s32 s64"
 _I = f"u16 u32 u64 {_S}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir import Emitter, Val
-from .decode import DTYPES, Op, fetch
+from ..ptx.decode import DTYPES, Op
 from .integer import clamp, difference
+from .rows import fetch
 
 
 def _part(e: Emitter, v: Val, at: int, bits: int, signed: bool) -> Val:

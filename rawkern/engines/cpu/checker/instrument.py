@@ -57,7 +57,7 @@ class Checks(sites.Checked):
         meetings.passing(self.f, index)
 
     def instruction(self, instr: Instr) -> None:
-        follow = undefined_tiles.follow if instr.op.startswith(undefined.TILES) else undefined.follow
+        follow = undefined_tiles.follow if undefined_tiles.follows(instr.op) else undefined.follow
         follow(self.f, instr)
 
     def branch(self, block: Block) -> None:

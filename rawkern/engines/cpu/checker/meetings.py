@@ -9,7 +9,6 @@ from rawkern.engines.cpu.emit.forms import LANES, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.ptx.operands import is_barrier, is_meeting
 
 
 def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> None:
@@ -21,7 +20,7 @@ def arrive(f: FunctionLowering, instr: Instr, number: Val, counted: bool) -> Non
 
 def _is_aligned(instr: Instr) -> bool:
     """Whether all threads must come to the same barrier instruction."""
-    return is_barrier(instr.op) and (instr.op.startswith("bar.") or ".aligned" in instr.op)
+    return instr.op.meets == "block" and (instr.op.base == "bar" or instr.op.has("aligned"))
 
 
 def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
@@ -30,7 +29,9 @@ def meeting_points(f: FunctionLowering) -> dict[int, list[int]]:
     if kept.meeting_points is None:
         found = kept.meeting_points = {}
         places = [
-            k for k, block in enumerate(f.flow.blocks) if any(_is_aligned(x) or is_meeting(x.op) for x in block.instrs)
+            k
+            for k, block in enumerate(f.flow.blocks)
+            if any(_is_aligned(x) or x.op.meets == "mask" for x in block.instrs)
         ]
         for i in f.analysis.divergent if f.function.entry else ():
             stop, between = f.flow.ipdom[i], _between(f.flow, i)
@@ -104,7 +105,7 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
 def _waits_later(flow: Flow, block: int) -> bool:
     """Whether there is an instruction at which threads meet from a block on."""
     places = flow.reachable(block) | {block}
-    return any(is_barrier(x.op) or is_meeting(x.op) for k in places for x in flow.blocks[k].instrs)
+    return any(x.op.meets in ("block", "mask") for k in places for x in flow.blocks[k].instrs)
 
 
 def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:

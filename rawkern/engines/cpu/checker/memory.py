@@ -29,7 +29,7 @@ from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Mem
-from rawkern.engines.cpu.ptx.operands import base, callee
+from rawkern.engines.cpu.ptx.operands import callee
 
 SINK = 2048  # where in the page of failing lanes their writes go; reads are at its start
 
@@ -156,7 +156,7 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
 
 
 #: Atomics that find out whether what was read before still holds, or do not care.
-_VALIDATING = (".cas", ".exch", ".min", ".max", ".and", ".or")
+_VALIDATING = frozenset(("cas", "exch", "min", "max", "and", "or"))
 
 
 def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
@@ -167,9 +167,9 @@ def _is_validated(f: FunctionLowering, root: Root | None) -> bool:
     """
     kept = checked(f)
     if kept.validated is None:
-        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.startswith(("atom.", "red."))]
+        instrs = [i for block in f.flow.blocks for i in block.instrs if i.op.base in ("atom", "red")]
         roots = (
-            root_of(f, a) for i in instrs if any(x in i.op for x in _VALIDATING) for a in i.args if isinstance(a, Mem)
+            root_of(f, a) for i in instrs if not _VALIDATING.isdisjoint(i.op.mods) for a in i.args if isinstance(a, Mem)
         )
         kept.validated = frozenset(roots)
     return root in kept.validated
@@ -195,7 +195,7 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
 
 def _hands_out(f: FunctionLowering) -> bool:
     """Whether other functions may get addresses of the function's own variables."""
-    calls = [i for i in f.flow.instructions() if base(i.op) == "call"]
+    calls = [i for i in f.flow.instructions() if i.op.base == "call"]
     return any(callee(i) not in ("vprintf", "__assertfail", "malloc", "free") for i in calls)
 
 

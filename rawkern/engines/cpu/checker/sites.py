@@ -137,7 +137,7 @@ def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None
 def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
     """The site of a barrier or a warp instruction."""
     found = f.plan.ptx.locs[instr.loc] if instr is not None else None
-    return Site(instr.op if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
+    return Site(str(instr.op) if instr is not None else "?", "meeting", None, 0, 1, False, 1, lines_of(found))
 
 
 def register_use(site: Site) -> Site:

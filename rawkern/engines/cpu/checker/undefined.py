@@ -16,18 +16,10 @@ from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Vec
-from rawkern.engines.cpu.ptx.operands import base, destinations, registers, sources
+from rawkern.engines.cpu.ptx.decode import Op
+from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 
 UNSET = 0xFFFF
-_MOVES = frozenset(("mov", "selp", "cvt", "shl", "shr"))
-#: What computes with its operands; other bit operations do not, as they put values together piece by piece.
-_COMPUTES = frozenset(
-    ("add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "sqrt", "rsqrt", "rcp", "sin", "cos",
-     "ex2", "lg2", "tanh", "setp", "mad24", "mul24", "sad")
-)  # fmt: skip
-TILES = ("mma.", "wmma.mma.", "movmatrix.")  # whose results have their shadows from `undefined_tiles`
-_TO_MEMORY = frozenset(("ld", "st", "atom", "red", "ldmatrix", "stmatrix", "wmma"))
-_STORES = ("st.", "stmatrix.", "wmma.store.")
 
 
 def doubtful(f: FunctionLowering) -> frozenset[str]:
@@ -50,15 +42,23 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
 
 def _gets(instr: Instr) -> bool:
     """Whether an instruction may get what is not set: from shared or local memory, from anywhere, from other lanes."""
-    if base(instr.op) in ("shfl", "ldmatrix"):
-        return True
-    loads = base(instr.op) == "ld" or instr.op.startswith("wmma.load.")
-    return loads and not any(space in instr.op for space in (".param", ".global", ".const"))
+    op = instr.op
+    loads = op.facts.kind == "memory" and not op.writes and op.space not in ("param", "global", "const")
+    return loads or op.base == "shfl"
 
 
 def _passes_on(instr: Instr) -> bool:
     """Whether what an instruction writes is unset where something that it reads is."""
-    return base(instr.op) in _MOVES | _COMPUTES or instr.op.startswith(TILES)
+    return _moves(instr.op) or _computes(instr.op) or (instr.op.meets == "warp" and not instr.op.facts.memory)
+
+
+def _moves(op: Op) -> bool:
+    return op.facts.kind in ("move", "convert", "shift")
+
+
+def _computes(op: Op) -> bool:
+    """Whether an instruction computes; other bit operations do not, as they put values together piece by piece."""
+    return op.facts.kind in ("arith", "compare")
 
 
 def tracks(f: FunctionLowering, names: Sequence[str | None]) -> bool:
@@ -94,21 +94,21 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
     doubt = doubtful(f)
     if not doubt:
         return
-    root, e = base(instr.op), f.e
+    op, e = instr.op, f.e
     written = [name for name in destinations(instr) if name in doubt]
     used = [name for name in sources(instr) if name in doubt]
-    if used and root in _TO_MEMORY and ".param" not in instr.op:
+    if used and op.facts.kind == "memory" and op.space != "param":
         _reach(f, instr, used)
     if not written:
         return
     value = Val("zeroinitializer", "i16", LANES)
-    if root == "selp" and used:
+    if op.base == "selp" and used:
         pick = e.splat(f.value(instr.args[3], 1), LANES)
         value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
-    elif root in _MOVES | _COMPUTES:
+    elif _moves(op) or _computes(op):
         for k, name in enumerate(used):
             value = shadow(f, name) if not k else e.intrinsic("llvm.umax", "i16", shadow(f, name), value)
-    if used and root in _COMPUTES:
+    if used and _computes(op):
         value = computed(f, instr, value)
     for name in written:
         keep(f, name, value)
@@ -125,8 +125,9 @@ def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
     mem = next(a for a in instr.args if isinstance(a, Mem))
     if isinstance(mem.base, Reg) and mem.base.name in used:
         _report(f, mem.base.name, moved=True)
-    stays = instr.op.startswith(_STORES) and _root_space(f, instr, mem) in ("shared", "local")
-    if stays or (destinations(instr) and base(instr.op) != "atom"):
+    op = instr.op
+    stays = op.writes and not op.reads and _root_space(f, instr, mem) in ("shared", "local")
+    if stays or (destinations(instr) and op.base != "atom"):
         return
     values = [r.name for a in instr.args if isinstance(a, (Reg, Vec)) for r in registers([a])]
     for name in dict.fromkeys(n for n in values if n in used):
@@ -134,9 +135,9 @@ def _reach(f: FunctionLowering, instr: Instr, used: list[str]) -> None:
 
 
 def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
-    space = next((s for s in ("shared", "local", "global") if f".{s}" in instr.op), None)
     root = sites.root_of(f, mem)
-    return space or (root[0] if root is not None else "global")
+    known = root[0] if root is not None else "global"
+    return known if instr.op.space == "generic" else instr.op.space
 
 
 def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:

@@ -14,11 +14,17 @@ from rawkern.engines.cpu.emit.matrix.fragments import accumulators, concat, shuf
 from rawkern.engines.cpu.emit.matrix.mma import in_quads, items_of, product_of
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg
+from rawkern.engines.cpu.ptx.decode import Op
+
+
+def follows(op: Op) -> bool:
+    """Whether an instruction takes matrices from registers and gives one."""
+    return op.meets == "warp" and not op.facts.memory
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
     """Keep the shadows of what a product or ``movmatrix`` writes, as `undefined.follow` does for others."""
-    if instr.op.startswith("movmatrix."):
+    if instr.op.base == "movmatrix":
         _transposed(f, instr)
     elif in_quads(instr.op):  # counts as set
         undefined.follow(f, instr)

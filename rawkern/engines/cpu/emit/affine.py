@@ -7,19 +7,16 @@ from rawkern.engines.cpu.analysis import uniformity
 from rawkern.engines.cpu.emit.forms import Affine, Form, Wide, kind_of
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Reg
-
-AFFINE = frozenset(("add", "sub", "neg", "not", "mad", "cvt")) | uniformity.ON_SEGMENTS
+from rawkern.engines.cpu.ptx.data import Instr, Reg
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op, decode
 
 
 def lower_affine(f: FunctionLowering, instr: Instr) -> bool:
     """Emit an integer operation on affine operands as one on their scalar parts, if it is one of the forms known."""
     op, args = instr.op, instr.args[1:]
-    if not any(isinstance(a, Reg) and _is_affine(f, a) for a in args):
+    if not op.facts.affine or not any(isinstance(a, Reg) and _is_affine(f, a) for a in args):
         return False
-    bits = 8 * TYPE_BYTES.get(op.rsplit(".", 1)[1], 4)
-    widths = {1: 32} if op.startswith(("shl", "shr")) else {2: 64} if ".wide" in op else {}
-    forms = [f.operand_form(a, widths.get(k, bits)) for k, a in enumerate(args)]
+    forms = [f.operand_form(a, op.width(k)) for k, a in enumerate(args)]
     known = [uniformity.constant(a, f.analysis.constants) for a in args]
     kind = uniformity.affine_result(op, [kind_of(x) for x in forms], known)
     if kind is None or kind == uniformity.V:
@@ -32,20 +29,19 @@ def _is_affine(f: FunctionLowering, reg: Reg) -> bool:
     return isinstance(f.forms.get(reg.name), (Affine, Wide)) or f.analysis.kinds.get(reg.name, uniformity.V)[0] in "aw"
 
 
-def _result(e: Emitter, op: str, forms: list[Form], known: list[int | None], kind: uniformity.Kind) -> Form:
+def _result(e: Emitter, op: Op, forms: list[Form], known: list[int | None], kind: uniformity.Kind) -> Form:
     """The result of an operation of which `kinds.affine_result` knows that it has the kind `kind`."""
-    parts = op.split(".")
-    root, ty = parts[0], parts[-1]
+    root, ty = op.base, op.types[-1]
     if root in ("add", "sub"):
         return _combine(e, forms[0], forms[1], root)
     if root in ("neg", "not"):  # 0 - x and -1 - x
-        return _combine(e, const("i64" if "64" in ty else "i32", -(root == "not")), forms[0], "sub")
+        return _combine(e, const(ty.int, -(root == "not")), forms[0], "sub")
     if root == "mul":
-        return _product(e, parts, forms, known)
+        return _product(e, op, forms, known)
     if root == "mad":
-        return _combine(e, _product(e, parts, forms, known), forms[2], "add")
+        return _combine(e, _product(e, op, forms, known), forms[2], "add")
     if root == "cvt":
-        return _convert(e, forms[0], parts[1], ty)
+        return _convert(e, forms[0], op.type, ty)
     if root == "shl" and known[1] is not None:
         return _times(e, forms[0], 1 << known[1], False, ty)
     if uniformity.on_segments([kind_of(x) for x in forms]) is not None:
@@ -58,7 +54,7 @@ def _result(e: Emitter, op: str, forms: list[Form], known: list[int | None], kin
     return heads[0] if kind == uniformity.U else Affine(heads, kind[1])
 
 
-def _on_segments(e: Emitter, op: str, forms: list[Form]) -> Form:
+def _on_segments(e: Emitter, op: Op, forms: list[Form]) -> Form:
     """An operation on values that are the same in all lanes of a segment, once for each segment."""
     count = max(len(x.bases) if isinstance(x, Affine) else 1 for x in forms)
     columns = [_spread(e, x, count) for x in forms]
@@ -77,16 +73,16 @@ def _affine(bases: tuple[Val, ...], stride: int) -> Form:
     return bases[0] if len(bases) == 1 and not stride else Affine(bases, stride)
 
 
-def _product(e: Emitter, parts: list[str], forms: list[Form], known: list[int | None]) -> Form:
+def _product(e: Emitter, op: Op, forms: list[Form], known: list[int | None]) -> Form:
     """The product of the first two operands: one affine and the other a constant, or both the same in a segment."""
     a, b = forms[:2]
     if 0 in known[:2]:
-        return const("i64" if parts[1] == "wide" or "64" in parts[-1] else "i32", 0)
+        return const("i64" if op.has("wide") else op.type.int, 0)
     if uniformity.on_segments([kind_of(a), kind_of(b)]) is not None:
-        return _on_segments(e, ".".join(["mul", *parts[1:]]), [a, b])
+        return _on_segments(e, decode(op.text.replace("mad", "mul")), [a, b])
     form, factor = (a, known[1]) if known[1] is not None and isinstance(a, (Affine, Wide)) else (b, known[0])
     assert factor is not None
-    return _times(e, form, factor, parts[1] == "wide", parts[-1])
+    return _times(e, form, factor, op.has("wide"), op.type)
 
 
 def _combine(e: Emitter, a: Form, b: Form, op: str) -> Form:
@@ -111,15 +107,15 @@ def _pairs(e: Emitter, op: str, a: tuple[Val, ...], b: tuple[Val, ...]) -> tuple
     return tuple(done[pair] for pair in zip(a, b, strict=True))
 
 
-def _times(e: Emitter, form: Form, factor: int, wide: bool, ty: str) -> Form:
+def _times(e: Emitter, form: Form, factor: int, wide: bool, ty: DType) -> Form:
     if factor == 0:
-        return const("i64" if wide or "64" in ty else "i32", 0)
+        return const("i64" if wide else ty.int, 0)
     if isinstance(form, Wide):
         offsets = tuple(e.bin("mul", x, factor) for x in form.offsets)
         return Wide(offsets, form.inners, form.scale * factor, form.stride, form.signed)
     assert isinstance(form, Affine)
     if wide:
-        return _widened(e, form, factor, ty == "s32")
+        return _widened(e, form, factor, ty.signed)
     mask = (1 << form.bases[0].bits) - 1
     return Affine(tuple(e.bin("mul", x, factor & mask) for x in form.bases), form.stride * factor)
 
@@ -135,14 +131,13 @@ def _widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
     return Wide((const("i64", 0),) * len(form.bases), form.bases, factor, form.stride, signed)
 
 
-def _convert(e: Emitter, form: Form, to: str, source: str) -> Form:
-    bits = int(to[1:])
-    if source[1:] == "32" and isinstance(form, Affine) and form.bases[0].ty == "i64":  # a wider register's low half
-        form = _convert(e, form, "u32", "u64")
-    if bits == 64 and source[1:] == "32":
+def _convert(e: Emitter, form: Form, to: DType, source: DType) -> Form:
+    if source.bits == 32 and isinstance(form, Affine) and form.bases[0].ty == "i64":  # a wider register's low half
+        form = _convert(e, form, DTYPES["u32"], DTYPES["u64"])
+    if to.bits == 64 and source.bits == 32:
         assert isinstance(form, Affine)
-        return _widened(e, form, 1, source == "s32")
-    if bits == 32 and source[1:] == "64":
+        return _widened(e, form, 1, source.signed)
+    if to.bits == 32 and source.bits == 64:
         if isinstance(form, Wide):
             parts = zip(form.offsets, form.inners, strict=True)
             scaled = [(e.cast("trunc", o, "i32"), e.bin("mul", i, form.scale & 0xFFFFFFFF)) for o, i in parts]

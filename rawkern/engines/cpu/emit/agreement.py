@@ -11,11 +11,8 @@ from rawkern.engines.cpu.emit.forms import LANES, Affine, Agreed, Form, Wide
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Not, Reg
-from rawkern.engines.cpu.ptx.operands import base
+from rawkern.engines.cpu.ptx.data import Instr, Not, Reg
 
-#: Instructions that can have such a result.
-AGREEING = frozenset(("setp", "and", "or", "not"))
 #: What a comparison says of its first operand, and of its second.
 _ORDER: dict[str, tuple[str, str]] = {
     "lt": ("lt", "gt"),
@@ -33,22 +30,23 @@ _TYPES = frozenset(("s32", "u32", "s64", "u64"))
 
 def lower_agreement(f: FunctionLowering, instr: Instr) -> bool:
     """Give the predicate a form that scalars decide, if it is one of the forms known."""
-    parts = instr.op.split(".")
-    if parts[0] == "setp":
-        found = _comparison(f, instr) if len(parts) == 3 and parts[1] in _ORDER and parts[2] in _TYPES else None
-    else:
-        found = _combination(f, instr) if parts[1:] == ["pred"] else None
+    op, found = instr.op, None
+    if op.base == "setp":
+        if len(op.mods) == 1 and op.mods[0] in _ORDER and op.type.name in _TYPES:
+            found = _comparison(f, instr)
+    elif op.base in ("and", "or", "not") and op.type.name == "pred":
+        found = _combination(f, instr)
     if found is not None:
         f.put(instr.args[0].name, found)
     return found is not None
 
 
 def _comparison(f: FunctionLowering, instr: Instr) -> Agreed | None:
-    _, order, ty = instr.op.split(".")
-    forms = tuple(f.operand_form(a, 8 * TYPE_BYTES[ty]) for a in instr.args[1:])
-    for (form, other), says in zip((forms, forms[::-1]), _ORDER[order], strict=True):
+    ty = instr.op.type
+    forms = tuple(f.operand_form(a, ty.bits) for a in instr.args[1:])
+    for (form, other), says in zip((forms, forms[::-1]), _ORDER[instr.op.mods[0]], strict=True):
         if isinstance(form, (Affine, Wide)) and isinstance(other, Val) and other.n == 1:
-            every, none = (_all(f, form, x, other, ty[0]) for x in (says, _OPPOSITE[says]))
+            every, none = (_all(f, form, x, other, ty.kind) for x in (says, _OPPOSITE[says]))
             return Agreed(every, none, instr.op, forms)
     return None
 
@@ -112,6 +110,6 @@ def _combination(f: FunctionLowering, instr: Instr) -> Agreed | None:
     if len(forms) == 1:
         every, none = none, every
     else:
-        root = base(instr.op)
+        root = instr.op.base
         every, none = [e.bin(root, *every)], [e.bin("or" if root == "and" else "and", *none)]
     return Agreed(every[0], none[0], instr.op, tuple(forms))

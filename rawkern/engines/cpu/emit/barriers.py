@@ -13,15 +13,13 @@ from rawkern.engines.cpu.records import BAR, BLOCK
 
 def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """``bar`` and ``barrier``: the warp arrives; `follow` is the block after it."""
-    parts = _parts(instr)
-    args = list(instr.args)
-    e = f.e
-    if parts[1] == "red":
+    op, args, e = instr.op, list(instr.args), f.e
+    if op.has("red"):
         args.pop(0)
-    predicate = f.mask_of(f.value(args.pop(), 1)) if parts[1] == "red" else const("i32", 0)
+    predicate = f.mask_of(f.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
     number = f.value(args[0], 32)
     expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
-    if parts[0] == "bar":  # every thread of the warp executes it with the same operands
+    if op.base == "bar":  # every thread of the warp executes it with the same operands
         number, expected = (
             v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected)
         )
@@ -38,10 +36,10 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(together)
     _refuse_part(f, instr, act)
     f.watch.arrive(instr, number, len(args) > 1)
-    wait = const("i1", 0 if parts[1] == "arrive" else 1)
+    wait = const("i1", 0 if op.has("arrive") else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
     bar = _come(f, args_text, number)
-    if parts[1] != "arrive":
+    if not op.has("arrive"):
         f.watch.depart(number)
     _take_result(f, instr, bar)
     f.flush()
@@ -61,23 +59,19 @@ def _come(f: FunctionLowering, args: str, number: Val) -> Val:
     return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
 
 
-def _parts(instr: Instr) -> list[str]:
-    return [p for p in instr.op.split(".") if p not in ("cta", "aligned")]
-
-
 def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
     """Write what ``bar.red`` found."""
-    parts, e = _parts(instr), f.e
-    if parts[1] != "red":
+    op, e = instr.op, f.e
+    if not op.has("red"):
         return
 
     def field(name: str) -> Val:
         p = e.let("ptr", 1, f"getelementptr %Bar, {bar}, i32 0, i32 {BAR.index(name)}")
         return e.let("i32", 1, f"load i32, {p}")
 
-    count, op = field("result"), parts[2]
-    if op != "popc":
-        count = e.cmp("icmp ne", count, 0) if op == "or" else e.cmp("icmp eq", count, field("result_total"))
+    count = field("result")
+    if not op.has("popc"):
+        count = e.cmp("icmp ne", count, 0) if op.has("or") else e.cmp("icmp eq", count, field("result_total"))
     f.put(instr.args[0].name, count)
 
 
@@ -148,7 +142,7 @@ def _arrive(f: FunctionLowering) -> None:
         freed[key] = e.select(same, kept("park", key), 0)
         lanes = e.bin("or", lanes, freed[key])
         predicate = e.bin("or", predicate, e.select(same, kept("parkpred", key), 0))
-        if _parts(f.flow.blocks[key].instrs[-1])[1] != "arrive":
+        if not f.flow.blocks[key].instrs[-1].op.has("arrive"):
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
     _refuse_part(f, f.flow.blocks[f.barriers[0]].instrs[-1], lanes)

@@ -17,9 +17,9 @@ from rawkern.engines.cpu.emit.opcodes import refusal
 from rawkern.engines.cpu.emit.parameters import make_buffers
 from rawkern.engines.cpu.ir import Module, Val, const, size_of
 from rawkern.engines.cpu.ptx.data import Function, Instr
-from rawkern.engines.cpu.ptx.operands import base, destinations
+from rawkern.engines.cpu.ptx.operands import destinations
 
-#: How an instruction is lowered, by its base opcode.
+#: How an instruction is lowered, by its opcode.
 Handlers = Mapping[str, Callable[[FunctionLowering, Instr], None]]
 SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 
@@ -64,8 +64,8 @@ def _start(f: FunctionLowering, handlers: Handlers) -> None:
     """Compute the registers that hold the same whenever they are written."""
     f.begin(0)
     for instr in f.analysis.fixed.values():
-        f.instr = instr
-        handlers[base(instr.op)](f, instr)
+        _take(f, instr)
+        handlers[instr.op.name](f, instr)
     f.fixed = f.forms
     f.entry += f.e.lines
     f.e.lines = []
@@ -101,14 +101,19 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
     """Emit what a block does, but for waiting at its end."""
     block = f.flow.blocks[i]
     for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
-        f.instr = instr
-        why = refusal(instr.op)
-        if why is not None:
-            raise f.unsupported(why)
+        _take(f, instr)
         f.watch.instruction(instr)
         if any(name in f.fixed for name in destinations(instr)):  # done at the start
             continue
-        handlers[base(instr.op)](f, instr)
+        handlers[instr.op.name](f, instr)
+
+
+def _take(f: FunctionLowering, instr: Instr) -> None:
+    """An instruction is the one at hand from here on; raises where it is not supported."""
+    f.instr = instr
+    why = refusal(instr.op)
+    if why is not None:
+        raise f.unsupported(why)
 
 
 def _check(f: FunctionLowering, i: int) -> None:
@@ -145,7 +150,7 @@ def _end(f: FunctionLowering, i: int) -> None:
     ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
     act = f.act()
     if ending is not None:
-        f.instr = ending
+        _take(f, ending)
         if not block.guards:
             f.watch.instruction(ending)
     if block.kind == "ret":

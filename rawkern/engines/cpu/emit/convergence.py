@@ -15,12 +15,11 @@ from rawkern.engines.cpu.emit.jumps import after, jump, wait_at
 from rawkern.engines.cpu.emit.warp import EXCHANGES, Exchange, refuse_strangers
 from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr
-from rawkern.engines.cpu.ptx.operands import base
 
 
 def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """An instruction at which lanes wait for those that its mask names; `follow` is the block after it."""
-    e, row, act = f.e, EXCHANGES[base(instr.op)], f.act()
+    e, row, act = f.e, EXCHANGES[instr.op.name], f.act()
     value = row.value(f, instr)
     mask = f.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
@@ -164,7 +163,7 @@ def release_met(f: FunctionLowering) -> None:
         f.cache["act"] = freed
         e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
         f.instr = instr = block.instrs[0]
-        row = EXCHANGES[base(instr.op)]
+        row = EXCHANGES[instr.op.name]
         value = None
         if row.bits is not None:
             value = e.resize(e.let("i64", LANES, "load <32 x i64>, ptr %given"), int_type(row.bits(instr)))

@@ -9,19 +9,10 @@ from rawkern.engines.cpu.analysis import uniformity
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Imm, Instr, Reg, Vec
-from rawkern.engines.cpu.ptx.operands import base, destinations
+from rawkern.engines.cpu.ptx.decode import Op
+from rawkern.engines.cpu.ptx.operands import destinations
 
 LANES = 32
-
-#: Instructions that read floats as numbers, for which the bits of a NaN do not matter.
-READS_NUMBERS = frozenset(
-    (
-        "add", "sub", "mul", "fma", "mad", "div", "rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh",
-        "setp", "set", "testp", "min", "max", "abs", "neg", "cvt",
-    )
-)  # fmt: skip
-#: Instructions whose result is one of their first operands, of so many.
-MOVES = {"mov": 1, "selp": 2, "shfl": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +70,7 @@ class Agreed:
 
     every: Val
     none: Val
-    op: str
+    op: Op
     operands: tuple[Form, ...]
 
 
@@ -173,7 +164,7 @@ def lazy_registers(flow: Flow) -> dict[str, str]:
 
 def _moved(instr: Instr) -> list[Reg | Imm] | None:
     """The operands of which one becomes the instruction's result as it is; None where that is not what it does."""
-    args = instr.args[1 : 1 + MOVES.get(base(instr.op), 0)]
+    args = instr.args[1 : 1 + instr.op.facts.moves]
     plain = args and not isinstance(instr.args[0], Vec) and all(isinstance(a, (Reg, Imm)) for a in args)
     return args if plain else None
 

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.emit import calls, jumps, moves, warp
-from rawkern.engines.cpu.emit.affine import AFFINE, lower_affine
-from rawkern.engines.cpu.emit.agreement import AGREEING, lower_agreement
-from rawkern.engines.cpu.emit.forms import READS_NUMBERS, Lazy, int_type
+from rawkern.engines.cpu.emit.affine import lower_affine
+from rawkern.engines.cpu.emit.agreement import lower_agreement
+from rawkern.engines.cpu.emit.forms import Lazy, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.matrix import mma, tiles
 from rawkern.engines.cpu.emit.memory import access, async_copies, atomics, mbarrier
 from rawkern.engines.cpu.emit.nans import is_number, quiet_registers
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Not, Pair, Reg
-from rawkern.engines.cpu.ptx.operands import base
-
-_WIDTHS = {  # operands whose width is not that of the instruction's last type
-    "shl": {1: 32}, "shr": {1: 32}, "bfe": {1: 32, 2: 32}, "bfi": {2: 32, 3: 32}, "szext": {1: 32}, "bmsk": {1: 32},
-    "slct": {2: 32}, "lop3": {3: 32},
-}  # fmt: skip
+from rawkern.engines.cpu.ptx.data import Instr, Not, Pair, Reg
 
 
 def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     """Any register-only instruction: affine integers stay affine, all else goes through the arithmetic tables."""
     op, dest = instr.op, instr.args[0]
-    if isinstance(dest, Reg) and base(op) in AFFINE and lower_affine(f, instr):
-        return
-    if isinstance(dest, Reg) and base(op) in AGREEING and lower_agreement(f, instr):
+    if isinstance(dest, Reg) and (lower_affine(f, instr) or lower_agreement(f, instr)):
         return
     values = _sources(f, instr)
     if any(v.ty == "i128" for v in values):
@@ -43,7 +35,7 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
             continue
         if val.ty != "i1" and val.bits < f.bits_of(reg.name):
             val = f.e.resize(val, int_type(f.bits_of(reg.name)), result.signed)
-        kind = f.lazy.get(reg.name) if base(op) == "selp" else result.lazy_nan
+        kind = f.lazy.get(reg.name) if op.base == "selp" else result.lazy_nan
         if kind in ("f32", "f64"):
             f.put(reg.name, Lazy(val, kind))
         else:
@@ -53,22 +45,17 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
 def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
     """The operands of a register-only instruction as raw bits of the widths that it reads."""
     op = instr.op
-    root, ty = base(op), op.rsplit(".", 1)[1]
-    if root == "slct":
-        ty = op.split(".")[-2]
-    bits = 1 if ty == "pred" else 8 * TYPE_BYTES.get(ty, 4)
-    widths = {2: 2 * bits} if root == "mad" and ".wide" in op else _WIDTHS.get(root, {})
-    numbers = ty if root in READS_NUMBERS and not (root == "mad" and ty[0] in "su") else None
-    if root == "selp":
+    numbers = op.types[-1].name if op.facts.kind in ("arith", "compare", "convert") else None
+    if op.base == "selp":
         numbers = f.lazy.get(instr.args[0].name)
     values = []
     for k, a in enumerate(instr.args[1:]):
-        width = widths.get(k, bits)
+        width = op.width(k)
         if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
             values.append(f.value(a, 1))
         elif numbers:
             values.append(f.number(a, width, numbers))
-            if root in ("min", "max") and _is_quiet(f, a):
+            if op.base in ("min", "max") and _is_quiet(f, a):
                 f.e.quiet.add(values[-1])
         else:
             values.append(f.value(a, width))
@@ -93,7 +80,7 @@ def ignore(f: FunctionLowering, instr: Instr) -> None:
     """Hints that change no result."""
 
 
-#: Handlers by base opcode; the rows of the arithmetic tables are added below.
+#: Handlers by opcode; the rows of the arithmetic tables are added below.
 HANDLERS = {
     "mov": moves.move, "cvta": moves.convert_address, "isspacep": moves.is_space,
     "ld": access.load, "ldu": access.load, "st": access.store, "atom": atomics.atomic, "red": atomics.atomic,
@@ -101,10 +88,11 @@ HANDLERS = {
     "prefetch": ignore, "prefetchu": ignore, "discard": ignore, "applypriority": ignore, "pmevent": ignore,
     "createpolicy": policy,
     "activemask": warp.activemask, "nanosleep": jumps.nanosleep,
-    "mma": mma.multiply, "wmma": tiles.warp_matrix, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
+    "mma": mma.multiply, "wmma.mma": mma.multiply, "wmma.load": tiles.load_fragment,
+    "wmma.store": tiles.store_fragment, "ldmatrix": tiles.load_rows, "stmatrix": tiles.store_rows,
     "movmatrix": tiles.transpose,
-    "cp": async_copies.copy, "mbarrier": mbarrier.barrier_object,
     "call": calls.call, "trap": calls.trap, "brkpt": calls.trap,
 }  # fmt: skip
+HANDLERS |= async_copies.HANDLERS | mbarrier.HANDLERS
 HANDLERS |= dict.fromkeys(warp.EXCHANGES, warp.at_once)
 HANDLERS |= {name: arithmetic for name in arith.BASES if name not in HANDLERS}

@@ -39,7 +39,7 @@ class Access:
     """What the active lanes do to memory: each to `count` values of `size` bytes, one after the other.
 
     `mem` is the operand that names the address, in `space`; the values lie `at` bytes behind the address that is given
-    beside this. `order`: how strong the access is, in LLVM's words or "relaxed"; empty for a plain one. `mask`: the
+    beside this. `order`: how strong the access is, as in `decode.Op`. `mask`: the
     active lanes that access, if not all. `align`: bytes, if not those of all values. `lengths`: where lanes may access
     less than all bytes, how many (more counts as all); `mask` are the lanes that access all. `values`: what is written,
     where it is known. `regs`: the registers that are loaded or stored, None for what is none; `held`: what each holds,

@@ -7,16 +7,14 @@ from rawkern.engines.cpu.emit.forms import LANES, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.memory.addresses import in_shared, shift, widen
 from rawkern.engines.cpu.ir import Val
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Vec
+from rawkern.engines.cpu.ptx.data import Instr, Vec
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 
 
 def move(f: FunctionLowering, instr: Instr) -> None:
     """``mov``: between registers, from symbols and special registers, packing and unpacking vectors."""
     dest, source = instr.args
-    ty = instr.op.rsplit(".", 1)[1]
-    bits = 1 if ty == "pred" else 8 * TYPE_BYTES[ty]
-    e = f.e
+    bits, e = instr.op.type.bits, f.e
     if isinstance(dest, Vec):
         whole = f.value(source, bits)
         part = bits // len(dest.items)
@@ -41,9 +39,9 @@ def convert_address(f: FunctionLowering, instr: Instr) -> None:
     """``cvta``: only shared memory has addresses of its own."""
     dest, source = instr.args
     form = f.operand_form(source, 64)
-    if ".shared" in instr.op:
+    if instr.op.space == "shared":
         start = f.field_address(BLOCK, "shared")
-        form = shift(f, widen(f, form), f.e.neg(start) if ".to." in instr.op else start)
+        form = shift(f, widen(f, form), f.e.neg(start) if instr.op.has("to") else start)
     f.put(dest.name, form)
 
 
@@ -54,7 +52,7 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
     """
     dest, source = instr.args
     e, addr = f.e, f.value(source, 64)
-    space = instr.op.split(".")[1].split("::")[0]
+    space = instr.op.space
     shared = in_shared(f, addr)
     frame = local_frame(f.function) * LANES
     local = e.cmp("icmp ne", addr, addr)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
 
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.analysis.graph import Flow
-from rawkern.engines.cpu.emit.forms import MOVES, is_nan
+from rawkern.engines.cpu.emit.forms import is_nan
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Reg
-from rawkern.engines.cpu.ptx.operands import base, destinations
+from rawkern.engines.cpu.ptx.decode import DTYPES, Op
+from rawkern.engines.cpu.ptx.operands import destinations
 
-_PASSED_ON = MOVES | {"neg": 1, "abs": 1}  # how many of the first operands give their NaNs to the result
 _SUMS = ("add", "sub", "mul", "fma")
 _LARGE = 2.0**60
 
@@ -20,21 +19,25 @@ _LARGE = 2.0**60
 def quiet_registers(flow: Flow) -> frozenset[str]:
     """Registers that hold results of arithmetic, or numbers that are written in the program."""
     found = _written_by(flow, lambda instr: _quiets(instr.op))
-    moves = [instr for instr in flow.instructions() if base(instr.op) in _PASSED_ON]
+    moves = [instr for instr in flow.instructions() if _passes_on(instr.op)]
     changed = True
     while changed:
         changed = False
         for instr in moves:
-            given = instr.args[1 : 1 + _PASSED_ON[base(instr.op)]]
+            given = instr.args[1 : 1 + _passes_on(instr.op)]
             lost = found.intersection(destinations(instr))
             if lost and not all((isinstance(a, Reg) and a.name in found) or is_number(a) for a in given):
                 found, changed = found - lost, True
     return found
 
 
-@cache
-def _quiets(op: str) -> bool:
-    return base(op) in _PASSED_ON or arith.lazy_nan(op) is not None
+def _passes_on(op: Op) -> int:
+    """How many of the first operands give their NaNs to the result."""
+    return 1 if op.base in ("neg", "abs") else op.facts.moves
+
+
+def _quiets(op: Op) -> bool:
+    return _passes_on(op) > 0 or arith.lazy_nan(op) is not None
 
 
 def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
@@ -49,7 +52,7 @@ def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
         )
 
     def computed(instr: Instr) -> bool:
-        return base(instr.op) in _SUMS and instr.op.endswith(".f32") and all(map(moderate, instr.args[1:]))
+        return instr.op.base in _SUMS and instr.op.types == (DTYPES["f32"],) and all(map(moderate, instr.args[1:]))
 
     return _written_by(flow, computed) if unit else unit
 
@@ -59,11 +62,9 @@ def is_number(a: object) -> bool:
     return isinstance(a, Imm) and a.kind != "i" and not is_nan(a)
 
 
-@cache
-def _is_cut(op: str) -> bool:
+def _is_cut(op: Op) -> bool:
     """Whether the result is a float of 0 to 1."""
-    parts = op.split(".")
-    return "sat" in parts and parts[-2 if parts[0] == "cvt" else -1] == "f32"
+    return op.has("sat") and op.types[:1] == (DTYPES["f32"],)
 
 
 def _written_by(flow: Flow, suits: Callable[[Instr], bool]) -> frozenset[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.arith.decode import Form, UnsupportedOpcode, form, parse
+from rawkern.engines.cpu.arith.rows import Form, UnsupportedOpcode, form
+from rawkern.engines.cpu.ptx.decode import Op
 
 _B = "b16 b32 b64"
 _I = "u16 u32 u64 s16 s32 s64"
@@ -169,20 +170,19 @@ def _index() -> dict[tuple[str, str], list[Form]]:
 _TABLE = _index()
 
 
-@lru_cache(maxsize=4096)
-def refusal(op: str) -> str | None:
+@cache
+def refusal(op: Op) -> str | None:
     """Why the engine does not take a mnemonic; None where it does."""
-    starts = [s for s in REFUSED if op == s or op.startswith(f"{s}.")]
+    starts = [s for s in REFUSED if op.text == s or op.text.startswith(f"{s}.")]
     if starts:
         return f"{REFUSED[max(starts, key=len)]} are out of the CPU engine's reach"
-    parsed = parse(op)
-    found = _TABLE.get((parsed.base, ".".join(t.name for t in parsed.types)), [])
+    found = _TABLE.get((op.base, ".".join(t.name for t in op.types)), [])
     why, nearest = None, -1
     for f in found:
         try:
-            f.check(parsed)
+            f.check(op)
         except UnsupportedOpcode as error:
-            known = sum(m in names for m in parsed.mods for _, names in f.mods)
+            known = sum(m in names for m in op.mods for _, names in f.mods)
             if known > nearest:
                 why, nearest = str(error), known
         else:

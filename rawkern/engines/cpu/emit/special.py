@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.analysis import uniformity
 from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
 
 
 def special(f: Context, name: str) -> Form:
@@ -73,7 +72,7 @@ def _thread_index(f: Context, axis: str) -> Form:
     o, shape = f.once, f.plan.tid_shape
     if shape == "line":
         return const("i32", 0) if axis != "x" else Affine((f.e.bin("mul", Val("%warp", "i32"), LANES),), 1, True)
-    segments = uniformity.SEGMENTS.get(shape)
+    segments = SEGMENTS.get(shape)
     if segments and segments > 1 and axis == "x":
         return Affine((const("i32", 0),) * segments, 1)
     table, nwarps = f.field(LAUNCH, "tids"), f.field(LAUNCH, "nwarps")

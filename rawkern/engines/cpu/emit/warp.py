@@ -16,7 +16,6 @@ from rawkern.engines.cpu.emit.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Pair, Reg
-from rawkern.engines.cpu.ptx.operands import base
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Exchange:
 
 def at_once(f: FunctionLowering, instr: Instr) -> None:
     """An instruction at which lanes meet, done by those that are here: nobody else can come."""
-    row = EXCHANGES[base(instr.op)]
-    if ".sync" not in instr.op:
+    row = EXCHANGES[instr.op.name]
+    if not instr.op.meets:
         if row.exchange is not vote:
             raise f.unsupported("without .sync there is none since compute capability 7.0")
         vote(f, instr, f.value(instr.args[1], 1), f.act())
@@ -67,7 +66,7 @@ def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None
 
 def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``shfl.sync``: the formula of the PTX manual; a lane that reads an inactive one gets that one's register."""
-    mode = instr.op.split(".")[2]
+    mode = instr.op.mods[1]
     dest, _, b, c = instr.args[:4]
     e = f.e
     lazy = isinstance(value, Lazy) and value.kind == "f32"  # which NaN it is matters as little there as here
@@ -141,7 +140,7 @@ def _permute_helper(m: Module) -> str:
 
 def vote(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``vote.sync`` and the older ``vote``."""
-    e, mode = f.e, instr.op.split(".")[-2]
+    e, mode = f.e, instr.op.mods[-1]
     yes = e.bin("and", f.mask_of(f.plain(value)), members)
     if mode == "ballot":
         result = yes
@@ -149,10 +148,8 @@ def vote(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
         result = e.cmp("icmp eq", yes, members)
     elif mode == "any":
         result = e.cmp("icmp ne", yes, 0)
-    elif mode == "uni":
-        result = e.bin("or", e.cmp("icmp eq", yes, members), e.cmp("icmp eq", yes, 0))
     else:
-        raise f.unsupported()
+        result = e.bin("or", e.cmp("icmp eq", yes, members), e.cmp("icmp eq", yes, 0))
     f.put(instr.args[0].name, result)
 
 
@@ -166,10 +163,8 @@ _IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smi
 
 def reduce(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``redux.sync`` of integers."""
-    _, _, op, ty = instr.op.split(".")
-    if ty not in ("s32", "u32", "b32"):
-        raise f.unsupported()
-    op = f"{'s' if ty == 's32' else 'u'}{op}" if op in ("min", "max") else op
+    op = instr.op.mods[1]
+    op = f"{'s' if instr.op.type.signed else 'u'}{op}" if op in ("min", "max") else op
     dest, value = instr.args[0], f.e.splat(f.plain(value), LANES)
 
     def combine(e: Emitter, v: Val, lanes: Val) -> Val:
@@ -222,7 +217,7 @@ def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val
 
 def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``match.any.sync`` and ``match.all.sync``."""
-    dest, mode, e = instr.args[0], instr.op.split(".")[1], f.e
+    dest, mode, e = instr.args[0], instr.op.mods[0], f.e
     value = e.splat(f.plain(value), LANES)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if mode == "all" and members.n == 1:  # one answer for all, as `kinds` has it
@@ -264,12 +259,13 @@ def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
         f.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
 
 
-#: The instructions at which lanes of a warp meet, by base opcode.
+#: The instructions at which lanes of a warp meet, by opcode.
 EXCHANGES = {
     "shfl": Exchange(shuffle, lambda instr: 32),
     "vote": Exchange(vote, lambda instr: 1),
-    "match": Exchange(match, lambda instr: int(instr.op.rsplit(".b", 1)[1])),
+    "match.any": Exchange(match, lambda instr: instr.op.type.bits),
+    "match.all": Exchange(match, lambda instr: instr.op.type.bits),
     "redux": Exchange(reduce, lambda instr: 32),
     "elect": Exchange(elect, None),
-    "bar": Exchange(barrier, None),
+    "bar.warp": Exchange(barrier, None),
 }

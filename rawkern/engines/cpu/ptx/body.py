@@ -22,6 +22,7 @@ from rawkern.engines.cpu.ptx.data import (
     describe,
 )
 from rawkern.engines.cpu.ptx.declarations import variables
+from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.scopes import Scopes
 from rawkern.engines.cpu.ptx.selectors import selected
 from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, shown, split
@@ -148,10 +149,9 @@ class Body:
         while at < len(part) and part[at][0] == ".":  # suffixes may stand apart
             op += part[at]
             at += 1
-        op = op.replace(".param::entry", ".param").replace(".param::func", ".param")
         calls = op in ("call", "call.uni")
         args = [self._list(a) if calls and a[0] == "(" else self._operand(a) for a in split(part[at:])]
-        instr = Instr(op, args, guard, negated, self.loc)
+        instr = Instr(decode(op), args, guard, negated, self.loc)
         self.function.body += self._call(instr) if calls else self._plain(instr)
 
     def _directive(self, part: list[str]) -> None:
@@ -189,19 +189,24 @@ class Body:
                 self.function.local_vars[name] = replace(var, name=name)
                 items[j] = Sym(name)
                 if k:
-                    before.append(replace(instr, op=f"st.param.{var.type}", args=[Mem(Sym(name), 0), value]))
+                    before.append(replace(instr, op=decode(f"st.param.{var.type}"), args=[Mem(Sym(name), 0), value]))
                 elif value is not None:
-                    after.append(replace(instr, op=f"ld.param.{var.type}", args=[value, Mem(Sym(name), 0)]))
+                    after.append(replace(instr, op=decode(f"ld.param.{var.type}"), args=[value, Mem(Sym(name), 0)]))
         args = [lists.get(k, a) for k, a in enumerate(instr.args)]
         return [*before, replace(instr, args=args), *after]
 
     def _plain(self, instr: Instr) -> list[Instr]:
         """An instruction without what only few know: special registers of several parts, and parts of registers."""
-        if instr.op.startswith("mov.v4.") and len(instr.args) == 2 and isinstance(instr.args[1], Special):
+        if (
+            instr.op.base == "mov"
+            and instr.op.count == 4
+            and len(instr.args) == 2
+            and isinstance(instr.args[1], Special)
+        ):
             dest, source = instr.args
             named = zip(dest.items if isinstance(dest, Vec) else (), "xyzw", strict=False)
             moves = [(reg, Special(f"{source.name}.{axis}")) for reg, axis in named if reg is not None]
-            return [replace(instr, op=instr.op.replace(".v4", ""), args=list(move)) for move in moves]
+            return [replace(instr, op=decode(instr.op.text.replace(".v4", "")), args=list(move)) for move in moves]
         if not any(isinstance(a, Part) for a in instr.args):
             return [instr]
         return selected(instr, self._temporary)

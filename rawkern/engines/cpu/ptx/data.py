@@ -7,6 +7,7 @@ import struct
 import sys
 from dataclasses import dataclass, field
 
+from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.errors import UnsupportedError
 
 
@@ -89,7 +90,7 @@ class Part:
 class Instr:
     """An instruction, which is not changed once it is made."""
 
-    op: str
+    op: Op
     args: list
     guard: Reg | None = None
     negated: bool = False

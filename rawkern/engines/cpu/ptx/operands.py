@@ -3,52 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Not, Pair, Reg, Sym, Vec
-
-#: Instructions whose first operand is no destination.
-NO_DESTINATION = frozenset(
-    (
-        "st", "red", "bra", "brx", "bar", "barrier", "call", "ret", "exit", "trap", "membar", "fence",
-        "prefetch", "prefetchu", "nanosleep", "brkpt", "pmevent", "discard", "applypriority",
-        "stmatrix", "cp", "griddepcontrol", "setmaxnreg", "sust", "wgmma", "tcgen05", "clusterlaunchcontrol",
-    )
-)  # fmt: skip
-_BARRIERS = (
-    "bar.sync", "bar.red", "bar.arrive", "bar.cta",
-    "barrier.sync", "barrier.red", "barrier.arrive", "barrier.cta",
-)  # fmt: skip
-
-
-_WHOLE_WARP = ("mma.", "wmma.", "ldmatrix.", "stmatrix.", "movmatrix.")
-_MEETINGS = ("bar.warp", "shfl.", "vote.", "match.", "redux.", "elect.")
-
-
-@cache
-def base(op: str) -> str:
-    return op.split(".", 1)[0]
-
-
-@cache
-def is_barrier(op: str) -> bool:
-    return op.startswith(_BARRIERS)
-
-
-@cache
-def is_meeting(op: str) -> bool:
-    """Whether lanes wait at an instruction for those that its last operand, a mask, names."""
-    return op.startswith(_MEETINGS) and ".sync" in op
-
-
-def needs_warp(op: str) -> bool:
-    """Whether all lanes of the warp execute an instruction together."""
-    return op.startswith(_WHOLE_WARP)
 
 
 def callee(instr: Instr) -> str | None:
     """Name of the function that an instruction calls; None for other instructions and for calls through pointers."""
-    if base(instr.op) != "call":
+    if instr.op.base != "call":
         return None
     target = instr.args[1] if isinstance(instr.args[0], list) else instr.args[0]
     return target.name if isinstance(target, Sym) else None
@@ -69,14 +30,11 @@ def sources(instr: Instr) -> list[str]:
 
 
 def _destinations(instr: Instr) -> list[str]:
-    if not instr.args or base(instr.op) in NO_DESTINATION or instr.op.startswith("wmma.store"):
-        if is_barrier(instr.op) and ".red" in instr.op:
-            return [r.name for r in registers(instr.args[:1])]
+    op = instr.op
+    if not instr.args or not (op.facts.result or (op.meets == "block" and op.has("red"))):
         return []
     first = instr.args[0]
-    if isinstance(first, (Mem, Sym)) or first is None:
-        return []
-    return [r.name for r in registers([first])]
+    return [] if isinstance(first, (Mem, Sym)) else [r.name for r in registers([first])]
 
 
 def _sources(instr: Instr) -> list[str]:

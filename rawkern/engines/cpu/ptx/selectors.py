@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Part, Reg
+from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.errors import UnsupportedError
 
 _SCALAR = ("vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset")
@@ -21,9 +22,8 @@ def selected(instr: Instr, temporary: Callable[[], Reg]) -> list[Instr]:
     UnsupportedError
         For other instructions, and where the result is to be saturated to the part.
     """
-    base, *mods = instr.op.split(".")
-    types = [m for m in mods if m in ("u32", "s32")]
-    if base not in _SCALAR or len(types) < 2:
+    op, types = instr.op, [t.name for t in instr.op.types if t.name in ("u32", "s32")]
+    if op.base not in _SCALAR or len(types) < 2:
         raise UnsupportedError(f"PTX instruction {instr.op} with parts of registers is not supported")
     before, args = [], list(instr.args)
     for k, ty in ((1, types[-2]), (2, types[-1])):
@@ -31,14 +31,14 @@ def selected(instr: Instr, temporary: Callable[[], Reg]) -> list[Instr]:
         if isinstance(part, Part):
             args[k] = temporary()
             field = [args[k], part.reg, Imm(part.at, "i"), Imm(part.bits, "i")]
-            before.append(replace(instr, op=f"bfe.{ty}", args=field))
+            before.append(replace(instr, op=decode(f"bfe.{ty}"), args=field))
     dest, rest = args[0], args[3:]
     if not isinstance(dest, Part):
         if any(isinstance(a, Part) for a in rest):
             raise UnsupportedError(f"PTX instruction {instr.op} with a part of its last operand is not supported")
         return [*before, replace(instr, args=args)]
-    if "sat" in mods or len(rest) != 1 or isinstance(rest[0], Part) or base == "vmad":
+    if op.has("sat") or len(rest) != 1 or isinstance(rest[0], Part) or op.base == "vmad":
         raise UnsupportedError(f"PTX instruction {instr.op} saturated to a part of a register is not supported")
     args = [temporary(), *args[1:3]]
     place = [dest.reg, args[0], rest[0], Imm(dest.at, "i"), Imm(dest.bits, "i")]
-    return [*before, replace(instr, args=args), replace(instr, op="bfi.b32", args=place)]
+    return [*before, replace(instr, args=args), replace(instr, op=decode("bfi.b32"), args=place)]

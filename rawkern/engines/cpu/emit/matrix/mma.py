@@ -10,22 +10,22 @@ from rawkern.engines.cpu.emit.matrix.fragments import KINDS, Shape, shape_of
 from rawkern.engines.cpu.emit.matrix.product import Product, helper, result_type
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Vec
+from rawkern.engines.cpu.ptx.decode import Op
 
 
-def product_of(op: str) -> Product:
+def product_of(op: Op) -> Product:
     """What a mnemonic of ``mma`` or ``wmma.mma`` multiplies."""
-    parts = op.split(".")
-    types = [KINDS[x] for x in parts if x in KINDS]
+    types = [KINDS[t.name] for t in op.types]
     if len(types) == 2:  # wmma leaves out that A and B are f16
         types = [types[0], KINDS["f16"], KINDS["f16"], types[1]]
     d, a, b, c = types
-    mode = next((x for x in parts if x in ("satfinite", "and", "xor")), "")
+    mode = next((x for x in op.mods if x in ("satfinite", "and", "xor")), "")
     return Product(shape_in(op), a, b, c, d, mode)
 
 
-def in_quads(op: str) -> bool:
+def in_quads(op: Op) -> bool:
     """Whether an instruction multiplies four matrices, each held by 8 lanes."""
-    return op.startswith("mma.sync.aligned.m8n8k4") and ".f16.f16." in op
+    return op.name == "mma" and op.has("m8n8k4") and op.types[1].name == "f16"
 
 
 def multiply(f: FunctionLowering, instr: Instr) -> None:
@@ -46,7 +46,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
 
 def _multiply_quads(f: FunctionLowering, instr: Instr) -> None:
     """``mma.m8n8k4`` of f16."""
-    *_, a, b, d, _, _, c = instr.op.split(".")
+    (*_, a, b), (d, _, _, c) = instr.op.mods, (t.name for t in instr.op.types)
     dest, *operands = instr.args
     name = f"rk_mma_quads_{a}_{b}_{d}_{c}"
     f.module.helper(name, lambda m: quads.helper(m, name, (a, b), d, c))
@@ -84,6 +84,6 @@ def require_warp(f: FunctionLowering, instr: Instr) -> None:
     e.label(whole)
 
 
-def shape_in(op: str) -> Shape:
+def shape_in(op: Op) -> Shape:
     """The shape that a mnemonic names."""
-    return next(shape_of(x) for x in op.split(".") if x[0] == "m" and x[-1].isdigit() and "k" in x)
+    return next(shape_of(x) for x in op.mods if x[0] == "m" and x[-1].isdigit() and "k" in x)

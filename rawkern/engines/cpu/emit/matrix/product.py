@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.arith.decode import DTYPES
 from rawkern.engines.cpu.arith.formats import load, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
 from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, concat, joined, parted, shuffle, transposed, view
 from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.ptx.decode import DTYPES
 
 
 @dataclass(frozen=True, slots=True)

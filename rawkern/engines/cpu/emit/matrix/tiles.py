@@ -23,10 +23,11 @@ from rawkern.engines.cpu.emit.matrix.fragments import (
     transposed,
     view,
 )
-from rawkern.engines.cpu.emit.matrix.mma import items_of, multiply, require_warp, shape_in
-from rawkern.engines.cpu.emit.memory.addresses import SPACES, address
+from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
+from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Reg
+from rawkern.engines.cpu.ptx.decode import Op
 
 
 def load_rows(f: FunctionLowering, instr: Instr) -> None:
@@ -55,7 +56,7 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     values = None
     if f.watch.sees_values:
         wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
-        wholes = [transposed(f.e, v, 8) if ".trans" in instr.op else v for v in wholes]
+        wholes = [transposed(f.e, v, 8) if instr.op.has("trans") else v for v in wholes]
         values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
     name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
     for reg, rows in matrices:
@@ -99,13 +100,13 @@ def _matrices(
 ) -> tuple[str, list[tuple]]:
     """The out-of-line function for a matrix, which `make` writes, and each matrix's register and rows' addresses."""
     require_warp(f, instr)
-    space, items, trans = _space(instr.op), items_of(regs), ".trans" in instr.op
+    space, items, trans = instr.op.space, items_of(regs), instr.op.has("trans")
     lanes = const("i32", (1 << 8 * len(items)) - 1)
     held = [_held(8, 1, trans, 8 * k)[0] for k in range(len(items))]
     access = Access(way, mem, space, 2, 8, mask=lanes, values=values, regs=_names(items), held=held)
     form = f.watch.access(access, address(f, mem, space))
     addrs = f.e.splat(f.plain(form), LANES)
-    name = f"rk_{instr.op.split('.')[0]}{'_trans' if trans else ''}"
+    name = f"rk_{instr.op.base}{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: make(m, name, trans))
     return name, [(reg, shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))) for k, reg in enumerate(items)]
 
@@ -169,7 +170,7 @@ def _accessed(
     each = size // element
     held = [x for own in regs for x in _held(count if cross else each, len(own), cross)]
     access = Access(
-        what, mem, _space(instr.op), element, each, align=element, values=values,
+        what, mem, instr.op.space, element, each, align=element, values=values,
         regs=_names([reg for own in regs for reg in own]), held=held,
     )  # fmt: skip
     return f.watch.lines(access, at, pitch, count)
@@ -179,13 +180,9 @@ def _names(items: Sequence) -> list[str | None]:
     return [reg.name if isinstance(reg, Reg) else None for reg in items]
 
 
-def _space(op: str) -> str:
-    return next((p for p in op.replace("::cta", "").split(".") if p in SPACES), "generic")
-
-
-def _crosswise(op: str, operand: str) -> bool:
+def _crosswise(op: Op, operand: str) -> bool:
     """Whether the rows of an operand's tiles (for B, its columns) do not lie together in memory."""
-    return (".row." in op) == (operand == "b")
+    return op.has("row") == (operand == "b")
 
 
 def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[str, Kind, list[Val], Val]:
@@ -195,10 +192,9 @@ def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[st
     """
     e, op = f.e, instr.op
     require_warp(f, instr)
-    operand, shape = op.split(".")[2], shape_in(op)
-    kind = KINDS[next(x for x in op.split(".")[3:] if x in KINDS)]
+    operand, shape, kind = op.mods[1], shape_in(op), KINDS[op.type.name]
     cross = _crosswise(op, operand)
-    start = f.plain(address(f, mem, _space(op)))
+    start = f.plain(address(f, mem, op.space))
     sizes = {"a": (shape.m, shape.k), "b": (shape.n, shape.k)}.get(operand, (shape.m, shape.n))
     pitch = f.value(stride[0], 32) if stride else const("i32", sizes[0] if cross else sizes[1])
     start, pitch = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, i64 0") for v in (start, pitch))
@@ -248,8 +244,3 @@ def _tile_stored(m: Module, name: str, kind: Kind, cross: bool) -> str:
         e.line(f"store {shuffle(e, whole, list(range(8 * k, 8 * k + 8)))}, {p}, align {kind.bits // 8}")
     e.line("ret void")
     return define(f"define internal void @{name}(i64 %a, i64 %pitch, <64 x {ty}> %v) noinline", e)
-
-
-def warp_matrix(f: FunctionLowering, instr: Instr) -> None:
-    """``wmma``: load, store or multiply."""
-    {"load": load_fragment, "store": store_fragment, "mma": multiply}[instr.op.split(".")[1]](f, instr)

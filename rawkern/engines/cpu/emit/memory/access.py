@@ -12,38 +12,39 @@ from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
 from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
-from rawkern.engines.cpu.emit.memory.addresses import address_parts, decode, fits, starts, stride_of
+from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
 from rawkern.engines.cpu.emit.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ir import Emitter, Val
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Mem, Reg, Sym, Vec
+from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Sym, Vec
 
 
 def load(f: FunctionLowering, instr: Instr) -> None:
     """``ld``, ``ldu``."""
-    space, ty, order, count, rest = decode(f, instr.op)
+    op, order = instr.op, ordering(instr.op)
+    space, count = op.space, op.count
     dest, mem = instr.args[:2]  # a third one says how to cache
-    if rest or not isinstance(mem, Mem):
+    if not isinstance(mem, Mem):
         raise f.unsupported()
     names = [r.name if r is not None else None for r in (dest.items if isinstance(dest, Vec) else (dest,))]
-    size = TYPE_BYTES[ty]
+    size = op.type.bits // 8
     if space == "param" and isinstance(mem.base, Sym):
         values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
         form, at = address_parts(f, mem, space)
-        constant = space == "const" or ".nc" in instr.op
+        constant = space == "const" or op.has("nc")
 
         def emit(form: Form) -> list[Val]:
             if space == "global" and not order:
                 ask(f, mem, form, at)
             return load_lanes(f, form, at, size, count, order, constant)
 
-        values = f.watch.around(Access(READ, mem, space, size, count, order, at, regs=names), form, emit)
+        values = f.watch.around(Access(READ, mem, space, size, count, op.order, at, regs=names), form, emit)
     for name, value in zip(names, values, strict=True):
         if name is not None:
             bits = f.bits_of(name)
-            f.put(name, f.e.resize(value, int_type(bits), ty[0] == "s") if bits > value.bits else value)
+            f.put(name, f.e.resize(value, int_type(bits), op.type.signed) if bits > value.bits else value)
 
 
 def load_lanes(
@@ -186,11 +187,11 @@ def _joined(e: Emitter, parts: list[Val]) -> Val:
 
 def store(f: FunctionLowering, instr: Instr) -> None:
     """``st``."""
-    space, ty, order, _, rest = decode(f, instr.op)
+    op, space, order = instr.op, instr.op.space, ordering(instr.op)
     mem, source = instr.args[:2]
-    if rest or not isinstance(mem, Mem):
+    if not isinstance(mem, Mem):
         raise f.unsupported()
-    size = TYPE_BYTES[ty]
+    size = op.type.bits // 8
     items = source.items if isinstance(source, Vec) else (source,)
     values = [f.e.resize(f.value(a, 8 * size), int_type(8 * size)) for a in items]
     if space == "param" and isinstance(mem.base, Sym):
@@ -206,7 +207,7 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         store_lanes(f, form, at, values, size, order)
         return []
 
-    access = Access(WRITE, mem, space, size, len(items), order, at, values=values, regs=regs)
+    access = Access(WRITE, mem, space, size, len(items), op.order, at, values=values, regs=regs)
     f.watch.around(access, form, emit)
 
 
@@ -303,4 +304,4 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 def fence(f: FunctionLowering, instr: Instr) -> None:
     """``membar`` and ``fence``; a CPU has one way to memory, so a fence between ways orders as well."""
     f.watch.note("fence")
-    f.e.line("fence seq_cst" if instr.op.startswith("membar") or ".sc" in instr.op else "fence acq_rel")
+    f.e.line("fence seq_cst" if instr.op.base == "membar" or instr.op.has("sc") else "fence acq_rel")

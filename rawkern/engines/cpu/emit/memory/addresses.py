@@ -5,39 +5,14 @@ from __future__ import annotations
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val, const
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Mem
+from rawkern.engines.cpu.ptx.data import Mem
+from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
 
-SPACES = ("global", "shared", "local", "const", "param")
-_HINTS = frozenset(
-    (
-        "ca", "cg", "cs", "lu", "wb", "wt", "nc", "weak", "sys", "gpu", "cta", "cluster",
-        "evict_first", "evict_last", "evict_normal",
-    )
-)  # fmt: skip
-_ORDERS = dict.fromkeys(("volatile", "relaxed", "mmio", "cv"), "monotonic") | {
-    "acquire": "acquire",
-    "release": "release",
-}
 
-
-def decode(f: FunctionLowering, op: str) -> tuple[str, str, str, int, set[str]]:
-    """Split a memory instruction: (space, type, LLVM ordering or "", vector length, other modifiers)."""
-    space, order, count, rest = "generic", "", 1, set()
-    parts = op.replace("::cta", "").split(".")[1:]
-    ty = parts[-1]
-    for p in parts[:-1]:
-        if p in SPACES:
-            space = p
-        elif p in _ORDERS:
-            order = _ORDERS[p]
-        elif p in ("v2", "v4", "v8"):
-            count = int(p[1:])
-        elif p not in _HINTS and not p.startswith(("L1::", "L2::")):
-            rest.add(p)
-    if ty not in TYPE_BYTES or ty == "b128":
-        raise f.unsupported(f"type {ty}")
-    return space, ty, order, count, rest
+def ordering(op: Op) -> str:
+    """How strong an access is, in LLVM's words; empty for a plain one."""
+    return "monotonic" if op.order == "relaxed" else op.order
 
 
 def address_parts(f: FunctionLowering, mem: Mem, space: str) -> tuple[Form, int]:

@@ -1,6 +1,7 @@
 """``cp.async``: copies to shared memory, done where they stand; what waits for them then has nothing to wait for.
 
-PTX lets an asynchronous copy happen at any time until it is waited for, so at once is one of its legal times.
+PTX lets an asynchronous copy happen at any time until it is waited for, so at once is one of its legal times. An
+instrument is told of all: until a copy is waited for nothing may use what it reads and writes.
 """
 
 from __future__ import annotations
@@ -15,24 +16,11 @@ from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Imm, Instr, Mem, Reg
 
 
-def copy(f: FunctionLowering, instr: Instr) -> None:
-    """``cp.async``: copies, groups of copies (nothing to do), and ``mbarrier.arrive`` once they are done.
-
-    An instrument is told of all: until a copy is waited for nothing may use what it reads and writes.
-    """
-    op = instr.op
-    if op.startswith("cp.async.mbarrier.arrive"):
-        f.watch.note("hand_over")
-        if ".noinc" in op:  # else one more is expected, which arrives at once
-            arrive_at(f, barrier_address(f, instr, instr.args[0], UPDATE), const("i32", 1))
-    elif op.startswith(("cp.async.ca.", "cp.async.cg.")):
-        _copy(f, instr)
-    elif op.startswith("cp.async.commit_group"):
-        f.watch.note("commit")
-    elif op.startswith("cp.async.wait_group"):
-        f.watch.note("wait", f.value(instr.args[0], 32))
-    elif op.startswith("cp.async.wait_all"):
-        f.watch.note("wait_all")
+def _hand_over(f: FunctionLowering, instr: Instr) -> None:
+    """``cp.async.mbarrier.arrive``: once the copies are done, which they are."""
+    f.watch.note("hand_over")
+    if instr.op.has("noinc"):  # else one more is expected, which arrives at once
+        arrive_at(f, barrier_address(f, instr, instr.args[0], UPDATE), const("i32", 1))
 
 
 def _copy(f: FunctionLowering, instr: Instr) -> None:
@@ -41,7 +29,7 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     to, source, size, *more = instr.args
     if not (isinstance(size, Imm) and size.value in (4, 8, 16) and isinstance(to, Mem) and isinstance(source, Mem)):
         raise f.unsupported("copies are of 4, 8 or 16 bytes")
-    if ".L2::cache_hint" in instr.op:
+    if instr.op.has("L2::cache_hint"):
         more = more[:-1]
     count = None
     if more and isinstance(more[0], Reg) and f.bits_of(more[0].name) == 1:
@@ -103,3 +91,13 @@ def _part(e: Emitter, at: str, args: list[Val], size: int) -> None:
 
 def _words(size: int) -> str:
     return "i32" if size == 4 else f"<{size // 4} x i32>"
+
+
+HANDLERS = {
+    "cp.async.mbarrier": _hand_over,
+    "cp.async.ca": _copy,
+    "cp.async.cg": _copy,
+    "cp.async.commit_group": lambda f, instr: f.watch.note("commit"),
+    "cp.async.wait_group": lambda f, instr: f.watch.note("wait", f.value(instr.args[0], 32)),
+    "cp.async.wait_all": lambda f, instr: f.watch.note("wait_all"),
+}

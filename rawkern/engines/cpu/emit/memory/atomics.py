@@ -9,14 +9,16 @@ from rawkern.engines.cpu.emit.forms import LANES, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import UPDATE, Access
 from rawkern.engines.cpu.emit.lanes import lane_loop
-from rawkern.engines.cpu.emit.memory.addresses import address, decode, in_shared
+from rawkern.engines.cpu.emit.memory.addresses import address, in_shared, ordering
 from rawkern.engines.cpu.ir import Emitter, Val
-from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Instr, Mem, Pair, Reg, Vec
+from rawkern.engines.cpu.ptx.data import Instr, Mem, Pair, Reg, Vec
+from rawkern.engines.cpu.ptx.decode import DTYPES, Op, decode
 
 _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
 }  # fmt: skip
+_OPERATIONS = frozenset(("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"))
 _FLOATS = frozenset(("f32", "f64"))
 _INTEGERS = frozenset(("b32", "b64", "s32", "s64", "u32", "u64"))
 _HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
@@ -24,27 +26,18 @@ _HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 def atomic(f: FunctionLowering, instr: Instr) -> None:
     """``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
-    args = instr.args[:-1] if ".L2::cache_hint" in instr.op else list(instr.args)
-    root = instr.op.split(".", 1)[0]
-    dest = args.pop(0) if root == "atom" else None
-    if isinstance(dest, (Pair, Vec)):
+    args = instr.args[:-1] if instr.op.has("L2::cache_hint") else list(instr.args)
+    dest = args.pop(0) if instr.op.base == "atom" else None
+    if isinstance(dest, (Pair, Vec)) or not isinstance(args[0], Mem):
         raise f.unsupported()
-    space, ty, order, count, rest = decode(f, instr.op.replace(".acq_rel", ".acquire"))
-    if ".acq_rel" in instr.op:
-        order = "acq_rel"
-    rest -= {"noftz"}
-    if count != 1 or len(rest) != 1:
-        raise f.unsupported()
-    op = rest.pop()
-    size = TYPE_BYTES[ty]
-    ity = int_type(8 * size)
-    if not isinstance(args[0], Mem) or ity == "i128":
-        raise f.unsupported()
-    access = Access(UPDATE, args[0], space, size, order=order or "relaxed", looks=dest is not None)
+    space, ty, order = instr.op.space, instr.op.type.name, ordering(instr.op) or "monotonic"
+    op = next(m for m in instr.op.mods if m in _OPERATIONS)
+    size, ity = instr.op.type.bits // 8, instr.op.type.int
+    access = Access(UPDATE, args[0], space, size, order=instr.op.order or "relaxed", looks=dest is not None)
     addrs = f.plain(f.watch.access(access, address(f, args[0], space)))
     together = None
     if addrs.n == 1 and op == "add" and ty in _INTEGERS:
-        together = _add_together(ity, space, order or "monotonic", size, dest is not None)
+        together = _add_together(ity, space, order, size, dest is not None)
     addrs = f.e.splat(addrs, LANES)
     operands = [
         f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
@@ -52,8 +45,8 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     ]
     if op == "add" and ty == "f32" and space == "generic":
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
-    name = f"rk_{root}_{op}_{ty}_{space}_{order or 'monotonic'}{'_together' if together else ''}"
-    one = _atomic_step(f, op, ty, size, space, order or "monotonic")
+    name = f"rk_{instr.op.base}_{op}_{ty}_{space}_{order}{'_together' if together else ''}"
+    one = _atomic_step(f, op, ty, size, space, order)
     f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
     result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
     if isinstance(dest, Reg):
@@ -145,15 +138,13 @@ def _update(f: FunctionLowering, op: str, ty: str, space: str) -> Callable:
 
         return dec
     if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _HALVES or ty[0] in "bsu"):
-        kind = ty
-        if op in ("and", "or", "xor"):
-            kind = f"b{8 * TYPE_BYTES[ty]}"
+        kind = f"b{DTYPES[ty].bits}" if op in ("and", "or", "xor") else ty
         rounding = ".rn" if ty in _HALVES and op == "add" else ""
-        exact, flushed = f"{op}{rounding}.{kind}", f"{op}.ftz.{kind}"
+        exact, flushed = decode(f"{op}{rounding}.{kind}"), decode(f"{op}.ftz.{kind}")
         flushes = op == "add" and ty == "f32" and space != "shared"
         if arith.supported(exact):
 
-            def result(e: Emitter, opcode: str, old: Val, args: list[Val]) -> Val:
+            def result(e: Emitter, opcode: Op, old: Val, args: list[Val]) -> Val:
                 out = arith.lower(e, opcode, [old, args[0]])
                 return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
 

@@ -19,41 +19,43 @@ from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 _PENDING, _PHASE, _COUNT_MASK = 20, 40, (1 << 20) - 1
 
 
-def barrier_object(f: FunctionLowering, instr: Instr) -> None:
-    """``mbarrier``: init, inval, arrive, arrive_drop, test_wait, try_wait, pending_count."""
-    parts = instr.op.split(".")
-    what, args = parts[1], list(instr.args)
-    if what == "pending_count":
-        dest, state = args
-        f.put(dest.name, f.e.cast("trunc", f.e.bin("and", _shifted(f.e, f.value(state, 64)), _COUNT_MASK), "i32"))
-        return
+def _initialise(f: FunctionLowering, instr: Instr) -> None:
+    """``mbarrier.init``."""
+    mem, count = instr.args
+    _run(f, "rk_mbarrier_init", barrier_address(f, instr, mem, WRITE), [f.value(count, 32)], None, _init)
+
+
+def _arrival(f: FunctionLowering, instr: Instr) -> None:
+    """``mbarrier.arrive`` and ``arrive_drop``."""
+    args = list(instr.args)
     dest = None if isinstance(args[0], Mem) else args.pop(0)
-    if what == "inval":
-        return
-    does = WRITE if what == "init" else UPDATE if what.startswith("arrive") else READ
-    at = barrier_address(f, instr, args.pop(0), does)
-    if what == "init":
-        _run(f, "rk_mbarrier_init", at, [f.value(args[0], 32)], None, _init)
-    elif what in ("arrive", "arrive_drop"):
-        count = f.value(args[0], 32) if args else const("i32", 1)
-        old = arrive_at(f, at, count, drop=what == "arrive_drop")
-        if isinstance(dest, Reg):
-            f.put(dest.name, old)
-    else:
-        assert isinstance(dest, Reg)
-        parity = "parity" in parts
-        name = f"rk_mbarrier_test{'_parity' if parity else ''}"
-        wanted = f.e.resize(f.value(args[0], 32 if parity else 64), "i64")
-        done = _run(
-            f, name, at, [wanted], "i8", lambda e, p, a: _test(e, p, a[0], parity),
-            lambda e, p, a, _: _test(e, p, a[0], parity),
-        )  # fmt: skip
-        f.put(dest.name, f.e.cmp("icmp ne", done, 0))
+    at = barrier_address(f, instr, args.pop(0), UPDATE)
+    old = arrive_at(f, at, f.value(args[0], 32) if args else const("i32", 1), drop=instr.op.has("arrive_drop"))
+    if isinstance(dest, Reg):
+        f.put(dest.name, old)
+
+
+def _wait(f: FunctionLowering, instr: Instr) -> None:
+    """``mbarrier.test_wait`` and ``try_wait``."""
+    dest, mem, wanted = instr.args[:3]
+    at, parity = barrier_address(f, instr, mem, READ), instr.op.has("parity")
+    wanted = f.e.resize(f.value(wanted, 32 if parity else 64), "i64")
+    done = _run(
+        f, f"rk_mbarrier_test{'_parity' if parity else ''}", at, [wanted], "i8",
+        lambda e, p, a: _test(e, p, a[0], parity), lambda e, p, a, _: _test(e, p, a[0], parity),
+    )  # fmt: skip
+    f.put(dest.name, f.e.cmp("icmp ne", done, 0))
+
+
+def _pending_count(f: FunctionLowering, instr: Instr) -> None:
+    """``mbarrier.pending_count``."""
+    dest, state = instr.args
+    f.put(dest.name, f.e.cast("trunc", f.e.bin("and", _shifted(f.e, f.value(state, 64)), _COUNT_MASK), "i32"))
 
 
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
     """Where the barriers of the lanes are; arriving passes on what was done, waiting looks at it."""
-    space = "shared" if ".shared" in instr.op else "generic"
+    space = instr.op.space
     order = {WRITE: "relaxed", UPDATE: "acq_rel", READ: "acquire"}[does]
     return f.watch.access(Access(does, mem, space, 8, order=order), address(f, mem, space))
 
@@ -135,3 +137,14 @@ def _test(e: Emitter, at: str, wanted: Val, parity: bool) -> Val:
     if parity:
         return e.cast("zext", e.cmp("icmp ne", e.bin("and", wanted, 1), e.bin("and", phase, 1)), "i8")
     return e.cast("zext", e.cmp("icmp ne", e.bin("lshr", wanted, _PHASE), phase), "i8")
+
+
+HANDLERS = {
+    "mbarrier.init": _initialise,
+    "mbarrier.inval": lambda f, instr: None,
+    "mbarrier.arrive": _arrival,
+    "mbarrier.arrive_drop": _arrival,
+    "mbarrier.test_wait": _wait,
+    "mbarrier.try_wait": _wait,
+    "mbarrier.pending_count": _pending_count,
+}

@@ -1,0 +1,100 @@
+"""Rows of the lowering table: which mnemonics they take, by types and modifiers, and what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DType, Op
+
+
+class UnsupportedOpcode(KeyError):
+    """A register-only instruction, type or modifier that the CPU engine does not know."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class Result(NamedTuple):
+    """What an instruction gave: raw register bits (or i1), the carry flag, and what is owed on them.
+
+    Values have the width of the instruction's result type; an 8-bit result comes as i16. `signed` says how to
+    extend to a wider register. `lazy_nan` names the format (``"f32"``, ``"f16x2"``, ...) whose NaNs are not yet
+    the hardware's canonical one: pass the value to ``canonical`` with it where the bits escape.
+    """
+
+    vals: tuple[Val, ...]
+    cc: Val | None = None
+    lazy_nan: str | None = None
+    signed: bool = False
+
+
+Emit = Callable[..., Any]  # (emitter, op, operands), for carry rows also the flag
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Mnemonics of one instruction that are taken.
+
+    `types` lists the type suffixes (``"u32.f32"``). `mods` lists the modifiers as slots: at most one of each slot's
+    names may stand in the mnemonic, exactly one where the number before them is 1, exactly two where it is 2.
+    """
+
+    base: str
+    types: frozenset[str]
+    mods: tuple[tuple[int, tuple[str, ...]], ...]
+
+    def check(self, op: Op) -> None:
+        left = list(op.mods)
+        for needed, names in self.mods:
+            found = [m for m in left if m in names]
+            if not needed <= len(found) <= max(needed, 1):
+                what = " and ".join(found) if found else "none"
+                raise UnsupportedOpcode(f"{op.text}: expected {needed or 'one'} of {', '.join(names)}, got {what}")
+            for m in found:
+                left.remove(m)
+        if left:
+            raise UnsupportedOpcode(f"{op.text}: modifier .{left[0]} is not supported by the CPU engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Form):
+    """A line of the lowering table. With `lazy` the result's NaNs are left to ``canonical``."""
+
+    emit: Emit
+    lazy: bool = False
+    carry: bool = False
+
+
+def form(base: str, types: str | Sequence[str], mods: str) -> Form:
+    """A form; `mods` has its slots separated by blanks: ``"rn|rz ftz"``, ``"!lo|hi"``, ``"!!row|col"``."""
+    slots = tuple((s.count("!"), tuple(s.lstrip("!").split("|"))) for s in mods.split())
+    return Form(base, frozenset(types.split() if isinstance(types, str) else types), slots)
+
+
+def row(
+    base: str, types: str | Sequence[str], mods: str, emit: Emit, *, lazy: bool = False, carry: bool = False
+) -> Row:
+    taken = form(base, types, mods)
+    return Row(taken.base, taken.types, taken.mods, emit, lazy, carry)
+
+
+def fetch(e: Emitter, v: Val, t: DType) -> Val:
+    """Cut a register's bits to the width of type `t`; a register may be wider than the type, not narrower."""
+    return e.resize(v, t.int, t.signed)
+
+
+def constant(v: Val) -> int | None:
+    """The value of an integer constant operand, else None."""
+    text = v.ref
+    if text == "zeroinitializer":
+        return 0
+    if text.startswith("splat ("):
+        text = text[7:-1].split()[1]
+    return {"true": 1, "false": 0}.get(text) if text in ("true", "false") else _integer(text)
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if text.lstrip("-").isdigit() else None
