@@ -15,18 +15,18 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     op, args, e = instr.op, list(instr.args), f.e
     if op.has("red"):
         args.pop(0)
-    predicate = f.mask_of(f.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
-    number = f.value(args[0], 32)
-    expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
+    predicate = f.lanes.mask_of(f.values.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
+    number = f.values.value(args[0], 32)
+    expected = f.values.value(args[1], 32) if len(args) > 1 else const("i32", 0)
     if op.base == "bar":  # every thread of the warp executes it with the same operands
         number, expected = (
-            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected)
+            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.lanes.first()}") for v in (number, expected)
         )
     if number.n != 1 or expected.n != 1:
         raise f.unsupported("the barrier's number differs between lanes")
-    act = f.act()
+    act = f.lanes.act()
     if f.analysis.free_running:
-        f.flush()
+        f.values.flush()
         alive = e.let("i32", 1, "load i32, ptr %alive")
         together, some = e.fresh("together")[1:], e.fresh("some")[1:]
         e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
@@ -40,7 +40,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     if not op.has("arrive"):
         f.watch.depart(number)
     _take_result(f, instr, bar)
-    f.flush()
+    f.values.flush()
     jump(f, follow, act)
 
 
@@ -64,32 +64,31 @@ def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
     count = field("result")
     if not op.has("popc"):
         count = e.cmp("icmp ne", count, 0) if op.has("or") else e.cmp("icmp eq", count, field("result_total"))
-    f.put(instr.args[0].name, count)
+    f.values.put(instr.args[0].name, count)
 
 
 def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> None:
     """Part of the warp's lanes have come to a barrier: they stay there while the others go on."""
     e, key = f.e, f.block
-    f.barriers.append(key)
-    for name, lanes in (("park", f.act()), ("parkpred", predicate)):
-        old = e.let("i32", 1, f"load i32, ptr {f.mask(f'{name}{key}')}")
+    for name, lanes in (("park", f.lanes.act()), ("parkpred", predicate)):
+        old = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{key}')}")
         e.line(f"store {e.bin('or', old, lanes)}, ptr %{name}{key}")
-    e.line(f"store {number}, ptr {f.mask(f'parkid{key}')}")
-    e.line(f"store {expected}, ptr {f.mask(f'parkcount{key}')}")
+    e.line(f"store {number}, ptr {f.frame.word(f'parkid{key}')}")
+    e.line(f"store {expected}, ptr {f.frame.word(f'parkcount{key}')}")
     e.line(f"br label %{after(f, key)}")
 
 
 def resume_set_aside(f: FunctionLowering) -> None:
     """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
-    f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
+    f.frame.lines += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
-        f.mask(f"defer{h}")
+        f.frame.word(f"defer{h}")
     if f.analysis.checks:
         resume_meetings(f)
         if f.analysis.spin_headers:
             _resume_loops(f)
-        if f.barriers:
-            _arrive(f)
+        if barriers := [i for i, block in enumerate(f.flow.blocks) if block.kind == "barrier"]:
+            _arrive(f, barriers)
         report_unmet(f)
 
 
@@ -111,7 +110,7 @@ def _resume_loops(f: FunctionLowering) -> None:
     e.label(nobody)
 
 
-def _arrive(f: FunctionLowering) -> None:
+def _arrive(f: FunctionLowering, barriers: list[int]) -> None:
     """If lanes wait at barriers the warp arrives at one of these, for all that wait at one of the same number."""
     e = f.e
 
@@ -119,7 +118,7 @@ def _arrive(f: FunctionLowering) -> None:
         return e.let("i32", 1, f"load i32, ptr %{name}{key}")
 
     number, count, some = const("i32", 0), const("i32", 0), const("i32", 0)
-    for key in reversed(f.barriers):
+    for key in reversed(barriers):
         lanes = kept("park", key)
         here = e.cmp("icmp ne", lanes, 0)
         number, count = e.select(here, kept("parkid", key), number), e.select(here, kept("parkcount", key), count)
@@ -129,7 +128,7 @@ def _arrive(f: FunctionLowering) -> None:
     e.label(arrive)
     lanes, predicate, waits = const("i32", 0), const("i32", 0), const("i32", 0)
     freed = {}
-    for key in f.barriers:
+    for key in barriers:
         same = e.cmp("icmp eq", kept("parkid", key), number)
         freed[key] = e.select(same, kept("park", key), 0)
         lanes = e.bin("or", lanes, freed[key])
@@ -140,16 +139,16 @@ def _arrive(f: FunctionLowering) -> None:
     f.watch.arrive_parted(number, freed)
     bar = _come(f, args, number)
     f.watch.depart(number)
-    for key in f.barriers:
+    for key in barriers:
         go, on = e.fresh("go")[1:], e.fresh("on")[1:]
         e.line(f"br {e.cmp('icmp ne', freed[key], 0)}, label %{go}, label %{on}")
         e.label(go)
         f.begin(key)
-        f.cache["act"] = freed[key]
+        f.lanes.set_act(freed[key])
         block = f.flow.blocks[key]
         _take_result(f, block.instrs[-1], bar)
-        f.flush()
-        f.copy(block.targets[0], freed[key])
+        f.values.flush()
+        f.values.copy(block.targets[0], freed[key])
         wait_at(f, block.targets[0], freed[key])
         e.line(f"store i32 0, ptr %park{key}")
         e.line(f"store i32 0, ptr %parkpred{key}")

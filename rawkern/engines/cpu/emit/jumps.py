@@ -7,7 +7,7 @@ the blocks in order (`flow`), so a check stands where lanes can wait and the low
 from __future__ import annotations
 
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BLOCK
 
@@ -20,15 +20,15 @@ SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before thos
 def jump(f: FunctionLowering, t: int, mask: Val) -> None:
     """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
     e, i = f.e, f.block
-    f.copy(t, mask)
+    f.values.copy(t, mask)
     if f.flow.blocks[t].exit_only:
         retire(f, mask)
         e.line(f"br label %{after(f, i)}")
     elif t <= i:
         back(f, t, mask)
-    elif f.analysis.parts(i, t) and not f.whole:
+    elif f.analysis.parts(i, t) and not f.control.whole:
         wait_at(f, t, mask)
-        e.line(f"br label %{look(f, waiting_after(f, i) | {t})}")
+        e.line(f"br label %{f.control.look(waiting_after(f, i) | {t})}")
     else:
         e.line(f"store {mask}, ptr %act")
         e.line(f"br label %{place(f, t)}")
@@ -36,7 +36,7 @@ def jump(f: FunctionLowering, t: int, mask: Val) -> None:
 
 def place(f: FunctionLowering, t: int) -> str:
     """Label of a block, for any lanes or for whole warps."""
-    return f"{'w' if f.whole else 'b'}{t}"
+    return f"{'w' if f.control.whole else 'b'}{t}"
 
 
 def back(f: FunctionLowering, t: int, mask: Val) -> None:
@@ -46,12 +46,10 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     if t in f.analysis.spin_headers and f.plan.waiting:
         _spin_round(f, t, mask)
         return
-    if "polls" not in f.entry_cache:
-        f.entry += ["%polls = alloca i32", f"store i32 {POLL_EVERY}, ptr %polls"]
-        f.entry_cache["polls"] = const("i32", 0)
+    f.frame.counter("polls", POLL_EVERY)
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
-    if t in f.rows and f.plan.waiting:
+    if t in f.control.rows and f.plan.waiting:
         turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
@@ -77,8 +75,8 @@ def hand_over(f: FunctionLowering, chosen: str) -> None:
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     """A loop that may wait for another thread goes round; now and then the others get their turn."""
     e = f.e
-    if header not in f.polling:
-        _need_spins(f)
+    if header not in f.control.polling:
+        f.frame.counter("spins", SPIN_LIMIT)
         left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
         e.line(f"store {left}, ptr %spins")
         expired = e.fresh("expired")[1:]
@@ -100,16 +98,10 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     e.line(f"br label %b{header}")
 
 
-def _need_spins(f: FunctionLowering) -> None:
-    if "spins" not in f.entry_cache:
-        f.entry += ["%spins = alloca i32", f"store i32 {SPIN_LIMIT}, ptr %spins"]
-        f.entry_cache["spins"] = const("i32", 0)
-
-
 def nanosleep(f: FunctionLowering, instr: Instr) -> None:
     """``nanosleep``: a waiting loop yields at its next round."""
     if f.analysis.spin_headers and f.plan.waiting:
-        _need_spins(f)
+        f.frame.counter("spins", SPIN_LIMIT)
         f.e.line("store i32 1, ptr %spins")
 
 
@@ -128,7 +120,9 @@ def retire(f: FunctionLowering, mask: Val) -> None:
 def leave_polling(f: FunctionLowering, i: int) -> None:
     """Tell the scheduler, where block `i` follows a loop that only looks, that what was waited for has come."""
     before = f.flow.predecessors[i]
-    if f.plan.waiting and any(p in members and i not in members for members in f.polling.values() for p in before):
+    if f.plan.waiting and any(
+        p in members and i not in members for members in f.control.polling.values() for p in before
+    ):
         place = f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
         f.e.line(f"store i32 1, {place}")
 
@@ -146,12 +140,4 @@ def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
     if f.analysis.free_running and not f.analysis.concurrent[i]:
         return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
-    return "end" if f.whole else look(f, waiting_after(f, i))
-
-
-def look(f: FunctionLowering, places: set[int]) -> str:
-    """Label to go to when lanes can wait at `places` only: the first at which some do runs next."""
-    if not places:
-        return "end"
-    f.looked.setdefault(min(places), set()).update(places)
-    return f"c{min(places)}"
+    return "end" if f.control.whole else f.control.look(waiting_after(f, i))

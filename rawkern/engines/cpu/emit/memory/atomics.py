@@ -34,13 +34,15 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     op = next(m for m in instr.op.mods if m in _OPERATIONS)
     size, ity = instr.op.type.bits // 8, instr.op.type.int
     access = Access(UPDATE, args[0], space, size, order=instr.op.order or "relaxed", looks=dest is not None)
-    addrs = f.plain(f.watch.access(access, address(f, args[0], space)))
+    addrs = f.values.plain(f.watch.access(access, address(f, args[0], space)))
     together = None
     if addrs.n == 1 and op == "add" and ty in _INTEGERS:
         together = _add_together(ity, space, order, size, dest is not None)
     addrs = f.e.splat(addrs, LANES)
     operands = [
-        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
+        f.e.splat(
+            f.e.resize(f.values.number(a, 8 * size, ty) if ty in _FLOATS else f.values.value(a, 8 * size), ity), LANES
+        )
         for a in args[1:3]
     ]
     if op == "add" and ty == "f32" and space == "generic":
@@ -48,9 +50,9 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     name = f"rk_{instr.op.base}_{op}_{ty}_{space}_{order}{'_together' if together else ''}"
     one = _atomic_step(f, op, ty, size, space, order)
     f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
-    result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
+    result = f.e.call(name, ity, LANES, addrs, *operands, f.lanes.act())
     if isinstance(dest, Reg):
-        f.put(dest.name, result)
+        f.values.put(dest.name, result)
 
 
 def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> Callable:
