@@ -99,40 +99,45 @@ def _resume_loops(f: FunctionLowering) -> None:
     union = const("i32", 0)
     for m in masks.values():
         union = e.bin("or", union, m)
-    back, nobody = e.fresh("back")[1:], e.fresh("nobody")[1:]
-    e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
-    e.label(back)
-    for h, m in masks.items():
-        wait_at(f, h, m)
-        e.line(f"store i32 0, ptr %defer{h}")
-    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
-    e.line(f"br label %c{f.analysis.checks[0]}")
-    e.label(nobody)
+    with e.where(e.cmp("icmp ne", union, 0), follow=f"c{f.analysis.checks[0]}"):
+        for h, m in masks.items():
+            wait_at(f, h, m)
+            e.line(f"store i32 0, ptr %defer{h}")
+        hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+
+
+def _kept(f: FunctionLowering, name: str, key: int) -> Val:
+    """What lanes that are parked at a barrier have left there."""
+    return f.e.let("i32", 1, f"load i32, ptr %{name}{key}")
 
 
 def _arrive(f: FunctionLowering, barriers: list[int]) -> None:
     """If lanes wait at barriers the warp arrives at one of these, for all that wait at one of the same number."""
     e = f.e
 
-    def kept(name: str, key: int) -> Val:
-        return e.let("i32", 1, f"load i32, ptr %{name}{key}")
-
     number, count, some = const("i32", 0), const("i32", 0), const("i32", 0)
     for key in reversed(barriers):
-        lanes = kept("park", key)
+        lanes = _kept(f, "park", key)
         here = e.cmp("icmp ne", lanes, 0)
-        number, count = e.select(here, kept("parkid", key), number), e.select(here, kept("parkcount", key), count)
+        number, count = (
+            e.select(here, _kept(f, "parkid", key), number),
+            e.select(here, _kept(f, "parkcount", key), count),
+        )
         some = e.bin("or", some, lanes)
-    arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
-    e.line(f"br {e.cmp('icmp ne', some, 0)}, label %{arrive}, label %{other}")
-    e.label(arrive)
+    with e.where(e.cmp("icmp ne", some, 0), follow=f"c{f.analysis.checks[0]}"):
+        _arrive_at(f, barriers, number, count)
+
+
+def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val) -> None:
+    """The warp arrives at a barrier for lanes parked there; those of each block then go on."""
+    e = f.e
     lanes, predicate, waits = const("i32", 0), const("i32", 0), const("i32", 0)
     freed = {}
     for key in barriers:
-        same = e.cmp("icmp eq", kept("parkid", key), number)
-        freed[key] = e.select(same, kept("park", key), 0)
+        same = e.cmp("icmp eq", _kept(f, "parkid", key), number)
+        freed[key] = e.select(same, _kept(f, "park", key), 0)
         lanes = e.bin("or", lanes, freed[key])
-        predicate = e.bin("or", predicate, e.select(same, kept("parkpred", key), 0))
+        predicate = e.bin("or", predicate, e.select(same, _kept(f, "parkpred", key), 0))
         if not f.flow.blocks[key].instrs[-1].op.has("arrive"):
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
@@ -140,19 +145,13 @@ def _arrive(f: FunctionLowering, barriers: list[int]) -> None:
     bar = _come(f, args, number)
     f.watch.depart(number)
     for key in barriers:
-        go, on = e.fresh("go")[1:], e.fresh("on")[1:]
-        e.line(f"br {e.cmp('icmp ne', freed[key], 0)}, label %{go}, label %{on}")
-        e.label(go)
-        f.begin(key)
-        f.lanes.set_act(freed[key])
-        block = f.flow.blocks[key]
-        _take_result(f, block.instrs[-1], bar)
-        f.values.flush()
-        f.values.copy(block.targets[0], freed[key])
-        wait_at(f, block.targets[0], freed[key])
-        e.line(f"store i32 0, ptr %park{key}")
-        e.line(f"store i32 0, ptr %parkpred{key}")
-        e.line(f"br label %{on}")
-        e.label(on)
-    e.line(f"br label %c{f.analysis.checks[0]}")
-    e.label(other)
+        with e.where(e.cmp("icmp ne", freed[key], 0)):
+            f.begin(key)
+            f.lanes.set_act(freed[key])
+            block = f.flow.blocks[key]
+            _take_result(f, block.instrs[-1], bar)
+            f.values.flush()
+            f.values.copy(block.targets[0], freed[key])
+            wait_at(f, block.targets[0], freed[key])
+            e.line(f"store i32 0, ptr %park{key}")
+            e.line(f"store i32 0, ptr %parkpred{key}")

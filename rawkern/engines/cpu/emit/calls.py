@@ -56,12 +56,8 @@ def _call(f: FunctionLowering, instr: Instr, name: str, mask: Val, buffers: str)
     e = f.e
     if name in f.plan.waiting_functions and f.analysis.free_running:
         alive = e.let("i32", 1, "load i32, ptr %alive")
-        parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
-        e.line(f"br {e.cmp('icmp ne', mask, alive)}, label %{parted}, label %{whole}, !prof !0")
-        e.label(parted)
-        service(f, "UNSUPPORTED", instr)
-        e.line(f"br label %{whole}")
-        e.label(whole)
+        with e.where(e.cmp("icmp ne", mask, alive), rare=True):
+            service(f, "UNSUPPORTED", instr)
     e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{buffers})")
 
 
@@ -79,19 +75,11 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
             continue
         address = const("i64", function_address(f.plan.ptx, function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
-        named, other = e.fresh("named")[1:], e.fresh("other")[1:]
-        e.line(f"br {e.cmp('icmp ne', here, 0)}, label %{named}, label %{other}")
-        e.label(named)
-        _call(f, instr, function.name, here, _buffers(f, results, params))
-        e.line(f"br label %{other}")
-        e.label(other)
+        with e.where(e.cmp("icmp ne", here, 0)):
+            _call(f, instr, function.name, here, _buffers(f, results, params))
         left = e.bin("and", left, e.invert(here))
-    lost, on = e.fresh("lost")[1:], e.fresh("on")[1:]
-    e.line(f"br {e.cmp('icmp ne', left, 0)}, label %{lost}, label %{on}, !prof !0")
-    e.label(lost)
-    service(f, "POINTER", instr, targets)
-    e.line(f"br label %{on}")
-    e.label(on)
+    with e.where(e.cmp("icmp ne", left, 0), rare=True):
+        service(f, "POINTER", instr, targets)
 
 
 def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:

@@ -130,19 +130,13 @@ def resume_meetings(f: FunctionLowering) -> None:
 
 def report_unmet(f: FunctionLowering) -> None:
     """Nothing else can run: lanes that wait for ones that never come are an error."""
-    if not _meetings(f):
-        return
     e = f.e
     for key in _meetings(f):
         unmet = e.let("i32", 1, f"load i32, ptr %meet{key}")
-        stuck, on = e.fresh("stuck")[1:], e.fresh("on")[1:]
-        e.line(f"br {e.cmp('icmp ne', unmet, 0)}, label %{stuck}, label %{on}")
-        e.label(stuck)
-        f.lanes.set_act(unmet)
-        f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
-        service(f, "UNMET", f.flow.blocks[key].instrs[0])
-        e.line(f"br label %{on}")
-        e.label(on)
+        with e.where(e.cmp("icmp ne", unmet, 0)):
+            f.lanes.set_act(unmet)
+            f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
+            service(f, "UNMET", f.flow.blocks[key].instrs[0])
 
 
 def release_met(f: FunctionLowering) -> None:
@@ -160,24 +154,20 @@ def release_met(f: FunctionLowering) -> None:
         block = f.flow.blocks[key]
         waiting = e.let("i32", 1, f"load i32, ptr %meet{key}")
         freed = e.bin("and", waiting, e.let("i32", 1, "load i32, ptr %going"))
-        some, none = e.fresh("some")[1:], e.fresh("none")[1:]
-        e.line(f"br {e.cmp('icmp ne', freed, 0)}, label %{some}, label %{none}")
-        e.label(some)
-        f.begin(key)
-        f.lanes.set_act(freed)
-        e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
-        f.instr = instr = block.instrs[0]
-        row = EXCHANGES[instr.op.name]
-        value = None
-        if row.bits is not None:
-            value = e.resize(e.let("i64", LANES, "load <32 x i64>, ptr %given"), int_type(row.bits(instr)))
-        members = e.bin("and", f.values.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
-        row.exchange(f, instr, value, members)
-        f.values.flush()
-        f.values.copy(block.targets[0], freed)
-        wait_at(f, block.targets[0], freed)
-        e.line(f"br label %{none}")
-        e.label(none)
+        with e.where(e.cmp("icmp ne", freed, 0)):
+            f.begin(key)
+            f.lanes.set_act(freed)
+            e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
+            f.instr = instr = block.instrs[0]
+            row = EXCHANGES[instr.op.name]
+            value = None
+            if row.bits is not None:
+                value = e.resize(e.let("i64", LANES, "load <32 x i64>, ptr %given"), int_type(row.bits(instr)))
+            members = e.bin("and", f.values.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
+            row.exchange(f, instr, value, members)
+            f.values.flush()
+            f.values.copy(block.targets[0], freed)
+            wait_at(f, block.targets[0], freed)
     met, going = (e.let("i32", 1, f"load i32, ptr %{name}") for name in ("met", "going"))
     e.line(f"store {e.bin('and', met, e.invert(going))}, ptr %met")
     e.line(f"br label %c{f.analysis.checks[0]}")

@@ -50,14 +50,10 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
     if t in f.control.rows and f.plan.waiting:
-        turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
-        e.line(f"br {due}, label %{turn}, label %{on}, !prof !0")  # not that rare, but registers are for the others
-        e.label(turn)
-        hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
-        e.line(f"br label %{on}")
-        e.label(on)
+        with e.where(due, rare=True):  # not that rare, but registers are for the others
+            hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)

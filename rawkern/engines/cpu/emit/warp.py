@@ -55,12 +55,8 @@ def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
     named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
     asks = e.bin("and", f.lanes.mask_of(named), f.lanes.act())
-    refuse, on = e.fresh("refuse")[1:], e.fresh("on")[1:]
-    e.line(f"br {e.cmp('icmp ne', asks, 0)}, label %{refuse}, label %{on}, !prof !0")
-    e.label(refuse)
-    service(f, "UNSUPPORTED", instr)
-    e.line(f"br label %{on}")
-    e.label(on)
+    with e.where(e.cmp("icmp ne", asks, 0), rare=True):
+        service(f, "UNSUPPORTED", instr)
 
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:

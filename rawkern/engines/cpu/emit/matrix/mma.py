@@ -72,16 +72,10 @@ def items_of(operand) -> tuple:
 
 def require_warp(f: FunctionLowering, instr: Instr) -> None:
     """Stop the launch where not all lanes execute an instruction that PTX wants the whole warp for."""
-    e = f.e
-    if "whole" in f.cache:
-        return
-    f.cache["whole"] = f.lanes.act()
-    parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
-    e.line(f"br {e.cmp('icmp ne', f.lanes.act(), -1)}, label %{parted}, label %{whole}, !prof !0")
-    e.label(parted)
-    service(f, "PART_OF_WARP", instr)
-    e.line(f"br label %{whole}")
-    e.label(whole)
+    if "whole" not in f.cache:
+        f.cache["whole"] = f.lanes.act()
+        with f.e.where(f.e.cmp("icmp ne", f.lanes.act(), -1), rare=True):
+            service(f, "PART_OF_WARP", instr)
 
 
 def shape_in(op: Op) -> Shape:
