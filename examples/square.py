@@ -1,6 +1,6 @@
 """rawkern.square computes and trains in CUDA C, on the GPU if there is one and on the CPU if not.
 
-The forward and the backward pass are kernels in cuda_src/square.cu. Here they fit the radius of a circle to noisy
+The forward and the backward pass are kernels made from formulas. Here they fit the radius of a circle to noisy
 points by gradient descent; values and gradients are compared with torch's own.
 
     python examples/square.py [--device cpu|cuda]

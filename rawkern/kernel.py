@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,9 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
 from rawkern.launch import config as configs
-from rawkern.launch.builds import Build
+from rawkern.launch.builds import Build, PathLike, Unit, make_unit
 from rawkern.launch.launcher import Plan, device_of
 from rawkern.launch.unit import State
-from rawkern.module import PathLike, RawModule
 
 if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
@@ -76,36 +76,28 @@ class RawKernel:
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name is {type(name).__name__}; pass the kernel's name as a string")
-        module = RawModule(
-            code,
-            path=path,
-            options=options,
-            include_dirs=include_dirs,
-            enable_cooperative_groups=enable_cooperative_groups,
-            strided=strided,
-        )
-        self._start(module, name)
+        unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided)
+        self._start(unit, name)
 
     @classmethod
-    def _of(cls, module: RawModule, name: str | None) -> RawKernel:
+    def of_unit(cls, unit: Unit, name: str | None) -> RawKernel:
+        """Return a kernel of a source that modules or other kernels hold already."""
         kernel = cls.__new__(cls)
-        kernel._start(module, name)
+        kernel._start(unit, name)
         return kernel
 
-    @untraced
-    def _start(self, module: RawModule, name: str | None) -> None:
-        self._module = module
-        self._name = name
+    def _start(self, unit: Unit, name: str | None) -> None:
+        self.unit = unit
+        self.asked_name = name  # None where the source has one kernel, and none was asked for
         self._known: State | None = None  # of the last build that was looked at
         self._plans: dict[Any, Plan] = {}  # by block and shared memory
         # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
         self._grids: dict[Any, Any] = {}
         self._shared: dict[Any, Any] = {}
         self._covers: dict[int | None, Any] = {}
-        module._kernels.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RawKernel._of, (self._module, self._name)
+        return RawKernel.of_unit, (self.unit, self.asked_name)
 
     def __copy__(self) -> RawKernel:
         return self
@@ -115,7 +107,7 @@ class RawKernel:
 
     def __repr__(self) -> str:
         state = self._known
-        return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self._name or 'not compiled yet'}>"
+        return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self.asked_name or 'not compiled yet'}>"
 
     # Launches -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +174,7 @@ class RawKernel:
             pass
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
-        config = configs.make_config(self.name, *key, cooperative=self._module._settings.cooperative)
+        config = configs.make_config(self.name, *key, cooperative=self.unit.settings.cooperative)
         plan = self._plan(config.block, config.shared_mem)
         if self._plans.get((config.block, config.shared_mem)) is plan:
             x, y, z = config.block
@@ -222,7 +214,7 @@ class RawKernel:
             return self._plan(None, 0).symbolic()
         count = configs.count(self.name, n)
         threads = configs.DEFAULT_BLOCK if block is None else block
-        config = configs.cover(self.name, count, threads, cooperative=self._module._settings.cooperative)
+        config = configs.cover(self.name, count, threads, cooperative=self.unit.settings.cooperative)
         plan = self._plan(None if block is None else config.block, 0)
         if plan in self._plans.values():
             self._covers[None if block is None else config.threads] = plan.cover
@@ -231,7 +223,7 @@ class RawKernel:
     def _plan(self, block: tuple[int, int, int] | None, shared_mem: int) -> Plan:
         found = self._plans.get((block, shared_mem))
         if found is None:
-            found = Plan(self, block, shared_mem, self._module._settings.cooperative)
+            found = Plan(self, block, shared_mem, self.unit.settings.cooperative)
             if len(self._plans) < PLANS_KEPT:
                 self._plans[block, shared_mem] = found
         return found
@@ -241,14 +233,14 @@ class RawKernel:
     @property
     def name(self) -> str:
         """The kernel's name as it was asked for, or as the source has it."""
-        if self._name is not None:
-            return self._name
+        if self.asked_name is not None:
+            return self.asked_name
         return self._known.entry.name if self._known else "kernel"
 
     @property
     def signature(self) -> str:
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
-        return str(self._find().signature)
+        return str(self.state().signature)
 
     @property
     def attributes(self) -> dict[str, int]:
@@ -287,8 +279,8 @@ class RawKernel:
         CompileError
             The source does not compile.
         """
-        with self._module._lock:
-            state = self._find()
+        with self.unit.lock:
+            state = self.state()
             return state.build.program(
                 lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
             ).code.decode()
@@ -311,8 +303,8 @@ class RawKernel:
         CompileError
             The source does not compile.
         """
-        with self._module._lock:
-            state = self._find()
+        with self.unit.lock:
+            state = self.state()
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
 
     # Finding it in the source -------------------------------------------------------------------------------------
@@ -321,22 +313,37 @@ class RawKernel:
         """What the kernel is in the source as it is now, for a launch with these arguments."""
         state = self._known
         if state is None or state.build.stale():
-            state = self._find(device_of(args, kwargs))
+            state = self.state(device_of(args, kwargs))
         return state
 
+    def variant(self, name: str | None = None, options: Sequence[str] = ()) -> RawKernel:
+        """Return this kernel under another name, such as another template instance, or compiled with more options.
+
+        Without options it is of the same unit, and so has the same variables.
+        """
+        name = self.asked_name if name is None else name
+        if not options:
+            return self if name == self.asked_name else RawKernel.of_unit(self.unit, name)
+        settings = self.unit.settings
+        return RawKernel.of_unit(Unit(dataclasses.replace(settings, options=(*settings.options, *options))), name)
+
+    def build(self) -> Build:
+        """Return the reading of the source as it is now; nothing is compiled."""
+        with self.unit.lock:
+            return self.unit.current()
+
     @untraced
-    def _find(self, device: torch.device | None = None) -> State:
+    def state(self, device: torch.device | None = None) -> State:
         """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
-        module = self._module
-        with module._lock:
-            build = module._current()
+        with self.unit.lock:
+            build = self.unit.current()
             state = self._known
             if state is None or state.build is not build:
                 state = self._known = self._look(build, device)
             return state
 
     def _look(self, build: Build, device: torch.device | None) -> State:
-        name = self._name
+        name = self.asked_name
         asked: tuple[str, ...] = ()
         if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
             asked = (name,)
@@ -355,5 +362,5 @@ class RawKernel:
         return State(build, entry, name, asked, signature)
 
     def _engine_kernel(self, device: torch.device) -> Any:
-        with self._module._lock:
-            return self._find(device).engine_kernel(device)
+        with self.unit.lock:
+            return self.state(device).engine_kernel(device)

@@ -1,32 +1,23 @@
-"""RawModule: CUDA source, from a string or a file, and the kernels, variables and constants in it.
-
-When the file or a header of it changes, the module makes a new `Build`; launches that are under way keep theirs.
-"""
+"""RawModule: CUDA source, from a string or a file, and the kernels, variables and constants in it."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from rawkern.base.dynamo import untraced
-from rawkern.base.forking import Lock
-from rawkern.compile import programs, source
-from rawkern.compile.source import Source
+from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.launch.builds import Build, Settings
-
-if TYPE_CHECKING:
-    from rawkern.kernel import RawKernel
+from rawkern.kernel import RawKernel
+from rawkern.launch import variables
+from rawkern.launch.builds import PathLike, Unit, make_unit
 
 __all__ = ["RawModule", "load"]
-
-PathLike = str | os.PathLike[str]
 
 
 class RawModule:
@@ -74,33 +65,11 @@ class RawModule:
         enable_cooperative_groups: bool = False,
         strided: bool = False,
     ) -> None:
-        if (code is None) == (path is None):
-            got = "neither" if code is None else "both"
-            raise TypeError(f"give the CUDA source as code, or path= for a file; got {got}")
-        expressions = () if name_expressions is None or isinstance(name_expressions, str) else tuple(name_expressions)
-        if isinstance(name_expressions, str) or not all(isinstance(each, str) for each in expressions):
-            raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
-        # The first reading checks the settings; it is compiled later, if it still holds then.
-        first = (
-            source.from_path(path, options, include_dirs)
-            if path is not None
-            else source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
-        )
-        folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
-        settings = Settings(code, first.path, first.options, folders, expressions, enable_cooperative_groups, strided)
-        self._start(settings, first)
-
-    def _start(self, settings: Settings, first: Source | None) -> None:
-        self._settings = settings
-        self._first = first
-        self._build: Build | None = None
-        self._lock = Lock()
-        self._kernels: weakref.WeakSet[RawKernel] = weakref.WeakSet()
+        self.unit = make_unit(code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided)
         self._functions: dict[str, RawKernel] = {}
-        ALIVE.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return of_settings, (self._settings,)
+        return _of, (self.unit,)
 
     def __copy__(self) -> RawModule:
         return self
@@ -109,7 +78,7 @@ class RawModule:
         return self
 
     def __repr__(self) -> str:
-        where = self._settings.path or "a string"
+        where = self.unit.settings.path or "a string"
         return f"<RawModule from {where}>"
 
     # Kernels ------------------------------------------------------------------------------------------------------
@@ -138,13 +107,11 @@ class RawModule:
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function takes the kernel's name as a string, got {type(name).__name__}")
-        from rawkern.kernel import RawKernel
-
-        with self._lock:
+        with self.unit.lock:
             kernel = self._functions.get(name)
             if kernel is None:
-                kernel = RawKernel._of(self, name)
-                kernel._find()
+                kernel = RawKernel.of_unit(self.unit, name)
+                kernel.state()
                 self._functions[name] = kernel
             return kernel
 
@@ -168,8 +135,8 @@ class RawModule:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The compiled kernels, and the templates found in the source."""
-        with self._lock:
-            build = self._current()
+        with self.unit.lock:
+            build = self.unit.current()
             templates = programs.templates(build.source)
             try:
                 entries = build.program().entries
@@ -207,11 +174,9 @@ class RawModule:
         ValueError
             There is no such variable.
         """
-        from rawkern.launch import variables
-
         where = default_device() if device is None else normalised(device)
-        with self._lock:
-            return variables.view(self._current(), name, where)
+        with self.unit.lock:
+            return variables.view(self.unit.current(), name, where)
 
     @untraced
     def constant(self, expression: str, device: torch.device | str | int | None = None) -> bool | int | float:
@@ -242,8 +207,8 @@ class RawModule:
         if not isinstance(expression, str):
             raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
         where = default_device() if device is None else normalised(device)
-        with self._lock:
-            return programs.constant(self._current().source, architecture(where), expression)
+        with self.unit.lock:
+            return programs.constant(self.unit.current().source, architecture(where), expression)
 
     # Compiling --------------------------------------------------------------------------------------------------
 
@@ -256,8 +221,8 @@ class RawModule:
         CompileError
             The source does not compile, or it has templates alone and ``name_expressions`` names none.
         """
-        with self._lock:
-            self._current().program(architecture(default_device()))
+        with self.unit.lock:
+            self.unit.current().program(architecture(default_device()))
 
     @untraced
     def reload(self) -> None:
@@ -268,27 +233,7 @@ class RawModule:
         CompileError
             It does not compile; launches raise the same until it is mended.
         """
-        with self._lock:
-            arch = self._build.compiled_for() if self._build else None
-            self._first = None
-            self._renew()
-            self._current().program(arch)
-
-    def _current(self) -> Build:
-        """Return the build of the source as it is now. Call it under the lock."""
-        if self._build is None or self._build.changed():
-            self._renew()
-        assert self._build is not None
-        return self._build
-
-    def _renew(self) -> None:
-        read, self._first = self._first or self._settings.read(), None
-        build = Build(self._settings, read)
-        if build.changed():  # edited since the module was made
-            build = Build(self._settings, self._settings.read())
-        if self._build is not None:
-            self._build.replace()
-        self._build = build
+        self.unit.reload()
 
 
 def load(
@@ -353,21 +298,8 @@ def _find(path: PathLike) -> str:
     )
 
 
-def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:
-    """Include directories that came as -I options, which are no options any more.
-
-    The current directory of a string is not among them: it is found anew where the module is unpickled.
-    """
-    given = {os.path.abspath(os.fspath(folder)) for folder in include_dirs}
-    implied = os.getcwd() if first.path is None else None
-    return tuple(folder for folder in first.include_dirs if folder not in given and folder != implied)
-
-
-def of_settings(settings: Settings) -> RawModule:
-    """Make a module whose settings have been checked before."""
+def _of(unit: Unit) -> RawModule:
+    """Make a module of a unit that there is."""
     module = RawModule.__new__(RawModule)
-    module._start(settings, None)
+    module.unit, module._functions = unit, {}
     return module
-
-
-ALIVE: weakref.WeakSet[RawModule] = weakref.WeakSet()

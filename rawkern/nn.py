@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from rawkern.library.activations import geglu, gelu, silu, swiglu
 from rawkern.library.cross_entropy import cross_entropy
 from rawkern.library.dropout import dropout
+from rawkern.library.elementwise import relu, relu_
 from rawkern.library.embedding import embedding
 from rawkern.library.norm import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from rawkern.library.relu import relu, relu_
 from rawkern.library.rotary import rotary_embedding
 from rawkern.library.softmax import log_softmax, softmax
 

@@ -11,16 +11,17 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.arguments.careful import bind
 from rawkern.arguments.signature import make_signature
 
 
 def _refused(param: str, value: Any) -> str:
     signature = make_signature(SimpleNamespace(name="k", params=(param,)), ("x",))
     with pytest.raises(TypeError) as caught:
-        signature.bind((value,))
+        bind(signature, (value,))
     message = str(caught.value)
     for call in re.findall(r"pass (x\.\S+?\))(?=[ ,;]|$)", message):
-        bound = signature.bind((eval(call, {"x": value, "torch": torch, "numpy": np}),))
+        bound = bind(signature, (eval(call, {"x": value, "torch": torch, "numpy": np}),))
         if ".view(" in call and isinstance(value, torch.Tensor):
             assert bound.values == (value.data_ptr(),)  # the same bytes, not a copy
     return message.partition("; ")[2]
@@ -92,7 +93,7 @@ def test_shapes_that_a_view_does_not_fit() -> None:
 def test_a_view_needs_contiguous_elements() -> None:
     signature = make_signature(SimpleNamespace(name="k", params=("float4 const*",)), ("x",))
     with pytest.raises(TypeError, match=r"is float16, the kernel reads const float4\*; pass x.float\(\)$"):
-        signature.bind((_zeros("float16", 16, 8).T,), strided=True)
+        bind(signature, (_zeros("float16", 16, 8).T,), strided=True)
 
 
 def test_numpy_arrays() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rawkern.base import cache
-from rawkern.compile import compile, nvrtc, toolchain
+from rawkern.compile import compile, lookup, nvrtc, toolchain
 from rawkern.compile import programs as compiler
 from rawkern.compile.programs import CPU_ARCH, Program, compile_program, parameter_names, templates
 from rawkern.compile.source import from_path, from_text
@@ -193,12 +193,12 @@ def test_instances_and_overloads() -> None:
         ("over", ("int",)),
         ("over", ("int", "float*")),
     ]
-    assert [program.entry(name).params for name in asked] == [
+    assert [entry.params for name in asked if (entry := lookup.entry(program, name))] == [
         ("float*", "float"), ("int*", "int"), ("const short*", "short*"), ("int", "float*"), ("float*", "float"),
     ]  # fmt: skip
-    assert program.entry("axpy<float,4>") == program.entry("axpy<float, 4>")
-    with pytest.raises(KeyError):
-        program.entry("over")  # which one?
+    assert lookup.entry(program, "axpy<float,4>") == lookup.entry(program, "axpy<float, 4>") is not None
+    with pytest.raises(ValueError, match="more than one kernel 'over'"):
+        lookup.entry(program, "over")
     assert templates(program.source) == ("axpy", "ns::inner")
 
 

@@ -314,7 +314,7 @@ def test_sums_of_what_was_broadcast(device, shapes):
 @pytest.mark.parametrize("instance", ["float, 4", "__half, 8"])
 def test_packs_are_stored_whole(op, instance):
     """The compiler has taken 16-byte stores apart before, which costs a sixth of the memory's rate."""
-    loop = op._loop
+    loop = op.loop
     kernel = loop.instance(("array",) * len(loop.inputs), (True,), instance, False)
     stores = re.findall(r"st\.global(?:\.v\d)?\.\w+", kernel.ptx("sm_90"))
     assert len([s for s in stores if ".v4." in s]) == 1, stores
@@ -448,8 +448,8 @@ def test_transforms(device):
 
 @pytest.mark.parametrize("op", [silu, fused, parts], ids=lambda op: op.name)
 def test_opcheck(device, op):
-    inputs = [values(4, 3, device=device, seed=k).requires_grad_() for k in range(len(op._loop.inputs))]
-    torch.library.opcheck(op._op.overload, tuple(inputs))
+    inputs = [values(4, 3, device=device, seed=k).requires_grad_() for k in range(len(op.loop.inputs))]
+    torch.library.opcheck(op.operator.overload, tuple(inputs))
 
 
 def test_compile_without_a_graph_break(device):

@@ -596,7 +596,7 @@ def test_pickling_keeps_source_options_and_name(recorder: Recorder) -> None:
     again = pickle.loads(pickle.dumps(kernel))
     assert again is not kernel
     assert again.signature == kernel.signature
-    assert again._module._settings == kernel._module._settings
+    assert again.unit.settings == kernel.unit.settings
     x, y = xy()
     again[1, 64](2.0, x, y, 37)
     assert recorder.launches[-1]["cooperative"]
@@ -606,7 +606,7 @@ def test_kernels_of_a_file_pickle_by_path(recorder: Recorder, tmp_path: Path) ->
     path = one_file(tmp_path)
     source_module = rawkern.load(path)
     first, second, again = pickle.loads(pickle.dumps((source_module.times, source_module.times, source_module)))
-    assert first is second and first._module is again
+    assert first is second and first.unit is again.unit
     write(path, path.read_text().replace("void times", "void times2"))
     assert again.kernels == ("times2",)
 
@@ -614,7 +614,8 @@ def test_kernels_of_a_file_pickle_by_path(recorder: Recorder, tmp_path: Path) ->
 def test_a_copy_is_the_kernel_itself() -> None:
     kernel = rawkern.RawKernel(SAXPY)
     assert copy.copy(kernel) is kernel and copy.deepcopy({"k": kernel})["k"] is kernel
-    assert copy.deepcopy(kernel._module) is kernel._module
+    source_module = rawkern.RawModule(SAXPY)
+    assert copy.deepcopy(source_module) is source_module
 
 
 def test_kernels_are_freed(recorder: Recorder) -> None:
@@ -623,7 +624,7 @@ def test_kernels_are_freed(recorder: Recorder) -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
     kernel.forall(37)(37, 2.0, x, y)
-    dead = weakref.ref(kernel._module)
+    dead = weakref.ref(kernel.unit)
     recorder.launches.clear()
     del kernel
     gc.collect()
@@ -649,6 +650,18 @@ def test_import_is_light() -> None:
         "print(t < 0.1, [m for m in ('cupy', 'llvmlite', 'ml_dtypes', 'platformdirs') if m in sys.modules])"
     )
     assert run(code) == "True []"
+
+
+def test_code_from_the_disk_cache_needs_no_compiler() -> None:
+    code = (
+        "import sys, torch, rawkern\n"
+        f"k = rawkern.RawKernel({SAXPY!r})\n"
+        "x = torch.ones(3)\n"
+        "k.forall(3)(3, 2.0, x, x.clone())\n"
+        "print([m for m in sys.modules if m.startswith(('rawkern.engines.cpu.ptx', 'rawkern.engines.cpu.analysis'))])"
+    )
+    run(code)
+    assert run(code) == "[]"
 
 
 def test_without_cupy_the_first_use_gives_the_pip_line(tmp_path: Path) -> None:
@@ -680,7 +693,7 @@ def test_own_sources_are_found_by_bare_name(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="'nonesuch' is neither a file nor one of rawkern's own sources"):
         rawkern.load("nonesuch")
     for name in names:
-        assert rawkern.load(name)._settings.path == str(module.own_sources() / f"{name}.cu")
+        assert rawkern.load(name).unit.settings.path == str(module.own_sources() / f"{name}.cu")
 
 
 # Running -------------------------------------------------------------------------------------------------------
@@ -743,7 +756,7 @@ template <lib::Mode M> __global__ void fill(float* x) { x[threadIdx.x] = M; }"""
     assert x.tolist() == [2] * 5
     with rawkern.check():
         kernel[1, 5](x)
-    state = kernel._find()
+    state = kernel.state()
     symbols = {state.entry_in(state.build.program(arch, state.asked)).symbol for arch in ("compute_80", "sm_90")}
     assert len(symbols) == 2 and state.entry.symbol in symbols
 
@@ -808,9 +821,8 @@ def test_attributes(device: str) -> None:
 
 def test_a_module_compiles_when_it_is_told_to() -> None:
     module = rawkern.RawModule(SAXPY)
-    assert module._build is None
     module.compile()
-    assert module._build is not None and module._build.compiled_for()  # type: ignore[unreachable]
+    assert module.unit.current().compiled_for()
     with pytest.raises(CompileError, match="expected a"):
         rawkern.RawModule(SAXPY + "}").compile()
     with pytest.raises(CompileError, match=r"name an instance of k, such as k<float>"):

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SITE = sysconfig.get_paths()["purelib"]
 PROBE = 'extern "C" __global__ void packaged(float* x) { x[threadIdx.x] = 1; }\n'
-FIND = "import rawkern; module = rawkern.load('packaged'); print(module._settings.path)"
+FIND = "import rawkern; module = rawkern.load('packaged'); print(module.unit.settings.path)"
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "pyproject.toml").is_file(), reason="the tests run apart from the source tree"

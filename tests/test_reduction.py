@@ -176,8 +176,8 @@ def test_half_gradient(device):
 
 def test_opcheck_and_compile(device):
     x = values(4, 6, device=device).requires_grad_()
-    torch.library.opcheck(norm._op.overload, (x, [1], False))
-    torch.library.opcheck(weighted._op.overload, (x, x.detach()[0], [0], True))
+    torch.library.opcheck(norm.operator.overload, (x, [1], False))
+    torch.library.opcheck(weighted.operator.overload, (x, x.detach()[0], [0], True))
     compiled = torch.compile(lambda t: norm(t * 2, axis=1).sum(), fullgraph=True, backend="aot_eager", dynamic=True)
     for n in (4, 5):
         x = values(n, 6, device=device).requires_grad_()

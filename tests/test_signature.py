@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rawkern
-from rawkern.arguments.careful import Bound
+from rawkern.arguments.careful import Bound, bind
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base.ctype import Member, StructLayout, parse
 from rawkern.base.operator_state import inside_op
@@ -62,11 +62,11 @@ def make(*params: str, names: tuple[str, ...] = (), name: str = "k") -> Signatur
 
 def pack(*params: str, args: tuple[Any, ...]) -> bytes:
     signature = make(*params)
-    return struct.pack(signature.format, *signature.bind(args).values)
+    return struct.pack(signature.format, *bind(signature, args).values)
 
 
 def one(param: str, value: Any, **options: Any) -> Bound:
-    return make(param, names=("x",)).bind((value,), **options)
+    return bind(make(param, names=("x",)), (value,), **options)
 
 
 def refuse(param: str, value: Any, message: str, error: type[Exception] = TypeError, **options: Any) -> None:
@@ -521,10 +521,10 @@ def test_dtypes_behind_pointers(target: str) -> None:
 def test_dtype_messages() -> None:
     x, y = torch.ones(4), torch.ones(4)
     with pytest.raises(TypeError) as caught:
-        SAXPY.bind((4, 1.0, x.double(), y))
+        bind(SAXPY, (4, 1.0, x.double(), y))
     assert str(caught.value) == "saxpy: argument 3 'x' is float64, the kernel reads const float*; pass x.float()"
     with pytest.raises(TypeError) as caught:
-        SAXPY.bind((4, 1.0, x, y.double()))
+        bind(SAXPY, (4, 1.0, x, y.double()))
     assert str(caught.value) == (
         "saxpy: argument 4 'y' is float64, the kernel writes float*; make it with dtype=torch.float32"
     )
@@ -570,7 +570,7 @@ def test_other_objects_for_pointers() -> None:
 
 
 def test_none_is_the_null_pointer() -> None:
-    bound = SAXPY.bind((1, 1.0, None, None))
+    bound = bind(SAXPY, (1, 1.0, None, None))
     assert bound.values == (1, 1.0, 0, 0) and bound.device is None and bound.tensors == ()
     refuse("int&", None, "is None, and int& is a reference; pass a one-element tensor")
 
@@ -667,14 +667,14 @@ def test_devices() -> None:
     gpu = FakeGpuArray(np.zeros(4, np.float32))
     x = torch.ones(4)
     with pytest.raises(ValueError) as caught:
-        SAXPY.bind((4, 1.0, x, gpu))
+        bind(SAXPY, (4, 1.0, x, gpu))
     assert str(caught.value) == (
         "saxpy: argument 4 'y' is on cuda:3, argument 3 'x' is on cpu; a launch runs on one device: "
         "pass a copy of it on cpu"
     )
     with pytest.raises(ValueError, match=r"'y' is on cpu, argument 3 'x' is on cuda:3; .*: pass y.to\('cuda:3'\)"):
-        SAXPY.bind((4, 1.0, gpu, x))
-    bound = SAXPY.bind((4, 1.0, gpu, gpu))
+        bind(SAXPY, (4, 1.0, gpu, x))
+    bound = bind(SAXPY, (4, 1.0, gpu, gpu))
     assert bound.device == torch.device("cuda", 3) and bound.index == 3
 
 
@@ -828,10 +828,10 @@ def test_references() -> None:
 
 def test_keywords() -> None:
     x, y = torch.ones(4), torch.ones(4)
-    want = SAXPY.bind((4, 2.0, x, y)).values
-    assert SAXPY.bind((), {"n": 4, "a": 2.0, "x": x, "y": y}).values == want
-    assert SAXPY.bind((4, 2.0), {"y": y, "x": x}).values == want
-    assert SAXPY.bind([4, 2.0, x, y]).values == want
+    want = bind(SAXPY, (4, 2.0, x, y)).values
+    assert bind(SAXPY, (), {"n": 4, "a": 2.0, "x": x, "y": y}).values == want
+    assert bind(SAXPY, (4, 2.0), {"y": y, "x": x}).values == want
+    assert bind(SAXPY, [4, 2.0, x, y]).values == want
 
 
 @pytest.mark.parametrize(
@@ -848,14 +848,14 @@ def test_keywords() -> None:
 )
 def test_wrong_number_prints_the_signature(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
-        SAXPY.bind(args, kwargs)
+        bind(SAXPY, args, kwargs)
     assert str(caught.value) == message + str(SAXPY)
 
 
 def test_kernel_without_parameters() -> None:
-    assert make().bind(()) == (None, (), (), (), (), -1, False)
+    assert bind(make(), ()) == (None, (), (), (), (), -1, False)
     with pytest.raises(TypeError, match=re.escape("k takes 0 arguments, 1 was given: void k()")):
-        make().bind((1,))
+        bind(make(), (1,))
 
 
 # --- traps ----------------------------------------------------------------------------------------------------------
@@ -970,7 +970,7 @@ def test_tracing() -> None:
     with Watch():
         for signature, args in ((make("float*"), (x,)), (make("int"), (1,)), (make(), ())):
             with pytest.raises(LaunchError) as caught:
-                signature.bind(args)
+                bind(signature, args)
             assert str(caught.value) == (
                 "k: a torch dispatch mode is active (Watch), and a raw launch is not recorded there; "
                 "wrap this in rawkern.op"
@@ -992,10 +992,10 @@ def test_tracing() -> None:
 def test_version_bump() -> None:
     x, y = torch.ones(3), torch.ones(3)
     before = x._version, y._version
-    SAXPY.bind((3, 1.0, x, y))
+    bind(SAXPY, (3, 1.0, x, y))
     assert (x._version, y._version) == (before[0], before[1] + 1)
     with pytest.raises(TypeError):
-        make("float*", "int").bind((y, 0.5))
+        bind(make("float*", "int"), (y, 0.5))
     assert y._version == before[1] + 1  # nothing happens before everything is checked
     leaf = torch.ones(3, requires_grad=True)
     squared = leaf * leaf
@@ -1056,7 +1056,7 @@ def test_values_are_each_calls_own() -> None:
     def work(seed: int) -> None:
         t = torch.zeros(2)
         for i in range(3000):
-            values = signature.bind((seed * 10000 + i, i / 3, t)).values
+            values = bind(signature, (seed * 10000 + i, i / 3, t)).values
             if values != (seed * 10000 + i, i / 3, t.data_ptr()):
                 wrong.append(values)
 
@@ -1079,24 +1079,24 @@ def test_fake_implementations_check_kinds_only() -> None:
         with inside_op(fake=True):
             for size in (x.shape[0], x.numel()):
                 assert isinstance(size, torch.SymInt)
-                bound = SAXPY.bind((size, 2.0, x, x.t()))
+                bound = bind(SAXPY, (size, 2.0, x, x.t()))
                 assert bound.device == torch.device("meta") and bound.values == ()
-            SAXPY.bind((), {"n": x.shape[0], "a": x.shape[0], "x": x, "y": x})
-            make("int2", "ns::Params").bind(((x.shape[0], 3), {}))
+            bind(SAXPY, (), {"n": x.shape[0], "a": x.shape[0], "x": x, "y": x})
+            bind(make("int2", "ns::Params"), ((x.shape[0], 3), {}))
             with pytest.raises(TypeError, match=r"saxpy: argument 3 'x' is float64, the kernel reads const float\*"):
-                SAXPY.bind((1, 2.0, x.double(), x))
+                bind(SAXPY, (1, 2.0, x.double(), x))
             with pytest.raises(TypeError, match="argument 1 'n' is a SymFloat, the kernel takes int"):
-                SAXPY.bind((x.shape[0] * 0.5, 2.0, x, x))
+                bind(SAXPY, (x.shape[0] * 0.5, 2.0, x, x))
             with pytest.raises(TypeError, match=r"is the float 1\.5, the kernel takes int by value"):
-                SAXPY.bind((1.5, 2.0, x, x))
+                bind(SAXPY, (1.5, 2.0, x, x))
             with pytest.raises(TypeError, match="saxpy takes 4 arguments, 1 was given"):
-                SAXPY.bind((1,))
+                bind(SAXPY, (1,))
         assert not env.guards
     with inside_op(fake=True):
         meta = torch.empty(3, device="meta")
-        assert SAXPY.bind((1, 2.0, meta, meta)).device == torch.device("meta")
+        assert bind(SAXPY, (1, 2.0, meta, meta)).device == torch.device("meta")
     with pytest.raises(LaunchError, match="is a SymInt, and a raw launch is not recorded there"):
-        make("int").bind((x.shape[0],))
+        bind(make("int"), (x.shape[0],))
 
 
 # --- with the compiler ----------------------------------------------------------------------------------------------
@@ -1164,7 +1164,7 @@ def test_compiled_signatures() -> None:
     x, y = torch.ones(2), torch.ones(2, dtype=torch.float64)
     raw = torch.zeros(64, dtype=torch.uint8)
     value = {"x": x, "y": y, "n": 2, "in": {"s": [1, 2, -3]}}
-    bound = signature.bind((value, raw, x, 1, raw[:3], 0.5))
+    bound = bind(signature, (value, raw, x, 1, raw[:3], 0.5))
     at = [t.data_ptr() for t in (x, y, raw, x, raw)]
     want = struct.pack("<QQi3h6xQQB7xQe", at[0], at[1], 2, 1, 2, -3, at[2], at[3], 1, at[4], 0.5)
     assert struct.pack(signature.format, *bound.values) == want

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rawkern.arguments.careful import bind
 from rawkern.base import torch_private as private
 from rawkern.base.operator_state import in_fake_op, inside_op
 from rawkern.base.streams import current_stream, record, stream_handle
@@ -263,22 +264,22 @@ def test_gpu_arguments_bind() -> None:
 
     signature = make_signature(SimpleNamespace(name="k", params=("float const*", "float*")), ("x", "y"))
     t, a = torch.ones(8, device="cuda"), cupy.zeros(8, dtype=cupy.float32)
-    bound = signature.bind((t, a))
+    bound = bind(signature, (t, a))
     assert bound.values == (t.data_ptr(), a.data.ptr) and bound.index == 0 and bound.device == t.device
-    assert signature.bind((a, t)).written == (t,)
-    assert signature.bind((t, t)).device == t.device
+    assert bind(signature, (a, t)).written == (t,)
+    assert bind(signature, (t, t)).device == t.device
     with pytest.raises(ValueError, match=r"'y' is on cpu, argument 1 'x' is on cuda:0; .*: pass y.to\('cuda:0'\)"):
-        signature.bind((t, torch.ones(8)))
+        bind(signature, (t, torch.ones(8)))
     value = make_signature(SimpleNamespace(name="k", params=("float",)), ("a",))
     with pytest.raises(TypeError) as caught:
-        value.bind((t[0],))
+        bind(value, (t[0],))
     assert str(caught.value) == (
         "k: argument 1 'a' is a tensor on cuda:0, the kernel takes float by value; "
         "pass a.item(), which waits for the GPU"
     )
     with pytest.raises(TypeError, match=r"pass a.item\(\), which waits for the GPU"):
-        value.bind((a[0],))
-    table = make_signature(SimpleNamespace(name="k", params=("float const* const*",)), ("xs",)).bind(([t, a, None],))
+        bind(value, (a[0],))
+    table = bind(make_signature(SimpleNamespace(name="k", params=("float const* const*",)), ("xs",)), ([t, a, None],))
     assert table.fresh and table.keep[-1].tolist() == [t.data_ptr(), a.data.ptr, 0]
 
 
@@ -296,7 +297,7 @@ def test_gpu_arguments_follow_cupys_stream() -> None:
             for _ in range(50):
                 a += 1
             with torch.cuda.stream(side):
-                signature.bind((a,))
+                bind(signature, (a,))
                 assert float(to_torch(a).max()) == 50.0
 
 
@@ -308,12 +309,12 @@ def test_gpu_dtypes_and_strides() -> None:
     signature = make_signature(SimpleNamespace(name="k", params=("float const*",)), ("x",))
     a = cupy.zeros((4, 6), dtype=cupy.float32)
     with pytest.raises(ValueError, match=r"'x' is not contiguous, the kernel reads const float\*; pass x.copy\(\)"):
-        signature.bind((a.T,))
-    assert signature.bind((a.T,), strided=True).values == (a.data.ptr,)
+        bind(signature, (a.T,))
+    assert bind(signature, (a.T,), strided=True).values == (a.data.ptr,)
     with pytest.raises(
         TypeError, match=r"'x' is float64, the kernel reads const float\*; pass x.astype\(numpy.float32\)"
     ):
-        signature.bind((a.astype("d"),))
+        bind(signature, (a.astype("d"),))
     with pytest.raises(ValueError, match="negative stride"):
         to_torch(a[::-1])
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from rawkern.arguments.memory import Memory, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
+from rawkern.arguments.signature import Signature
 from rawkern.arguments.structs import struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
 
-if TYPE_CHECKING:
-    from rawkern.arguments.signature import Signature
-
-__all__ = ["DEVICES", "Bound", "Call", "arrange", "bind", "check"]
+__all__ = ["DEVICES", "Arguments", "Bound", "arrange", "bind", "check"]
 
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
 DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for index in range(128)}
@@ -64,7 +62,7 @@ class Bound(NamedTuple):
     fresh: bool = False
 
 
-class Call:
+class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
     __slots__ = ("device", "first", "fresh", "keep", "layout_of", "strided", "tensors", "written")
@@ -177,8 +175,25 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
     return (*args, *(kwargs[name] for name in names[given:]))
 
 
-def bind(signature: Signature, args: Sequence[Any], strided: bool, call: Call | None = None) -> Bound:
-    """Bind arguments in the order of the parameters; everything is checked before anything happens."""
+def bind(
+    signature: Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    strided: bool = False,
+    call: Arguments | None = None,
+) -> Bound:
+    """Check the arguments of one launch and turn them into C values.
+
+    Everything is checked before anything happens; then the versions of the written tensors are bumped.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        For arguments that do not fit the parameters; the message names the argument and the call that mends it.
+    LaunchError
+        For launches that autograd or a tracer would lose.
+    """
+    args = arrange(signature, args, kwargs)
     if operator_state.state.level == operator_state.FAKE:
         return check(signature, args)
     if operator_state.state.level == operator_state.COMPOSED:
@@ -188,7 +203,7 @@ def bind(signature: Signature, args: Sequence[Any], strided: bool, call: Call | 
             raise traced(f"{signature.name}:", f"a torch dispatch mode is active ({private.dispatch_mode_name()})")
         if private.jit_tracing():
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
-    call = call or Call(strided, signature.struct_layout)
+    call = call or Arguments(strided, signature.struct_layout)
     values = tuple(
         [
             call.value(param.ctype, value, where)
@@ -205,7 +220,7 @@ def bind(signature: Signature, args: Sequence[Any], strided: bool, call: Call | 
 def check(signature: Signature, args: Sequence[Any]) -> Bound:
     """Check arguments for kind only: dtypes, devices. Symbolic numbers are neither compared nor converted."""
     first: tuple[Where, torch.device] | None = None
-    call = Call(False, None)
+    call = Arguments(False, None)
     for param, where, value in zip(signature.params, signature.wheres, args, strict=True):
         ctype = param.ctype
         if param.is_pointer and isinstance(value, torch.Tensor):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -19,9 +19,6 @@ from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
 from rawkern.base.ctype import CType
 from rawkern.base.emit import Emit
-
-if TYPE_CHECKING:
-    from rawkern.arguments.careful import Call
 
 __all__ = ["DTYPES", "POINTER", "SCALARS", "Native", "Pointer", "Rule"]
 
@@ -72,6 +69,22 @@ class Native(NamedTuple):
     ctype: CType
     object: str
     tensor: str
+
+
+class Call(Protocol):
+    """What rules and structs see of the arguments of one launch on their way to C values."""
+
+    device: int | None  # of the tensors so far: CUDA index, -1 for the CPU
+    first: Where | None  # the tensor that settled it
+    strided: bool
+
+    def sized(self, ctype: CType) -> CType:
+        """A struct type with its layout, if the source has one."""
+        ...
+
+    def value(self, ctype: CType, value: Any, where: Where) -> Any:
+        """A value as `struct.pack` wants it for the type."""
+        ...
 
 
 class Rule(NamedTuple):

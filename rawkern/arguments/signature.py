@@ -1,19 +1,17 @@
-"""A kernel's parameters and how Python arguments become them."""
+"""A kernel's parameters, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from rawkern.arguments import careful
-from rawkern.arguments.careful import Bound
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import UnsupportedError
 
-__all__ = ["Bound", "Param", "Signature", "make_signature"]
+__all__ = ["Param", "Signature", "make_signature"]
 
 
 class EntryLike(Protocol):
@@ -50,7 +48,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A kernel's name and parameters; `bind` turns Python arguments into packed C values.
+    """A kernel's name and parameters; `careful.bind` turns Python arguments into packed C values.
 
     Attributes
     ----------
@@ -95,20 +93,6 @@ class Signature:
     def wheres(self) -> tuple[Where, ...]:
         """The words for each argument in error messages."""
         return tuple(Where(self.name, param.index + 1, param.name) for param in self.params)
-
-    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, strided: bool = False) -> Bound:
-        """Check the arguments of one launch and turn them into C values, with care.
-
-        Everything is checked before anything happens; then the versions of the written tensors are bumped.
-
-        Raises
-        ------
-        TypeError, ValueError, OverflowError
-            For arguments that do not fit the parameters; the message names the argument and the call that mends it.
-        LaunchError
-            For launches that autograd or a tracer would lose.
-        """
-        return careful.bind(self, careful.arrange(self, args, kwargs), strided)
 
     def numbers(self, values: tuple[Any, ...]) -> list[Any]:
         """Return those of bound values that are no pointer's: numbers, and structs as bytes."""

@@ -6,17 +6,15 @@ import ctypes
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
+from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown
 from rawkern.base.ctype import CType, parse
-
-if TYPE_CHECKING:
-    from rawkern.arguments.careful import Call
 
 __all__ = ["struct_bytes"]
 

@@ -24,21 +24,9 @@ from rawkern.base.forking import Lock
 from rawkern.errors import RawkernError
 
 __all__ = [
-    "CacheInfo",
-    "Stored",
-    "clear",
-    "configured",
-    "digest",
-    "directory",
-    "entries",
-    "exclusive",
-    "get",
-    "get_record",
-    "info",
-    "kept",
-    "put",
-    "put_record",
-]
+    "CacheInfo", "Stored", "clear", "configured", "digest", "directory", "entries", "exclusive", "get", "get_record",
+    "info", "kept", "put", "put_record",
+]  # fmt: skip
 
 _MAGIC = b"rawkern-cache 1\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
@@ -70,12 +58,8 @@ class Stored(NamedTuple):
 def directory() -> Path:
     """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
 
-    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder.
-
-    Raises
-    ------
-    RawkernError
-        If another user could put files into it: machine code read from there would run as this user.
+    It is ``RAWKERN_CACHE_DIR`` where that is set, else ``rawkern`` in the platform's user cache folder. RawkernError
+    if another user could put files into it: machine code read from there would run as this user.
     """
     global _checked
     setting = (

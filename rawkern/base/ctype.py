@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = ["CType", "Member", "StructLayout", "parse", "with_layout"]
+__all__ = ["C_NAMES", "CType", "Member", "StructLayout", "parse", "with_layout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +36,23 @@ class StructLayout:
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """One C type as a kernel parameter, or as what a pointer parameter points to.
+    """One C type as a kernel parameter, or as what a pointer parameter points to."""
 
-    Attributes
-    ----------
-    name : str
-        CUDA's spelling without const: "unsigned char", "float4", "ns::Params".
-    kind : str
-        "int", "bool", "float", "half", "bfloat16", "float8", "complex", "vector", "struct", "void", "function",
-        "array", "pointer" or "reference".
-    size, align : int
-        Bytes; 0 for void, for functions, and for structs whose layout has not been asked for.
-    code : str
-        The `struct` code that packs a value, after an explicit "<"; compound types are packed as bytes.
-    dtypes : tuple of str
-        torch dtype names accepted behind a pointer to this type.
-    low, high : int
-        Range of integers.
-    element, lanes
-        Scalar type and count of a vector, complex or array type.
-    target, const
-        What a pointer or reference leads to, and whether that is const.
-    layout : StructLayout or None
-        Set by `with_layout` for structs.
-    """
-
-    name: str
+    name: str  # CUDA's spelling without const: "unsigned char", "float4", "ns::Params"
+    #: "int", "bool", "float", "half", "bfloat16", "float8", "complex", "vector", "struct", "void", "function", "array",
+    #: "pointer" or "reference"
     kind: str
-    size: int = 0
+    size: int = 0  # bytes; 0 for void, for functions, and for structs whose layout has not been asked for
     align: int = 0
-    code: str = ""
-    dtypes: tuple[str, ...] = ()
-    low: int = 0
+    code: str = ""  # what `struct` packs a value by, after an explicit "<"; compound types are packed as bytes
+    dtypes: tuple[str, ...] = ()  # torch dtype names accepted behind a pointer to this type
+    low: int = 0  # range of integers
     high: int = 0
-    element: CType | None = None
+    element: CType | None = None  # of a vector, complex or array type, with their count
     lanes: int = 1
-    target: CType | None = None
+    target: CType | None = None  # what a pointer or reference leads to, and whether that is const
     const: bool = False
-    layout: StructLayout | None = None
+    layout: StructLayout | None = None  # set by `with_layout` for structs
 
     def spell(self) -> str:
         """The type in CUDA's spelling, const first: "const float*", "float* const*"."""
@@ -96,21 +75,22 @@ class CType:
 
 
 # Integers: one row each. The last column is what a pointer to the type accepts; char* also takes bool, and
-# unsigned char* is the type for raw bytes, so it takes the byte-sized dtypes that have no C type of their own.
+# unsigned char* is the type for raw bytes, so it takes the byte-sized dtypes that have no C type of their own. Of the
+# types with the same first dtype, the last one is that dtype's own (`C_NAMES`).
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 _I8, _I16, _I32, _I64 = ("int8", "uint8"), ("int16", "uint16"), ("int32", "uint32"), ("int64", "uint64")
 _INTEGERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("char", "b", ("int8", "uint8", "bool")),
     ("signed char", "b", _I8),
-    ("unsigned char", "B", ("uint8", "bool", *_FLOAT8)),
     ("char8_t", "B", ("uint8", "int8")),
+    ("unsigned char", "B", ("uint8", "bool", *_FLOAT8)),
     ("short", "h", _I16),
-    ("unsigned short", "H", _I16[::-1]),
     ("char16_t", "H", _I16[::-1]),
-    ("int", "i", _I32),
-    ("unsigned int", "I", _I32[::-1]),
+    ("unsigned short", "H", _I16[::-1]),
     ("wchar_t", "i", _I32),
+    ("int", "i", _I32),
     ("char32_t", "I", _I32[::-1]),
+    ("unsigned int", "I", _I32[::-1]),
     ("long", "q", _I64),
     ("unsigned long", "Q", _I64[::-1]),
     ("long long", "q", _I64),
@@ -132,21 +112,12 @@ _FLOATS: tuple[tuple[str, str, int, str, tuple[str, ...]], ...] = (
     ("__nv_fp4x2_e2m1", "struct", 1, "", ("float4_e2m1fn_x2",)),
 )
 
-# Vector families: (prefix, element, alignment of 1, 2, 3 and 4 lanes), as CUDA's vector_types.h has them.
-_VECTORS: tuple[tuple[str, str, tuple[int, int, int, int]], ...] = (
-    ("char", "signed char", (1, 2, 1, 4)),
-    ("uchar", "unsigned char", (1, 2, 1, 4)),
-    ("short", "short", (2, 4, 2, 8)),
-    ("ushort", "unsigned short", (2, 4, 2, 8)),
-    ("int", "int", (4, 8, 4, 16)),
-    ("uint", "unsigned int", (4, 8, 4, 16)),
-    ("long", "long", (8, 16, 8, 16)),
-    ("ulong", "unsigned long", (8, 16, 8, 16)),
-    ("longlong", "long long", (8, 16, 8, 16)),
-    ("ulonglong", "unsigned long long", (8, 16, 8, 16)),
-    ("float", "float", (4, 8, 4, 16)),
-    ("double", "double", (8, 16, 8, 16)),
-)
+# Vector families of 1 to 4 lanes, as CUDA's vector_types.h has them: the element of each.
+_VECTORS = {
+    "char": "signed char", "uchar": "unsigned char", "short": "short", "ushort": "unsigned short", "int": "int",
+    "uint": "unsigned int", "long": "long", "ulong": "unsigned long", "longlong": "long long",
+    "ulonglong": "unsigned long long", "float": "float", "double": "double",
+}  # fmt: skip
 
 # Vectors with names of their own: (name, element, lanes, alignment)
 _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
@@ -163,21 +134,12 @@ _MORE_VECTORS: tuple[tuple[str, str, int, int], ...] = (
 _COMPLEX_OF = {"float": "complex64", "double": "complex128", "__half": "complex32"}
 
 _ALIASES = {
-    "unsigned": "unsigned int",
-    "long int": "long",
-    "long unsigned int": "unsigned long",
-    "unsigned long int": "unsigned long",
-    "long long int": "long long",
-    "long long unsigned int": "unsigned long long",
-    "unsigned long long int": "unsigned long long",
-    "short int": "short",
-    "short unsigned int": "unsigned short",
-    "unsigned short int": "unsigned short",
-    "half": "__half",
-    "half2": "__half2",
-    "nv_bfloat16": "__nv_bfloat16",
-    "nv_bfloat162": "__nv_bfloat162",
-}
+    "unsigned": "unsigned int", "long int": "long", "long unsigned int": "unsigned long",
+    "unsigned long int": "unsigned long", "long long int": "long long",
+    "long long unsigned int": "unsigned long long", "unsigned long long int": "unsigned long long",
+    "short int": "short", "short unsigned int": "unsigned short", "unsigned short int": "unsigned short",
+    "half": "__half", "half2": "__half2", "nv_bfloat16": "__nv_bfloat16", "nv_bfloat162": "__nv_bfloat162",
+}  # fmt: skip
 
 
 def _integer(name: str, code: str, dtypes: tuple[str, ...]) -> CType:
@@ -201,10 +163,12 @@ def _build_table() -> dict[str, CType]:
     table = {row[0]: _integer(*row) for row in _INTEGERS}
     for name, kind, size, code, dtypes in _FLOATS:
         table[name] = CType(name, kind, size, size, code, dtypes)
-    for prefix, element, aligns in _VECTORS:
-        for lanes, align in enumerate(aligns, 1):
+    for prefix, element in _VECTORS.items():
+        size = table[element].size
+        for lanes in (1, 2, 3, 4):
+            align = size if lanes == 3 else min(lanes * size, 16)
             table[f"{prefix}{lanes}"] = _vector(f"{prefix}{lanes}", table[element], lanes, align)
-        if table[element].size == 8:  # CUDA 13 has double4_16a and double4_32a, and so on, beside double4
+        if size == 8:  # CUDA 13 has double4_16a and double4_32a, and so on, beside double4
             for align in (16, 32):
                 name = f"{prefix}4_{align}a"
                 table[name] = _vector(name, table[element], 4, align)
@@ -215,6 +179,8 @@ def _build_table() -> dict[str, CType]:
 
 
 _TABLE = _build_table()
+#: What a dtype's elements are called in CUDA C, by torch's name of the dtype.
+C_NAMES = {row[-1][0]: row[0] for row in (*_INTEGERS, *_FLOATS) if row[-1]}
 # cuda::std::__4::complex<float>, thrust::complex<double>, std::complex<float>
 _COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16)>$")
 _ARRAY = re.compile(r"(.+?)\s*\[(\d+)\]$")

@@ -9,15 +9,8 @@ from rawkern.base.table import attend
 from rawkern.errors import LaunchError
 
 __all__ = [
-    "COMPOSED",
-    "FAKE",
-    "IMPLEMENTATION",
-    "composing",
-    "in_fake_op",
-    "inside_op",
-    "not_inside_op",
-    "state",
-]
+    "COMPOSED", "FAKE", "IMPLEMENTATION", "composing", "in_fake_op", "inside_op", "not_inside_op", "state",
+]  # fmt: skip
 
 
 class _State(threading.local):
@@ -35,8 +28,8 @@ class inside_op:
 
     Writing to tensors that require grad is then allowed, and active dispatch modes are no obstacle. With `fake=True`
     a launch checks its arguments for kind only and runs nothing: that is for an operator's fake implementation. With
-    `composed=True` a launch raises `LaunchError` where a dispatch mode is active: what runs is to be differentiated,
-    step by step. The state is the thread's own; contexts nest.
+    `composed=True` a launch raises `LaunchError`: what runs is to be differentiated, step by step. The state is the
+    thread's own; contexts nest.
     """
 
     __slots__ = ("_before", "_level")
@@ -47,14 +40,14 @@ class inside_op:
     def __enter__(self) -> None:
         self._before = state.level
         state.level = self._level
-        if self._level == FAKE:  # which native launches do not look at
+        if self._level != IMPLEMENTATION:  # which native launches do not look at
             attend(1)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         state.level = self._before
-        if self._level == FAKE:
+        if self._level != IMPLEMENTATION:
             attend(-1)
 
 

@@ -107,13 +107,7 @@ def attend(change: int) -> None:
 
 @cache
 def table() -> int:
-    """The table's address.
-
-    Raises
-    ------
-    UnsupportedError
-        This torch lacks something that native launches need.
-    """
+    """The table's address; UnsupportedError if this torch lacks something that native launches need."""
     objects = {
         "none": None, "true": True, "false": False, "zero": 0, "int_type": int, "bool_type": bool, "float_type": float,
         "complex_type": complex, "tuple_type": tuple, "bytes_type": bytes, "tensor_type": torch.Tensor,
@@ -153,13 +147,7 @@ def _learn_keys(device: str) -> None:
 
 @cache
 def preamble() -> str:
-    """IR text of what native functions have in common.
-
-    Raises
-    ------
-    UnsupportedError
-        This torch keeps what a tensor is somewhere else.
-    """
+    """IR text of what native functions have in common; UnsupportedError if torch keeps what a tensor is elsewhere."""
     impl, keys = private.tensor_layout()
     text = resources.files("rawkern.base").joinpath("native.ll").read_text()
     for name, value in (("type_offset", TYPE_OFFSET), ("impl_offset", impl), ("keys_offset", keys)):

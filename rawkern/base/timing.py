@@ -15,20 +15,11 @@ def nothing() -> None:
 
 
 def gpu_seconds(run: Callable[[], Any], repeats: int, before: Callable[[], Any] = nothing) -> list[float]:
-    """Measure what ``run`` enqueues on the current stream, from its start on the GPU to its end there.
+    """Measure what ``run`` enqueues on the current stream, from its start on the GPU to its end there: seconds of each.
 
     The repeats are enqueued without waiting; where the GPU comes to one before the host has enqueued all of it, the
-    host's time counts too. So callers give the GPU other work first.
-
-    Parameters
-    ----------
-    before : callable
-        Is called before each repeat, and not counted.
-
-    Returns
-    -------
-    list of float
-        Seconds of each repeat.
+    host's time counts too. So callers give the GPU other work first. ``before`` is called before each repeat, and not
+    counted.
     """
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for start, end in events:

@@ -15,39 +15,6 @@ import torch
 
 from rawkern.errors import UnsupportedError
 
-__all__ = [
-    "PLAIN",
-    "Below",
-    "SingleLevelFunction",
-    "after_autograd",
-    "any_requires_grad",
-    "autocast_enabled",
-    "below_autograd",
-    "called_operators",
-    "current_device",
-    "destroy",
-    "detached",
-    "dispatch_mode_name",
-    "dispatch_modes",
-    "exchange_functions",
-    "function_modes",
-    "has_dispatch",
-    "has_memory",
-    "increment_version",
-    "jit_tracing",
-    "keys_of",
-    "raw_stream",
-    "same_memory",
-    "single_level",
-    "sleep_on_gpu",
-    "stream_capturing",
-    "tensor_layout",
-    "tracing_state",
-    "transforms",
-    "without_key",
-    "wrapper_kind",
-]
-
 # The classes whose data_ptr() means what it says. Buffer is public since torch 2.5.
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))
 
@@ -100,6 +67,14 @@ _fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
+
+
+def called_straight(function: Any) -> Any:
+    """An autograd function whose backward autograd calls itself, not through a method that looks for it first."""
+    node = getattr(function, "_backward_cls", None)
+    if node is not None:
+        node.apply = function.backward
+    return function
 
 
 def single_level() -> Any:
@@ -160,9 +135,18 @@ def exchange_functions() -> tuple[int, ...]:
 
 def tracing_state() -> int:
     """The address of a C++ function whose result's first word says whether torch.jit.trace is recording; 0 for none."""
+    return _symbol("_ZN5torch3jit6tracer15getTracingStateEv")
+
+
+def transform_state() -> int:
+    """The same for a function whose result's first word is 0 before a thread's first functorch transform."""
+    return _symbol("_ZN2at9functorch20functorchTLSAccessorEv")
+
+
+def _symbol(name: str) -> int:
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        return ctypes.cast(library["_ZN5torch3jit6tracer15getTracingStateEv"], ctypes.c_void_p).value or 0
+        return ctypes.cast(library[name], ctypes.c_void_p).value or 0
     except (AttributeError, OSError):
         return 0
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern.arguments import careful
-from rawkern.arguments.careful import Call
+from rawkern.arguments.careful import Arguments
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
 from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
+from rawkern.base.nested import tensors_in
 from rawkern.checked import reachable, reports
 from rawkern.compile import programs
 from rawkern.engines.cpu.checker.findings import Piece
@@ -33,7 +34,6 @@ from rawkern.launch import intercept, variables
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
-    from rawkern.launch.launcher import Launcher
     from rawkern.launch.unit import State
 
 __all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
@@ -129,25 +129,17 @@ def _checked(given: intercept.Launch) -> None:
         given.proceed()
 
 
-def launch(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Run one launch checked, and raise what was found.
+def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Run one launch checked, and raise a CheckError of the kind that was found.
 
-    Returns
-    -------
-    torch.device or None
-        Where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
-
-    Raises
-    ------
-    CheckError
-        One of its kinds, for what was found.
+    Returns where the tensors are; None if there is nothing to launch. CUDA tensors are as they were: no GPU has run it.
     """
     plan = launcher.plan
     state = plan.kernel.current(args, kwargs)
     signature = state.signature
     given = careful.arrange(signature, args, kwargs)
     call = _Watched(state.strided, signature.struct_layout)
-    bound = careful.bind(signature, given, state.strided, call)
+    bound = careful.bind(signature, given, None, state.strided, call)
     device = bound.device or CPU
     if launcher.n == 0 or device.type == "meta":
         return None
@@ -156,10 +148,10 @@ def launch(launcher: Launcher, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         copies = reachable.Copies(given)
         given = tuple(map(copies.of, given))
         call = _Watched(state.strided, signature.struct_layout)
-        bound = careful.bind(signature, given, state.strided, call)
+        bound = careful.bind(signature, given, None, state.strided, call)
         behind = copies.behind
     else:
-        tensors = [*reachable.tensors_in(given), *bound.tensors]
+        tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     call.pieces += map(_whole, [*behind, *_also])
     kernel = _kernel(state)
@@ -296,7 +288,7 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
     return result
 
 
-class _Watched(Call):
+class _Watched(Arguments):
     """Arguments on their way to C values, with the memory that each leads to."""
 
     __slots__ = ("pieces",)

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
 from rawkern.base import torch_private as private
+from rawkern.base.nested import mapped, tensors_in
 from rawkern.base.storage import tensor_over
 
-__all__ = ["Copies", "reached", "tensors_behind", "tensors_in"]
+__all__ = ["Copies", "reached", "tensors_behind"]
 
 MOST_WORDS = 1 << 22  # of a tensor that are looked at
 _HOLDS_ADDRESSES = (torch.int64, torch.uint64, torch.uint8)
 _LOWEST, _HIGHEST = 1 << 16, 1 << 56  # of what may be an address
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All torch tensors in arguments, their lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = value.values()
-    if isinstance(value, (list, tuple)) or (isinstance(value, Iterable) and not isinstance(value, (str, bytes))):
-        return [t for item in value for t in tensors_in(item)] if _is_plain(value) else []
-    return []
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) or type(value).__name__ in ("dict_values", "mappingproxy")
 
 
 def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Tensor]:
@@ -136,12 +122,11 @@ class Copies:
 
     def of(self, value: Any) -> Any:
         """A value with every CUDA array in it replaced by its copy."""
+        return mapped(self._leaf, value)
+
+    def _leaf(self, _: str, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self.tensor(value) if value.is_cuda else value
-        if isinstance(value, Mapping):
-            return {key: self.of(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(self.of, value)) if type(value) in (list, tuple) else value
         if getattr(type(value), "__cuda_array_interface__", None) is not None:
             return self.tensor(torch.as_tensor(value, device="cuda"))
         if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == 2:

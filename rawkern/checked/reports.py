@@ -10,31 +10,14 @@ from rawkern.compile.diagnostics import excerpt_of, text_of
 from rawkern.compile.names import demangle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rawkern.compile.source import Source
-    from rawkern.engines.cpu.checker.findings import Finding, Piece, Place
+    from rawkern.engines.cpu.checker.findings import Finding, Place
 
 __all__ = ["Access", "Report", "error_of", "report_of"]
 
 Dim3 = tuple[int, int, int]
-
-#: The exception of each kind of finding (`engines.cpu.check_layout.KINDS`).
-ERRORS: dict[str, type[errors.CheckError]] = {
-    "BOUNDS": errors.OutOfBoundsError,
-    "MISALIGNED": errors.MisalignedError,
-    "FREED": errors.FreedMemoryError,
-    "BAD_FREE": errors.FreedMemoryError,
-    "READ_ONLY": errors.ReadOnlyError,
-    "UNINITIALIZED": errors.UninitializedReadError,
-    "RACE": errors.RaceError,
-    "DIVERGENT_BARRIER": errors.BarrierError,
-    "DIFFERENT_BARRIERS": errors.BarrierError,
-    "DEADLOCK": errors.BarrierError,
-    "MASK_WITHOUT_SELF": errors.WarpSyncError,
-    "MASK_NOT_HERE": errors.WarpSyncError,
-    "INACTIVE_SOURCE": errors.WarpSyncError,
-}
 
 
 @dataclass(frozen=True)
@@ -130,11 +113,11 @@ def report_of(finding: Finding, kernel: str, source: Source, own: frozenset[str]
     """Put a finding into words; `own` are the user's files."""
     access = _access(finding.place, source, own)
     other = _access(finding.other, source, own) if finding.other is not None else None
-    name, index, size = _element(finding)
-    does = finding.place.site["what"]
-    words = _WORDS[finding.kind](finding, does, name, index, size, other)
-    message = f"{access.where}: {access.who} {words}"
-    return Report(ERRORS[finding.kind], kernel, message, access, other, name, index, size)
+    case = _Case(finding, other)
+    error, words = KINDS[finding.kind]
+    does = words.format(it=case) if isinstance(words, str) else words(case, finding)
+    name, index, size = case.name, case.index, case.size
+    return Report(error, kernel, f"{access.where}: {access.who} {does}", access, other, name, index, size)
 
 
 def _access(place: Place, source: Source, own: frozenset[str]) -> Access:
@@ -144,51 +127,59 @@ def _access(place: Place, source: Source, own: frozenset[str]) -> Access:
     return Access(file, line, excerpt, place.thread, place.block)
 
 
-def _element(finding: Finding) -> tuple[str | None, int | None, int | None]:
-    """Name, index and number of elements of the memory that a finding is about."""
-    piece = finding.piece
-    if piece is None:
-        return None, None, None
-    itemsize = piece.itemsize or finding.place.site["element"] or 1
-    return _name(piece), finding.offset // itemsize, piece.size // itemsize
+class _Case:
+    """What the words for a finding are made of."""
 
+    def __init__(self, finding: Finding, other: Access | None) -> None:
+        site, piece = finding.place.site, finding.piece
+        self.does: str = site["what"]
+        self.space: str = site["space"]
+        self.element: int = site["element"]
+        self.lane, self.other = finding.place.lane, other
+        self.name: str | None = None  # of the memory, with an index and the number of its elements
+        self.index: int | None = None
+        self.size: int | None = None
+        #: The memory as the source writes it: ``x[3]``, ``x[4..7]``, or its address.
+        self.what = f"address {finding.offset:#x}"
+        if piece is not None:
+            itemsize = piece.itemsize or self.element or 1
+            # A variable's name without the function it is declared in.
+            self.name = demangle(piece.name).rpartition("::")[2] if piece.name.startswith("_Z") else piece.name
+            self.index, self.size = finding.offset // itemsize, piece.size // itemsize
+            count = -(-site["size"] // itemsize)
+            self.what = f"{self.name}[{self.index}{f'..{self.index + count - 1}' if count > 1 else ''}]"
 
-def _name(piece: Piece) -> str:
-    """A variable's name without the function it is declared in."""
-    return demangle(piece.name).rpartition("::")[2] if piece.name.startswith("_Z") else piece.name
+    @property
+    def instruction(self) -> str:
+        """A warp instruction in CUDA's words."""
+        parts = self.does.split(".")
+        mode = parts[2] if len(parts) > 2 and parts[1] == "sync" else parts[1] if len(parts) > 1 else ""
+        mode = {"idx": "", "bfly": "_xor", "ballot": "__ballot", "all": "__all", "any": "__any"}.get(mode, f"_{mode}")
+        return _CUDA.get(parts[0], self.does).format(mode)
 
 
 def _dim(x: Dim3) -> str:
     return f"({x[0]},{x[1]},{x[2]})"
 
 
-def _of(name: str | None, index: int | None, finding: Finding) -> str:
-    """The memory as the source writes it: ``x[3]``, ``x[4..7]``, or its address."""
-    if name is None or finding.piece is None:
-        return f"address {finding.offset:#x}"
-    itemsize = finding.piece.itemsize or finding.place.site["element"] or 1
-    count = -(-finding.place.site["size"] // itemsize)
-    return f"{name}[{index}..{index + count - 1}]" if count > 1 and index is not None else f"{name}[{index}]"
-
-
-def _out_of_bounds(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
-    space = f.place.site["space"]
-    if space == "local":
-        element, array = f.place.site["element"], f.place.site["array"]
-        which = f"element {(_signed(f.offset) - (array[0] if array else 0)) // element}, counted in {element} bytes,"
-        return f"{does} {which} of {'a local array' if array else 'its local variables'}, outside of what it has"
-    if f.piece is not None and name is not None:
+def _out_of_bounds(it: _Case, f: Finding) -> str:
+    if it.space == "local":
+        array = f.place.site["array"]
+        which = f"element {(_signed(f.offset) - (array[0] if array else 0)) // it.element}"
+        of = "a local array" if array else "its local variables"
+        return f"{it.does} {which}, counted in {it.element} bytes, of {of}, outside of what it has"
+    if f.piece is not None:
         if f.piece.address == 0 and f.piece.itemsize == 0 and f.piece.parameter is not None:
-            return f"{does} {_of(name, index, f)}; {name} is None"
-        unit = "element" if size == 1 else "elements"
-        of = "" if f.piece.itemsize else f" of {f.place.site['element']} bytes"
-        return f"{does} {_of(name, index, f)}; {name} has {size} {unit}{of}"
-    if space == "shared":
-        return f"{does} byte {_signed(f.offset)} of shared memory, outside of what the block has"
+            return f"{it.does} {it.what}; {it.name} is None"
+        unit = "element" if it.size == 1 else "elements"
+        of = "" if f.piece.itemsize else f" of {it.element} bytes"
+        return f"{it.does} {it.what}; {it.name} has {it.size} {unit}{of}"
+    if it.space == "shared":
+        return f"{it.does} byte {_signed(f.offset)} of shared memory, outside of what the block has"
     if f.offset < 4096:
-        return f"{does} address {f.offset:#x}, a null pointer"
+        return f"{it.does} {it.what}, a null pointer"
     return (
-        f"{does} address {f.offset:#x}, which belongs to no argument or variable of the launch: memory that was freed, "
+        f"{it.does} {it.what}, which belongs to no argument or variable of the launch: memory that was freed, "
         "or never passed"
     )
 
@@ -197,79 +188,43 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _misaligned(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
+def _misaligned(it: _Case, f: Finding) -> str:
     need = f.place.site["size"]
     if f.piece is None:
-        return f"{does} {need} bytes at address {f.offset:#x}, which is no multiple of {need}"
+        return f"{it.does} {need} bytes at {it.what}, which is no multiple of {need}"
     return (
-        f"{does} {need} bytes at {_of(name, index, f)}, {f.offset} bytes behind the start of {name}; "
+        f"{it.does} {need} bytes at {it.what}, {f.offset} bytes behind the start of {it.name}; "
         f"the address is no multiple of {need}"
     )
 
 
-def _read_only(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
-    return f"{does} {_of(name, index, f)}, and the kernel may only read {name}"
-
-
-def _freed(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
-    return f"{does} {_of(name, index, f)}, memory that was freed"
-
-
-def _uninitialized(f: Finding, does: str, name: str | None, index: int | None, size: int | None, _) -> str:
-    if f.place.site["space"] == "register":
+def _uninitialized(it: _Case, f: Finding) -> str:
+    if it.space == "register":
         return "uses a variable that it has not set"
-    if f.place.site["space"] == "local":
-        return f"{does} byte {f.offset} of its local variables, which it has not written"
-    what = _of(name, index, f) if f.piece is not None else f"byte {f.offset} of shared memory"
-    return f"{does} {what}, which no thread of the block has written"
+    if it.space == "local":
+        return f"{it.does} byte {f.offset} of its local variables, which it has not written"
+    what = it.what if f.piece is not None else f"byte {f.offset} of shared memory"
+    return f"{it.does} {what}, which no thread of the block has written"
 
 
-def _race(f: Finding, does: str, name: str | None, index: int | None, size: int | None, other: Access | None) -> str:
-    assert f.other is not None and other is not None
-    what = _of(name, index, f) if f.piece is not None else "the same memory"
+def _race(it: _Case, f: Finding) -> str:
+    assert f.other is not None and it.other is not None
+    what = it.what if f.piece is not None else "the same memory"
+    theirs = f.other.site["what"]
     order = "a barrier, or a fence and an atomic"
-    if "copies" in (does, f.other.site["what"]):
+    if "copies" in (it.does, theirs):
         order = "a wait for the copy, and a barrier before other threads use it"
-    return f"{does} {what}, which {other.who} {f.other.site['what']} at {other.where}; nothing orders the two ({order})"
+    return f"{it.does} {what}, which {it.other.who} {theirs} at {it.other.where}; nothing orders the two ({order})"
 
 
-def _barrier(f: Finding, *_) -> str:
-    return (
-        "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
-        "if all threads of the block take it"
-    )
-
-
-def _barriers(
-    f: Finding, does: str, name: str | None, index: int | None, size: int | None, other: Access | None
-) -> str:
-    assert other is not None
-    return (
-        f"waits at this barrier while {other.who} waits at the one of {other.where}; all threads of the block have to "
-        "come to the same one"
-    )
-
-
-def _deadlock(f: Finding, *_) -> str:
-    return "waits at a barrier that the others never reach"
-
-
-def _no_self(f: Finding, does: str, *_) -> str:
-    return f"executes {_instruction(does)} with a mask that does not name its own lane, {f.place.lane}"
-
-
-def _not_here(f: Finding, does: str, *_) -> str:
+def _not_here(it: _Case, f: Finding) -> str:
     lanes = ", ".join(str(k) for k in range(32) if f.extra >> k & 1)
     who = f"lane{'s' if ',' in lanes else ''} {lanes}" if lanes else "lanes"
     come = "do not come" if "," in lanes or not lanes else "does not come"
-    return f"executes {_instruction(does)} with a mask that names {who}, which {come} to it"
+    return f"executes {it.instruction} with a mask that names {who}, which {come} to it"
 
 
-def _inactive(f: Finding, does: str, *_) -> str:
-    return f"executes {_instruction(does)} and uses what it gets from a lane that does not take part"
-
-
-def _bad_free(f: Finding, *_) -> str:
+def _bad_free(it: _Case, f: Finding) -> str:
     if f.piece is not None and f.offset:
         return f"frees an address {f.offset} bytes inside a piece of memory from malloc"
     return "frees memory a second time" if f.piece is not None else "frees what malloc did not give"
@@ -281,26 +236,25 @@ _CUDA = {
     "bar": "__syncwarp()", "elect": "elect.sync",
 }  # fmt: skip
 
-
-def _instruction(op: str) -> str:
-    parts = op.split(".")
-    mode = parts[2] if len(parts) > 2 and parts[1] == "sync" else parts[1] if len(parts) > 1 else ""
-    mode = {"idx": "", "bfly": "_xor", "ballot": "__ballot", "all": "__all", "any": "__any"}.get(mode, f"_{mode}")
-    return _CUDA.get(parts[0], op).format(mode)
-
-
-_WORDS = {
-    "DIVERGENT_BARRIER": _barrier,
-    "DIFFERENT_BARRIERS": _barriers,
-    "DEADLOCK": _deadlock,
-    "MASK_WITHOUT_SELF": _no_self,
-    "MASK_NOT_HERE": _not_here,
-    "INACTIVE_SOURCE": _inactive,
-    "BAD_FREE": _bad_free,
-    "BOUNDS": _out_of_bounds,
-    "MISALIGNED": _misaligned,
-    "READ_ONLY": _read_only,
-    "FREED": _freed,
-    "UNINITIALIZED": _uninitialized,
-    "RACE": _race,
-}
+#: Of each kind of finding (`engines.cpu.checker.native.layout.KINDS`) the exception, and the words or what makes them.
+KINDS: dict[str, tuple[type[errors.CheckError], str | Callable[[_Case, Finding], str]]] = {
+    "BOUNDS": (errors.OutOfBoundsError, _out_of_bounds),
+    "MISALIGNED": (errors.MisalignedError, _misaligned),
+    "FREED": (errors.FreedMemoryError, "{it.does} {it.what}, memory that was freed"),
+    "BAD_FREE": (errors.FreedMemoryError, _bad_free),
+    "READ_ONLY": (errors.ReadOnlyError, "{it.does} {it.what}, and the kernel may only read {it.name}"),
+    "UNINITIALIZED": (errors.UninitializedReadError, _uninitialized),
+    "RACE": (errors.RaceError, _race),
+    "DIVERGENT_BARRIER": (errors.BarrierError,
+        "waits at a barrier that other threads of its warp do not come to; __syncthreads() may stand in a branch only "
+        "if all threads of the block take it"),
+    "DIFFERENT_BARRIERS": (errors.BarrierError,
+        "waits at this barrier while {it.other.who} waits at the one of {it.other.where}; all threads of the block "
+        "have to come to the same one"),
+    "DEADLOCK": (errors.BarrierError, "waits at a barrier that the others never reach"),
+    "MASK_WITHOUT_SELF": (errors.WarpSyncError,
+        "executes {it.instruction} with a mask that does not name its own lane, {it.lane}"),
+    "MASK_NOT_HERE": (errors.WarpSyncError, _not_here),
+    "INACTIVE_SOURCE": (errors.WarpSyncError,
+        "executes {it.instruction} and uses what it gets from a lane that does not take part"),
+}  # fmt: skip

@@ -22,10 +22,7 @@ def possible() -> bool:
 def run(work: Callable[[], int]) -> int:
     """Do the work in a child, which ends with the status that it returns.
 
-    Returns
-    -------
-    int
-        The status; negative, a signal's number, where one has ended the child.
+    Returns that; where a signal has ended the child, minus the signal's number.
     """
     child = os.fork()
     if not child:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.signature import Signature
+from rawkern.base.nested import mapped
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
 
@@ -24,17 +25,8 @@ def evaluated(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Evaluate the arguments by parameter: first the numbers, whose names the tensors may use.
 
-    Returns
-    -------
-    arguments : dict
-        All of them, in the order of the parameters.
-    numbers : dict
-        Those that are numbers, which grid and block may use.
-
-    Raises
-    ------
-    Refused
-        For one that is missing, too many, or cannot be evaluated.
+    Returns all of them, in the order of the parameters, and those that are numbers, which grid and block may use. One
+    that is missing, too many, or cannot be evaluated is `Refused`.
     """
     by_parameter = _by_parameter(texts, signature)
     generator = torch.Generator().manual_seed(seed)
@@ -103,16 +95,10 @@ def tensors_in(arguments: dict[str, Any]) -> dict[str, torch.Tensor]:
 def replaced(arguments: dict[str, Any], instead: Callable[[str, torch.Tensor], Any]) -> dict[str, Any]:
     """The arguments with something else in the place of each tensor."""
 
-    def inside(name: str, argument: Any) -> Any:
-        if isinstance(argument, torch.Tensor):
-            return instead(name, argument)
-        if isinstance(argument, (list, tuple)):
-            return type(argument)(inside(f"{name}[{i}]", item) for i, item in enumerate(argument))
-        if isinstance(argument, dict):
-            return {key: inside(f"{name}.{key}", item) for key, item in argument.items()}
-        return argument
+    def put(name: str, leaf: Any) -> Any:
+        return instead(name, leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    return {name: inside(name, argument) for name, argument in arguments.items()}
+    return {name: mapped(put, argument, name) for name, argument in arguments.items()}
 
 
 def owner(name: str) -> str:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import rawkern
@@ -32,8 +33,10 @@ extern "C" __global__ void edited(float* x) { x[threadIdx.x] = %d; }
 """
 _ROUNDS, _REPEATS, _EDITS = 3, 30, 5
 # Elements: beyond the caches of most machines, but quickly done.
-_SQUARE = {"cpu": 1 << 22, "cuda": 1 << 26}
-_SOFTMAX = {"cpu": (1024, 4096), "cuda": (8192, 4096)}
+_SHAPES = {
+    "square": {"cpu": (1 << 22,), "cuda": (1 << 26,)},
+    "softmax": {"cpu": (1024, 4096), "cuda": (8192, 4096)},
+}
 _LAUNCH = 256  # elements; so few that a launch is all there is to it
 
 
@@ -68,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
 
     devices = options.device or ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     for name in devices:
-        if name not in _SQUARE:
+        if name not in ("cpu", "cuda"):
             raise Refused(f"--device {name}: bench measures cpu and cuda")
         if name == "cuda" and not torch.cuda.is_available():
             raise Refused("--device cuda: torch sees no GPU")
@@ -93,7 +96,8 @@ def _row(result: Result) -> Sequence[str]:
 
 def _measured(device: torch.device) -> list[Result]:
     results = []
-    for what, measure in (("a launch", _launch), ("square", _square), ("softmax", _softmax), ("an edit", _edit)):
+    parts = {"a launch": _launch, **{name: partial(_operator, name=name) for name in _SHAPES}, "an edit": _edit}
+    for what, measure in parts.items():
         with step(f"measuring {what} on {device}"):
             results.append(measure(device))
     return results
@@ -119,27 +123,19 @@ def _launch(device: torch.device) -> Result:
     return Result(device.type, f"launch: c = a * b on {_LAUNCH} floats, host time", ours, theirs)
 
 
-def _square(device: torch.device) -> Result:
+def _operator(device: torch.device, name: str) -> Result:
     import torch
 
-    x = torch.randn(_SQUARE[device.type], device=device)
-    ours, theirs = _operator(device, lambda: rawkern.square(x), lambda: torch.square(x))
-    return Result(device.type, f"square of {x.numel() >> 20} Mi floats", ours, theirs, 2 * x.nbytes)
-
-
-def _softmax(device: torch.device) -> Result:
-    import torch
-
-    x = torch.randn(_SOFTMAX[device.type], device=device)
-    ours, theirs = _operator(device, lambda: rawkern.softmax(x, -1), lambda: torch.softmax(x, -1))
-    return Result(device.type, f"softmax of {x.shape[0]} x {x.shape[1]} floats", ours, theirs, 2 * x.nbytes)
-
-
-def _operator(device: torch.device, ours: Callable[[], Any], theirs: Callable[[], Any]) -> tuple[float, float]:
     from rawkern.cli.timing import launch_seconds
 
+    shape = _SHAPES[name][device.type]
+    x = torch.randn(shape, device=device)
+    args = (x, -1) if name == "softmax" else (x,)
+    ours, theirs = (partial(getattr(library, name), *args) for library in (rawkern, torch))
     _same("the operator", ours(), theirs())
-    return _in_turns(lambda: launch_seconds(ours, device, _REPEATS), lambda: launch_seconds(theirs, device, _REPEATS))
+    times = _in_turns(lambda: launch_seconds(ours, device, _REPEATS), lambda: launch_seconds(theirs, device, _REPEATS))
+    size = f"{x.numel() >> 20} Mi" if x.dim() == 1 else " x ".join(map(str, shape))
+    return Result(device.type, f"{name} of {size} floats", *times, 2 * x.nbytes)
 
 
 def _edit(device: torch.device) -> Result:

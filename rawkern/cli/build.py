@@ -8,13 +8,11 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rawkern.base.ctype import parse
 from rawkern.cli import cubin
-from rawkern.cli.cubin import Resources
-from rawkern.cli.occupancy import MAX_THREADS, Occupancy, occupancy, specification
+from rawkern.cli.occupancy import MAX_THREADS, occupancy, specification
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.compile import lookup, programs, source, toolchain
@@ -26,29 +24,6 @@ _BLOCKS = (64, 128, 256, 512, 1024)
 _DEFAULT_ARCH = "sm_80"
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """One kernel, compiled for one architecture."""
-
-    name: str  # with parameter types where kernels are overloaded
-    symbol: str
-    signature: str
-    arch: str
-    resources: Resources
-    spills: tuple[int, int]  # bytes of stores and of loads
-    occupancies: tuple[tuple[int, Occupancy | None], ...]  # by threads of a block; None for an unknown architecture
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A source, compiled for one architecture."""
-
-    arch: str
-    seconds: float
-    program: programs.Program
-    kernels: tuple[Kernel, ...]
-
-
 def declare(commands: Any) -> None:
     """Add the command's parser."""
     parser = commands.add_parser(
@@ -57,13 +32,14 @@ def declare(commands: Any) -> None:
         description="Compile a .cu file without a GPU and show what its kernels use. Templates are compiled as the "
         "instances that --kernel names. The exit status is 1 if it does not compile or a limit is exceeded.",
     )
+    blocks = ", ".join(map(str, _BLOCKS))
     source_options(parser)
     parser.add_argument("--arch", action="append", default=[], metavar="sm_XY",
                         help=f"architecture; may be repeated (default: {_DEFAULT_ARCH})")  # fmt: skip
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME",
                         help="show this kernel alone; also an instance, 'axpy<float, 4>'; may be repeated")  # fmt: skip
     parser.add_argument("--block", action="append", default=[], type=whole(1, MAX_THREADS), metavar="THREADS",
-                        help=f"block size for the occupancy; may be repeated (default: {_list(_BLOCKS)})")  # fmt: skip
+                        help=f"block size for the occupancy; may be repeated (default: {blocks})")  # fmt: skip
     parser.add_argument("--shared", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of a block, for the occupancy")  # fmt: skip
     parser.add_argument("--max-registers", type=whole(1), metavar="N",
@@ -151,16 +127,17 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
         if "has no kernel that" in str(error) and (names := programs.templates(read)) and not options.kernel:
             print(f"hint: --kernel '{names[0]}<...>' compiles an instance", file=sys.stderr)
         return 1
-    for one in built:
-        if warnings := cubin.without_report(one.program.log):
-            print(warnings, file=sys.stderr)
-    broken = _broken(options, built)
+    reports = [report for _, report in built]
+    for report in reports:
+        if report["warnings"]:
+            print(report["warnings"], file=sys.stderr)
+    broken = _broken(options, reports)
     if options.ptx or options.sass:
-        print("\n".join(_listing(options, read, one) for one in built))
+        print("\n".join(_listing(options, read, program, report) for program, report in built))
     elif options.json:
-        print(json.dumps({**_as_json(options, built), "exceeded": broken}, indent=2))
+        print(json.dumps({"file": options.file, "builds": reports, "exceeded": broken}, indent=2))
     else:
-        _print(options, read, built)
+        _print(options, read, reports)
     for line in broken:
         print(line, file=sys.stderr)
     return 1 if broken else 0
@@ -169,7 +146,8 @@ def _once(options: argparse.Namespace, archs: Sequence[str], read: source.Source
 # Compiling ------------------------------------------------------------------------------------------------------
 
 
-def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Compiled:
+def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> tuple[programs.Program, dict[str, Any]]:
+    """The program for one architecture, and what is said of it; ``--json`` prints that as it is."""
     reporting = dataclasses.replace(read, options=(*read.options, cubin.REPORT))
     start = time.perf_counter()
     with step(f"compiling {options.file} for {arch}"):
@@ -180,16 +158,18 @@ def _compile(options: argparse.Namespace, read: source.Source, arch: str) -> Com
     kernels = []
     names = [entry.name for entry in program.entries]
     for entry in _chosen(options, program):
-        used = found[entry.symbol]
-        shared = used.shared + options.shared
-        occupancies = tuple((threads, occupancy(
-            spec, threads, registers=used.registers, shared=shared, barriers=used.barriers, max_threads=used.max_threads
-        ) if spec else None) for threads in options.block or _BLOCKS)  # fmt: skip
-        signature = _signature(read, entry)
-        spills = spilled.get(entry.symbol, (0, 0))
-        name = lookup.full_name(entry) if names.count(entry.name) > 1 else entry.name
-        kernels.append(Kernel(name, entry.symbol, signature, arch, used, spills, occupancies))
-    return Compiled(arch, seconds, program, tuple(kernels))
+        used, (stores, loads) = found[entry.symbol], spilled.get(entry.symbol, (0, 0))
+        needs = {"registers": used.registers, "shared": used.shared + options.shared, "barriers": used.barriers,
+                 "max_threads": used.max_threads}  # fmt: skip
+        kernels.append({
+            "name": lookup.full_name(entry) if names.count(entry.name) > 1 else entry.name,
+            "symbol": entry.symbol, "signature": _signature(read, entry), **dataclasses.asdict(used),
+            "spill_stores": stores, "spill_loads": loads,
+            "occupancy": [{"threads": threads, **dataclasses.asdict(occupancy(spec, threads, **needs))}
+                          for threads in options.block or _BLOCKS if spec],
+        })  # fmt: skip
+    warnings = cubin.without_report(program.log)
+    return program, {"arch": arch, "seconds": seconds, "warnings": warnings, "kernels": kernels}
 
 
 def _expressions(options: argparse.Namespace) -> tuple[str, ...]:
@@ -219,20 +199,22 @@ def _signature(read: source.Source, entry: programs.Entry) -> str:
 # Showing --------------------------------------------------------------------------------------------------------
 
 
-def _print(options: argparse.Namespace, read: source.Source, built: Sequence[Compiled]) -> None:
-    kernels = [kernel for one in built for kernel in one.kernels]
-    times = ", ".join(f"{one.arch} in {duration(one.seconds)}" for one in built)
-    print(f"{options.file}: {plural(len(built[0].kernels), 'kernel')}, compiled for {times}\n")
-    for signature in dict.fromkeys(kernel.signature for kernel in kernels):
+def _print(options: argparse.Namespace, read: source.Source, reports: Sequence[dict[str, Any]]) -> None:
+    kernels = [(report["arch"], kernel) for report in reports for kernel in report["kernels"]]
+    times = ", ".join(f"{report['arch']} in {duration(report['seconds'])}" for report in reports)
+    print(f"{options.file}: {plural(len(reports[0]['kernels']), 'kernel')}, compiled for {times}\n")
+    for signature in dict.fromkeys(kernel["signature"] for _, kernel in kernels):
         print(f"  {signature}")
     blocks = options.block or _BLOCKS
     head = ("kernel", "arch", "registers", "spills", "shared", "constant", "local", *blocks)
-    order = {name: i for i, name in enumerate(dict.fromkeys(kernel.name for kernel in kernels))}
+    order = {name: i for i, name in enumerate(dict.fromkeys(kernel["name"] for _, kernel in kernels))}
     rows = []
-    for kernel in sorted(kernels, key=lambda kernel: order[kernel.name]):
-        used, spills = kernel.resources, "/".join(map(str, kernel.spills)) if any(kernel.spills) else 0
-        shares = [_share(found) for _, found in kernel.occupancies]
-        rows.append((kernel.name, kernel.arch, used.registers, spills, used.shared, used.constant, used.local, *shares))
+    for arch, kernel in sorted(kernels, key=lambda pair: order[pair[1]["name"]]):
+        spills = kernel["spill_stores"], kernel["spill_loads"]
+        used = (kernel[what] for what in ("shared", "constant", "local"))
+        shares = map(_share, kernel["occupancy"] or [None] * len(blocks))
+        shown = "/".join(map(str, spills)) if any(spills) else 0
+        rows.append((kernel["name"], arch, kernel["registers"], shown, *used, *shares))
     print("\n" + table(head, rows, left=(0, 1)))
     dynamic = f" with {options.shared} bytes of dynamic shared memory" if options.shared else ""
     print("\nin bytes: spills (stores/loads), shared, constant and local memory")
@@ -245,52 +227,35 @@ def _print(options: argparse.Namespace, read: source.Source, built: Sequence[Com
 _LETTERS = {"warps": "w", "blocks": "b", "registers": "r", "shared": "s", "barriers": "B", "threads": "-"}
 
 
-def _share(found: Occupancy | None) -> str:
+def _share(found: dict[str, Any] | None) -> str:
     """An occupancy for the table: "75% r"; a block that cannot run is "-", an unknown architecture "?"."""
     if found is None:
         return "?"
-    if found.blocks == 0:
+    if found["blocks"] == 0:
         return "-"
-    if found.share == 1:
-        return "100%"
-    return f"{100 * found.share:.0f}% {''.join(_LETTERS[limit] for limit in found.limits)}"
+    limits = "" if found["share"] == 1 else " " + "".join(_LETTERS[limit] for limit in found["limits"])
+    return f"{100 * found['share']:.0f}%{limits}"
 
 
-def _listing(options: argparse.Namespace, read: source.Source, one: Compiled) -> str:
+def _listing(
+    options: argparse.Namespace, read: source.Source, program: programs.Program, report: dict[str, Any]
+) -> str:
     """PTX or machine code of one architecture."""
     if options.sass:
-        symbols = {kernel.symbol for kernel in one.kernels} if options.kernel else None
-        return f"// {options.file} for {one.arch}\n{sass(one.program.code, symbols)}"
-    virtual = lookup.architecture_name(one.arch, "compute")
+        symbols = {kernel["symbol"] for kernel in report["kernels"]} if options.kernel else None
+        return f"// {options.file} for {program.arch}\n{sass(program.code, symbols)}"
+    virtual = lookup.architecture_name(program.arch, "compute")
     ptx = programs.compile_program(read, virtual, _expressions(options)).ptx
     return f"// {options.file} for {virtual}\n{ptx.strip()}"
 
 
-def _as_json(options: argparse.Namespace, built: Sequence[Compiled]) -> dict[str, Any]:
-    return {"file": options.file, "builds": [
-        {"arch": one.arch, "seconds": one.seconds, "warnings": cubin.without_report(one.program.log), "kernels": [
-            {"name": kernel.name, "symbol": kernel.symbol, "signature": kernel.signature,
-             **dataclasses.asdict(kernel.resources),
-             "spill_stores": kernel.spills[0], "spill_loads": kernel.spills[1],
-             "occupancy": [{"threads": threads, **dataclasses.asdict(found)}
-                           for threads, found in kernel.occupancies if found]}
-            for kernel in one.kernels
-        ]} for one in built
-    ]}  # fmt: skip
-
-
-def _broken(options: argparse.Namespace, built: Sequence[Compiled]) -> list[str]:
+def _broken(options: argparse.Namespace, reports: Sequence[dict[str, Any]]) -> list[str]:
     """What exceeds the limits given."""
     lines = []
-    for kernel in (kernel for one in built for kernel in one.kernels):
-        used = kernel.resources.registers
+    for arch, kernel in ((report["arch"], kernel) for report in reports for kernel in report["kernels"]):
+        used, stores, loads = kernel["registers"], kernel["spill_stores"], kernel["spill_loads"]
         if options.max_registers is not None and used > options.max_registers:
-            lines.append(f"{kernel.name} ({kernel.arch}): {used} registers, the limit is {options.max_registers}")
-        if options.no_spills and any(kernel.spills):
-            stores, loads = kernel.spills
-            lines.append(f"{kernel.name} ({kernel.arch}): spills {stores} bytes of stores and {loads} of loads")
+            lines.append(f"{kernel['name']} ({arch}): {used} registers, the limit is {options.max_registers}")
+        if options.no_spills and (stores or loads):
+            lines.append(f"{kernel['name']} ({arch}): spills {stores} bytes of stores and {loads} of loads")
     return lines
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))

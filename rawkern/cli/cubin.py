@@ -28,30 +28,14 @@ _MAX_THREADS, _FRAME, _MIN_STACK, _REGISTERS, _REQUIRED_THREADS, _BARRIERS = 0x0
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel uses.
+    """What one kernel uses; memory in bytes."""
 
-    Attributes
-    ----------
-    registers : int
-        Of a thread.
-    shared : int
-        Static shared memory of a block, in bytes.
-    constant : int
-        ``__constant__`` variables of the module, in bytes.
-    local : int
-        Local memory of a thread, in bytes; without what recursive functions take.
-    barriers : int
-        Named barriers of a block; ``__syncthreads()`` is one.
-    max_threads : int
-        The most threads of a block, from ``__launch_bounds__``; 1024 without.
-    """
-
-    registers: int
-    shared: int
-    constant: int
-    local: int
-    barriers: int
-    max_threads: int
+    registers: int  # of a thread
+    shared: int  # static shared memory of a block
+    constant: int  # ``__constant__`` variables of the module
+    local: int  # local memory of a thread, without what recursive functions take
+    barriers: int  # named barriers of a block; ``__syncthreads()`` is one
+    max_threads: int  # the most threads of a block, from ``__launch_bounds__``; 1024 without
 
 
 @dataclass(frozen=True)
@@ -66,10 +50,7 @@ class _Section:
 def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
     """Return the resources of each kernel of a cubin for an architecture such as ``"sm_90"``, by symbol.
 
-    Raises
-    ------
-    RawkernError
-        If these are not the bytes of a cubin.
+    RawkernError if these are not the bytes of a cubin.
     """
     if cubin[:4] != b"\x7fELF" or cubin[4:6] != b"\x02\x01":
         raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")

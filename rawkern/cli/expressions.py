@@ -22,21 +22,13 @@ __all__ = ["MAKERS", "Maker", "dtypes_behind", "members_of", "number", "value"]
 
 _MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
     ast.RShift: operator.rshift,
-}
+}  # fmt: skip
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Invert: operator.invert,
-}
+    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert,
+}  # fmt: skip
 _CONSTANTS: dict[str, Any] = {"inf": float("inf"), "nan": float("nan"), "pi": 3.141592653589793}
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {"int": int, "float": float, "min": min, "max": max}
 POISON = 0xA5  # each byte of an integer tensor made by empty(); floats are NaN there
@@ -44,26 +36,14 @@ POISON = 0xA5  # each byte of an integer tensor made by empty(); floats are NaN 
 
 @dataclass(frozen=True)
 class Maker:
-    """What tensors are made with.
+    """What tensors are made with."""
 
-    Attributes
-    ----------
-    dtypes : tuple of torch.dtype
-        Those that the parameter takes, the usual one first; empty where it takes any (``void*``) or no tensor.
-    generator : torch.Generator
-        On the CPU: a seed gives the same numbers for every device.
-    device : torch.device
-    numbers : mapping
-        The arguments that are numbers, by name.
-    members : mapping
-        The types of a struct's members, by name.
-    """
-
+    # Those that the parameter takes, the usual one first; empty where it takes any (``void*``) or no tensor.
     dtypes: tuple[torch.dtype, ...]
-    generator: torch.Generator
+    generator: torch.Generator  # on the CPU: a seed gives the same numbers for every device
     device: torch.device
-    numbers: Mapping[str, Any]
-    members: Mapping[str, CType] = field(default_factory=dict)
+    numbers: Mapping[str, Any]  # the arguments that are numbers, by name
+    members: Mapping[str, CType] = field(default_factory=dict)  # the types of a struct's members, by name
 
     def of(self, member: str) -> Maker:
         """What a member of the struct is made with."""
@@ -95,13 +75,7 @@ def number(text: str, numbers: Mapping[str, Any]) -> Any:
 
 
 def value(text: str, maker: Maker) -> Any:
-    """Evaluate the expression of one argument.
-
-    Raises
-    ------
-    Refused
-        If it is not one, or cannot be evaluated.
-    """
+    """Evaluate the expression of one argument; `Refused` if it is not one, or cannot be evaluated."""
     text = text.strip()
     try:
         if text.startswith("@"):
@@ -217,22 +191,13 @@ def _converted(made: torch.Tensor, maker: Maker) -> torch.Tensor:
     return converted.to(maker.device)
 
 
-def _real(maker: Maker, name: str) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype to draw in, and the one to convert to."""
+def _random(maker: Maker, name: str, *shape: Any) -> torch.Tensor:
     dtype = _dtype(maker)
     if not dtype.is_floating_point and not dtype.is_complex:
         raise Refused(f"{name}() makes real numbers, the parameter takes {dtype}; use randint(low, high, n)")
-    return (dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32), dtype
-
-
-def _randn(maker: Maker, *shape: Any) -> torch.Tensor:
-    drawn, dtype = _real(maker, "randn")
-    return torch.randn(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
-
-
-def _rand(maker: Maker, *shape: Any) -> torch.Tensor:
-    drawn, dtype = _real(maker, "rand")
-    return torch.rand(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
+    drawn = dtype if dtype in (torch.float64, torch.complex64, torch.complex128) else torch.float32
+    make = torch.randn if name == "randn" else torch.rand
+    return make(_shape(shape), dtype=drawn, generator=maker.generator).to(dtype).to(maker.device)
 
 
 def _randint(maker: Maker, *arguments: Any) -> torch.Tensor:
@@ -254,14 +219,6 @@ def _full(maker: Maker, *arguments: Any) -> torch.Tensor:
     return _converted(torch.full(_shape(tuple(shape)), fill, dtype=wide), maker)
 
 
-def _zeros(maker: Maker, *shape: Any) -> torch.Tensor:
-    return _of_bytes(maker, _shape(shape), 0)
-
-
-def _ones(maker: Maker, *shape: Any) -> torch.Tensor:
-    return _full(maker, *shape, 1)
-
-
 def _empty(maker: Maker, *shape: Any) -> torch.Tensor:
     """Make a tensor whose elements nobody has set: NaN, or bytes of `POISON`, so that what is not written shows."""
     dtype = _dtype(maker)
@@ -280,7 +237,9 @@ def _of_bytes(maker: Maker, shape: tuple[int, ...], byte: int) -> torch.Tensor:
 def _arange(maker: Maker, *bounds: Any) -> torch.Tensor:
     if not 1 <= len(bounds) <= 3:
         raise Refused("arange() takes an end, or start, end and step: arange(1000), arange(0, 1, 0.1)")
-    return _converted(torch.arange(*bounds, dtype=torch.float64 if any(map(_is_float, bounds)) else None), maker)
+    return _converted(
+        torch.arange(*bounds, dtype=torch.float64 if any(isinstance(bound, float) for bound in bounds) else None), maker
+    )
 
 
 def _tensor(maker: Maker, *values: Any) -> torch.Tensor:
@@ -290,10 +249,6 @@ def _tensor(maker: Maker, *values: Any) -> torch.Tensor:
     # Whole numbers keep all their digits, others those of float64; what the parameter cannot hold is refused.
     wide = torch.float64 if made.is_floating_point() else torch.complex128 if made.is_complex() else made.dtype
     return _converted(torch.tensor(values[0], dtype=wide), maker)
-
-
-def _is_float(bound: Any) -> bool:
-    return isinstance(bound, float)
 
 
 def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.Tensor:
@@ -321,11 +276,11 @@ def _load(maker: Maker, path: Any, *more: Any, convert: bool = False) -> torch.T
 
 #: Tensors by name, with the arguments that each takes before ``dtype=``.
 MAKERS: dict[str, Callable[..., torch.Tensor]] = {
-    "randn": _randn,
-    "rand": _rand,
+    "randn": lambda maker, *shape: _random(maker, "randn", *shape),
+    "rand": lambda maker, *shape: _random(maker, "rand", *shape),
     "randint": _randint,
-    "zeros": _zeros,
-    "ones": _ones,
+    "zeros": lambda maker, *shape: _of_bytes(maker, _shape(shape), 0),
+    "ones": lambda maker, *shape: _full(maker, *shape, 1),
     "full": _full,
     "empty": _empty,
     "arange": _arange,

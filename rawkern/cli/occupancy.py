@@ -83,19 +83,8 @@ def occupancy(
 ) -> Occupancy:
     """Apply the rules to a kernel.
 
-    Parameters
-    ----------
-    spec : Specification
-    threads : int
-        Threads of a block.
-    registers : int
-        Registers of a thread.
-    shared : int
-        Bytes of shared memory of a block, static and dynamic.
-    barriers : int
-        Named barriers of a block (``__syncthreads()`` is one).
-    max_threads : int
-        The most threads a block of this kernel may have.
+    Threads, shared memory (bytes, static and dynamic) and named barriers (``__syncthreads()`` is one) are those of a
+    block, registers those of a thread; ``max_threads`` is the most that a block of this kernel may have.
     """
     warps = -(-threads // WARP)
     fits = {

@@ -28,11 +28,8 @@ _PATIENCE = 120.0  # seconds: torch's import on a cold disk, and a compilation
 def probe(device: str) -> dict[str, Any]:
     """Run the kernel on a device in a child process.
 
-    Returns
-    -------
-    dict
-        ``first`` and ``launch``, seconds of the first launch (with what had to be compiled) and of a later one; or
-        ``error``, one text.
+    Returns ``first`` and ``launch``, seconds of the first launch (with what had to be compiled) and of a later one; or
+    ``error``, one text.
     """
     command = [sys.executable, "-c", _CHILD, device, json.dumps(sys.path)]
     try:

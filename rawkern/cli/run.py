@@ -221,6 +221,7 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     import rawkern
     from rawkern.cli.arguments import evaluated, replaced, tensors_in
     from rawkern.cli.margins import surround
+    from rawkern.engines.devices import default_device
 
     module = rawkern.RawModule(
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
@@ -228,23 +229,17 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     )  # fmt: skip
     with refusing(ValueError):
         kernel = module.get_function(options.kernel)
-        signature = kernel._find().signature
+        signature = kernel.state().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
         margins = {} if options.check else {name: surround(t) for name, t in tensors_in(arguments).items()}
         arguments = replaced(arguments, lambda name, t: margins[name].tensor if margins else t)
-    if device.type == "cpu" and _default_type() != "cpu" and not tensors_in(arguments):
+    if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
     with refusing(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
     values = tuple(arguments.values())
     return Launch(kernel, signature, arguments, margins, lambda: launcher(*values), form)
-
-
-def _default_type() -> str:
-    from rawkern.engines.devices import default_device
-
-    return default_device().type
 
 
 def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[str, Any]) -> tuple[Any, str]:
@@ -310,7 +305,7 @@ def _print(
     head = ("", "dtype", "shape", "changed", "min", "max", "mean", "NaN", "first")
     rows = []
     for s in summaries:
-        total = _product(s.shape)
+        total = math.prod(s.shape)
         changed = f"{s.changed} of {total}" if s.changed else "no"
         shape, first = "x".join(map(str, s.shape)) or "()", " ".join(map(shown, s.first))
         rows.append((s.name, s.dtype, shape, changed, shown(s.low), shown(s.high), shown(s.mean), s.nans,
@@ -335,13 +330,6 @@ def _plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(value, torch.Tensor) and not tensors and (kept or kept == value):
             plain[name] = kept
     return plain
-
-
-def _product(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
 
 
 def _as_json(

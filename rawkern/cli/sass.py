@@ -19,13 +19,7 @@ _SECTION = re.compile(r"^//-+ (\.\S+) +-+\s*$", re.M)
 
 
 def disassembler() -> str:
-    """Return the path of nvdisasm: on PATH, in the wheel nvidia-cuda-nvdisasm, or in a CUDA toolkit.
-
-    Raises
-    ------
-    Refused
-        If there is none.
-    """
+    """Return the path of nvdisasm: on PATH, in the wheel nvidia-cuda-nvdisasm, or in a CUDA toolkit; else `Refused`."""
     folders = [os.path.join(folder, "nvidia", "*", "bin") for folder in sys.path]
     folders += [os.path.join(root, "bin") for name in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(name))]
     folders.append("/usr/local/cuda/bin")

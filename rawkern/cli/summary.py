@@ -15,28 +15,18 @@ _FIRST = 4
 
 @dataclass(frozen=True)
 class Summary:
-    """A tensor after a launch.
-
-    Attributes
-    ----------
-    changed : int
-        Elements whose bits are not what they were before.
-    low, high, mean : number or None
-        Over the elements that are not NaN, in float64; None where there are none, and for complex numbers.
-    nans : int
-    first : tuple
-        The first few elements, in memory order.
-    """
+    """A tensor after a launch."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    changed: int
+    changed: int  # elements whose bits are not what they were before
+    # Over the elements that are not NaN, in float64; None where there are none, and for complex numbers.
     low: float | int | None
     high: float | int | None
     mean: float | None
     nans: int
-    first: tuple[Any, ...]
+    first: tuple[Any, ...]  # the first few elements, in memory order
 
 
 def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> Summary:

@@ -32,14 +32,8 @@ def launch_times(
 ) -> list[float]:
     """The times of launches: on a GPU from the start to the end there, on the CPU those of the calls.
 
-    Where launches take long, there are fewer than ``repeats``.
-
-    Parameters
-    ----------
-    launch : callable
-        On the current stream.
-    restore : callable
-        Puts back what the launch changed; called before each repeat, and not counted.
+    Where launches take long, there are fewer than ``repeats``. ``restore`` puts back what the launch changed; it is
+    called before each repeat, and not counted.
     """
     for _ in range(_WARM):
         restore()

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from rawkern.compile import declarations, diagnostics
-from rawkern.compile.names import demangle, function_parameters, split_function, strip_anonymous
+from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
@@ -43,10 +44,7 @@ class Built:
 def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     """Compile a source; `asked` are the template instances and overloads it must hold.
 
-    Raises
-    ------
-    CompileError
-        If it does not compile, has no kernel, or lacks an instance that was asked for.
+    CompileError if it does not compile, has no kernel, or lacks an instance that was asked for.
     """
     wanted = {name: _expression(name) for name in asked}
     guessed = {
@@ -88,22 +86,7 @@ def declared(source: Source) -> tuple[declarations.Declaration, ...]:
 
 # --- Asking for names and types --------------------------------------------------------------------------
 
-# __rawkern_plain puts the integer type in an enumeration's place: that is what a caller can give. Every name is
-# prefixed, because the source may have macros named N or T.
-PROBE = """
-template <class F> __global__ void __rawkern_probe();
-template <class T, bool = __is_enum(T)> struct __rawkern_plain { using TYPE = T; };
-template <class T> struct __rawkern_plain<T, true> { using TYPE = __underlying_type(T); };
-template <class T> struct __rawkern_plain<T*, false> { using TYPE = PLAIN(T)*; };
-template <class T> struct __rawkern_plain<T&, false> { using TYPE = PLAIN(T)&; };
-template <class T> struct __rawkern_plain<const T, false> { using TYPE = const PLAIN(T); };
-template <class T> struct __rawkern_plain<const T, true> { using TYPE = const __underlying_type(T); };
-template <class T, SIZE N> struct __rawkern_plain<T[N], false> { using TYPE = PLAIN(T)[N]; };
-template <class T, SIZE N> struct __rawkern_plain<const T[N], false> { using TYPE = const PLAIN(T)[N]; };
-template <class F, class... A> struct __rawkern_plain<F(A...), false> { using TYPE = F(PLAIN(A)...); };
-"""
-PROBE = re.sub(r"PLAIN\((\w)\)", r"typename __rawkern_plain<\1>::TYPE", PROBE).replace("SIZE", "decltype(sizeof(0))")
-PROBE = re.sub(r"\b([TFNA]|TYPE)\b", r"__rawkern_\1", PROBE)
+PROBE = "\n" + Path(__file__).with_name("probe.cuh").read_text()
 _ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
@@ -115,12 +98,8 @@ def _expression(name: str) -> str:
     name = name.strip()
     if not name.endswith(")") or name.startswith(("static_cast", "&", "(")):
         return name
-    depth = 0
-    for i in range(len(name) - 1, -1, -1):
-        depth += (name[i] == ")") - (name[i] == "(")
-        if depth == 0:
-            return f"static_cast<void(*)({name[i + 1 : -1]})>({name[:i].strip()})"
-    return name
+    at = [at for at, c in outside(name) if c == "("][-1]
+    return f"static_cast<void(*)({name[at + 1 : -1]})>({name[:at].strip()})"
 
 
 def _probe(expression: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from pathlib import Path
 
 from rawkern.base import cache, ctype
 from rawkern.compile import diagnostics
@@ -14,33 +15,15 @@ from rawkern.compile.source import Source
 
 __all__ = ["value"]
 
-# A kernel template that is declared only, with the bits of a number as arguments. Integers are passed by their two
-# halves; floats have no place among template arguments but by their bits.
-_TOOLS = """
-template <class __rawkern_T, unsigned long long, unsigned long long> __global__ void __rawkern_constant();
-template <class __rawkern_T> DEVICE __rawkern_T __rawkern_value(__rawkern_T __rawkern_v) { return __rawkern_v; }
-template <class __rawkern_T> DEVICE BITS __rawkern_low(__rawkern_T __rawkern_v) { return (BITS)__rawkern_v; }
-DEVICE BITS __rawkern_low(float __rawkern_v) { return __builtin_bit_cast(unsigned int, __rawkern_v); }
-DEVICE BITS __rawkern_low(double __rawkern_v) { return __builtin_bit_cast(BITS, __rawkern_v); }
-template <class __rawkern_T> DEVICE BITS __rawkern_high(__rawkern_T) { return 0; }
-DEVICE BITS __rawkern_high(__int128 __rawkern_v) { return (BITS)((unsigned __int128)__rawkern_v >> 64); }
-DEVICE BITS __rawkern_high(unsigned __int128 __rawkern_v) { return (BITS)(__rawkern_v >> 64); }
-"""
-_TOOLS = PROBE + _TOOLS.replace("DEVICE", "__host__ __device__ constexpr").replace("BITS", "unsigned long long")
+_TOOLS = PROBE + Path(__file__).with_name("constants.cuh").read_text()
 _SPELLED = re.compile(r"__rawkern_constant<(.*), (\d+)ull, (\d+)ull>")
 
 
 def value(source: Source, arch: str, expression: str, key: str) -> bool | int | float:
     """Compute a constant expression with the names and macros of a source, as it stands at its end.
 
-    `key` names the program in the cache.
-
-    Raises
-    ------
-    ValueError
-        It is no constant expression, or no number.
-    CompileError
-        The source does not compile.
+    `key` names the program in the cache. ValueError if it is no constant expression, or no number; CompileError if the
+    source does not compile.
     """
     name = f"constant-{key}-{cache.digest(expression)}"
     type_name, low, high = cache.kept(name, lambda: _ask(source, arch, expression))

@@ -11,7 +11,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from rawkern.compile.names import split_arguments
+from rawkern.compile.names import closing, outside, split_arguments
 
 __all__ = ["Declaration", "blank", "declarations"]
 
@@ -45,60 +45,20 @@ _CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
 _TOKEN = re.compile(
     r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
 )
-_ATTRIBUTES = frozenset(
-    [
-        "__launch_bounds__",
-        "__attribute__",
-        "__cluster_dims__",
-        "__maxnreg__",
-        "__block_size__",
-        "__declspec",
-        "alignas",
-        "__align__",
-        "decltype",
-        "noexcept",
-        "requires",
-    ]
-)
+_ATTRIBUTES = {
+    "__launch_bounds__", "__attribute__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__declspec", "alignas",
+    "__align__", "decltype", "noexcept", "requires",
+}  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_NOT_NAMES = frozenset(
-    [
-        "const",
-        "volatile",
-        "__restrict__",
-        "__restrict",
-        "restrict",
-        "__grid_constant__",
-        "unsigned",
-        "signed",
-        "int",
-        "long",
-        "short",
-        "char",
-        "bool",
-        "float",
-        "double",
-        "void",
-        "auto",
-        "typename",
-        "struct",
-        "class",
-        "union",
-        "enum",
-        "wchar_t",
-        "char8_t",
-        "char16_t",
-        "char32_t",
-        "__int128",
-        "size_t",
-        "half",
-        "nv_bfloat16",
-        "register",
-    ]
-)
-_QUALIFIERS = re.compile(
-    r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__|typename|struct|class|union|enum|register)\b"
-)
+_QUALIFIERS = (
+    "const", "volatile", "__restrict__", "__restrict", "__grid_constant__", "typename", "struct", "class", "union",
+    "enum", "register",
+)  # fmt: skip
+_NOT_NAMES = {
+    *_QUALIFIERS, "restrict", "unsigned", "signed", "int", "long", "short", "char", "bool", "float", "double", "void",
+    "auto", "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "size_t", "half", "nv_bfloat16",
+}  # fmt: skip
+_QUALIFIER = re.compile(rf"\b(?:{'|'.join(_QUALIFIERS)})\b")
 _POINTER_TO = re.compile(
     r"\(\s*(?:\w+\s*::\s*)*[*&]+\s*(?:(?:const|volatile|__restrict__|__restrict)\b\s*)*(\w+)?\s*(?:\[[^\]]*\]\s*)*\)\s*[(\[]"
 )
@@ -191,7 +151,7 @@ def _groups(code: str, position: int) -> tuple[list[tuple[str, str]], int]:
         if c in "{;}":
             break
         if c == "(":
-            close = _closing(code, position)
+            close = closing(code, position)
             groups.append((word, code[position + 1 : close]))
             word, position = "", close + 1
         elif match := _WORD.match(code, position):
@@ -201,32 +161,14 @@ def _groups(code: str, position: int) -> tuple[list[tuple[str, str]], int]:
     return groups, position
 
 
-def _closing(code: str, position: int) -> int:
-    depth = 0
-    for i in range(position, len(code)):
-        depth += (code[i] == "(") - (code[i] == ")")
-        if depth == 0:
-            return i
-    return len(code)
-
-
 def _parameter_name(text: str) -> str | None:
     """Return the name that a parameter's text declares, or None."""
-    text = _PARAM_ATTRIBUTE.sub(" ", _without_default(text))
+    text = _PARAM_ATTRIBUTE.sub(" ", text[: next((at for at, c in outside(text) if c == "="), None)])
     if match := _POINTER_TO.search(text):
         return match[1]
     text = re.sub(r"(?:\[[^\]]*\]\s*)+$", "", text.strip()).rstrip()
     match = re.search(r"([A-Za-z_]\w*)$", text)
     if match is None or match[1] in _NOT_NAMES:
         return None
-    before = _QUALIFIERS.sub(" ", text[: match.start()]).strip()
+    before = _QUALIFIER.sub(" ", text[: match.start()]).strip()
     return None if not before or before.endswith("::") else match[1]
-
-
-def _without_default(text: str) -> str:
-    depth = 0
-    for i, c in enumerate(text):
-        if c == "=" and depth == 0:
-            return text[:i]
-        depth += (c in "([{<") - (c in ")]}>")
-    return text

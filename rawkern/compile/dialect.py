@@ -61,8 +61,8 @@ def _declaration(name: str) -> str:
     """Return what declares a name that a source lacks, "" where nothing does; "sqrt()" stands for calls of sqrt."""
     if name.endswith("()"):
         return _promoting(name[:-2])
-    if name in shims.C_TYPES:
-        return f"typedef {shims.C_TYPES[name]} {name};\n"
+    if name in (types := shims.c_types()):
+        return f"typedef {types[name]} {name};\n"
     space, _, member = name.rpartition("::")
     if space == "cub" and member in _CUB:
         return f"#include <cuda/functional>\nnamespace cub {{ using {member} = {_CUB[member]}; }}\n"

@@ -44,22 +44,14 @@ class Die:
         return value if isinstance(value, str) else None
 
 
-class Debug(NamedTuple):
-    """All entries of a program, by offset."""
-
-    dies: dict[int, Die]
+Debug = dict[int, Die]  # all entries of a program, by offset
 
 
 def read(ptx: str) -> Debug:
     """Read the debug information of PTX; ValueError if it is not as expected."""
     try:
-        return Debug(
-            _dies(
-                _section(ptx, ".debug_info"),
-                _abbreviations(_section(ptx, ".debug_abbrev")),
-                _section(ptx, ".debug_str"),
-            )
-        )
+        table = _abbreviations(_section(ptx, ".debug_abbrev"))
+        return _dies(_section(ptx, ".debug_info"), table, _section(ptx, ".debug_str"))
     except (IndexError, KeyError, struct.error) as error:
         raise ValueError(f"the debug information cannot be read: {error!r}") from error
 
@@ -77,10 +69,7 @@ def parameter_names(debug: Debug, symbol: str) -> tuple[str | None, ...] | None:
 def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...]:
     """Return the members of the struct that a kernel takes first, those of its bases among them.
 
-    Raises
-    ------
-    ValueError
-        It has members that cannot be filled one by one; the message says which.
+    ValueError if it has members that cannot be filled one by one; the message says which.
     """
     kernel = _kernel(debug, symbol)
     parameter = next((child for child in kernel.children if child.tag == _PARAMETER), None) if kernel else None
@@ -91,7 +80,7 @@ def members(debug: Debug, symbol: str) -> tuple[DebugMember, ...]:
 
 
 def _kernel(debug: Debug, symbol: str) -> Die | None:
-    for die in debug.dies.values():
+    for die in debug.values():
         if die.tag == _SUBPROGRAM and symbol in (
             die.text(_LINKAGE_NAME) or die.text(_NEW_LINKAGE_NAME) or die.text(_NAME),
         ):
@@ -103,7 +92,7 @@ def _type(debug: Debug, die: Die | None) -> Die | None:
     """Follow typedefs and qualifiers to the type of a parameter or member."""
     while die is not None and die.tag in (_PARAMETER, _MEMBER, _INHERITANCE, _TYPEDEF, _CONST, _VOLATILE):
         target = die.attributes.get(_TYPE)
-        die = debug.dies.get(target) if isinstance(target, int) else None
+        die = debug.get(target) if isinstance(target, int) else None
     return die
 
 
@@ -162,9 +151,8 @@ def _section(ptx: str, name: str) -> bytes:
     for width, values in _DIRECTIVE.findall(match[1]):
         for value in values.split(","):
             text = value.strip()
-            number = (
-                int(text, 0) if re.match(r"-?\d", text) else 0
-            )  # a label: where code or another section is, not asked for here
+            # A label says where code or another section is, which is not asked for here.
+            number = int(text, 0) if re.match(r"-?\d", text) else 0
             data += (number % (1 << int(width))).to_bytes(int(width) // 8, "little")
     return bytes(data)
 
@@ -191,8 +179,8 @@ def _abbreviations(data: bytes) -> dict[int, tuple[int, bool, list[tuple[int, in
     return table
 
 
-def _dies(data: bytes, table: dict[int, tuple[int, bool, list[tuple[int, int]]]], strings: bytes) -> dict[int, Die]:
-    dies: dict[int, Die] = {}
+def _dies(data: bytes, table: dict[int, tuple[int, bool, list[tuple[int, int]]]], strings: bytes) -> Debug:
+    dies: Debug = {}
     unit = 0
     while unit + 11 <= len(data):
         (length,) = struct.unpack_from("<I", data, unit)
@@ -219,16 +207,8 @@ def _dies(data: bytes, table: dict[int, tuple[int, bool, list[tuple[int, int]]]]
     return dies
 
 
-_FIXED = {
-    0x01: 8,
-    0x0B: 1,
-    0x05: 2,
-    0x06: 4,
-    0x07: 8,
-    0x0C: 1,
-    0x10: 8,
-    0x17: 4,
-}  # addr, data1 to data8, flag, ref_addr, sec_offset
+# addr, data1 to data8, flag, ref_addr, sec_offset
+_FIXED = {0x01: 8, 0x0B: 1, 0x05: 2, 0x06: 4, 0x07: 8, 0x0C: 1, 0x10: 8, 0x17: 4}
 _REFERENCE = {0x11: 1, 0x12: 2, 0x13: 4, 0x14: 8}
 _BLOCK = {0x0A: 1, 0x03: 2, 0x04: 4}
 

@@ -68,12 +68,7 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     """Return size, alignment and members of a struct, which may be any type the source can name.
 
     Members are () where they cannot be filled one by one, such as those of a union, or private ones; `unknown` of the
-    layout says why.
-
-    Raises
-    ------
-    UnsupportedError
-        If the compiler cannot tell, such as for a type that is only declared.
+    layout says why. UnsupportedError if the compiler cannot tell, such as for a type that is only declared.
     """
     found = cache.kept(f"struct-{key}-{cache.digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):

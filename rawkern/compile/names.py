@@ -8,10 +8,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 
 from rawkern.errors import RawkernError
 
-__all__ = ["canonical_type", "demangle", "split_arguments", "split_function", "strip_anonymous"]
+__all__ = [
+    "canonical_type", "closing", "demangle", "function_parameters", "outside", "split_arguments", "split_function",
+    "strip_anonymous",
+]  # fmt: skip
 
 _ANONYMOUS = "(anonymous namespace)::"
 _CV = re.compile(r"\s*\b(const|volatile)\b")
@@ -23,13 +28,8 @@ def _runtime() -> ctypes.CDLL:
     for name in ("libstdc++.so.6", "libc++abi.so.1"):
         try:
             library = ctypes.CDLL(name)
-            library.__cxa_demangle.restype = ctypes.c_void_p
-            library.__cxa_demangle.argtypes = [
-                ctypes.c_char_p,
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-                ctypes.POINTER(ctypes.c_int),
-            ]
+            library.__cxa_demangle.restype = pointer = ctypes.c_void_p
+            library.__cxa_demangle.argtypes = [ctypes.c_char_p, pointer, pointer, ctypes.POINTER(ctypes.c_int)]
             library.free.argtypes = [ctypes.c_void_p]  # found in libc, which every process has
         except (OSError, AttributeError):
             continue
@@ -62,32 +62,51 @@ def split_function(text: str) -> tuple[str, tuple[str, ...], bool]:
     # Only template instances are mangled with their return type; a kernel's is void.
     instance = name.startswith("void ")
     name = name.removeprefix("void ")
-    return name.strip(), _parameters(text[start + 1 : _matching(text, start)]), instance
+    return name.strip(), _parameters(text[start + 1 : closing(text, start)]), instance
 
 
 def function_parameters(text: str) -> tuple[str, ...]:
     """Return the parameter types of a function type such as ``"void (int, float const*)"``."""
     start = _parameter_list(text)
-    return _parameters(text[start + 1 : _matching(text, start)])
+    return _parameters(text[start + 1 : closing(text, start)])
 
 
-def split_arguments(text: str) -> list[str]:
-    """Split at the commas that stand outside every bracket; a ``<`` that nothing closes is a comparison."""
-    parts, begin = [], 0
+def outside(text: str, start: int = 0) -> Iterator[tuple[int, str]]:
+    """Yield place and character of what stands outside every bracket; opening brackets there, but no closing ones.
+
+    A ``<`` that nothing closes is a comparison. Anonymous namespaces, whose name has brackets, are left out.
+    """
     opened: list[str] = []
-    for i, c in enumerate(text):
+    at = start
+    while at < len(text):
+        if not opened and text.startswith(_ANONYMOUS, at):
+            at += len(_ANONYMOUS)
+            continue
+        c = text[at]
+        if not opened and c not in ")]}":
+            yield at, c
         if c in "([{<":
             opened.append(c)
-        elif c == ">" and opened and opened[-1] == "<" and text[i - 1 : i] != "-":
+        elif c == ">" and opened and opened[-1] == "<" and text[at - 1] != "-":
             opened.pop()
         elif c in ")]}":
             while opened and opened.pop() == "<":
                 pass
-        elif c == "," and not opened:
-            parts.append(text[begin:i].strip())
-            begin = i + 1
-    last = text[begin:].strip()
-    return [*parts, last] if last or parts else []
+        at += 1
+
+
+def closing(text: str, start: int) -> int:
+    """Return where the bracket that opens at a place closes; the last place if it does not."""
+    places = outside(text, start)
+    next(places)
+    return next(places, (len(text), ""))[0] - 1
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split at the commas that stand outside every bracket."""
+    commas = [at for at, c in outside(text) if c == ","]
+    parts = [text[a + 1 : b].strip() for a, b in pairwise([-1, *commas, len(text)])]
+    return parts if parts[-1] or commas else []
 
 
 def canonical_type(text: str) -> str:
@@ -113,41 +132,13 @@ def _parameters(text: str) -> tuple[str, ...]:
 
 def _base_end(text: str) -> int:
     """Return where the base type ends: before its qualifiers, ``*``, ``&``, ``(`` or ``[``."""
-    i = depth = 0
-    while i < len(text):
-        if depth == 0 and text.startswith(_ANONYMOUS, i):
-            i += len(_ANONYMOUS)
-            continue
-        c = text[i]
-        if c in "<({" and (c != "(" or depth):
-            depth += 1
-        elif c in ">)}" and depth:
-            depth -= 1
-        elif depth == 0 and (c in "*&([" or (c == " " and not _TYPE_WORD.match(text, i + 1))):
-            return i
-        i += 1
-    return i
+    ends = (at for at, c in outside(text) if c in "*&([" or (c == " " and not _TYPE_WORD.match(text, at + 1)))
+    return next(ends, len(text))
 
 
 def _parameter_list(text: str) -> int:
     """Return the position of the parenthesis that opens the parameter list."""
-    i = depth = 0
-    while i < len(text):
-        if depth == 0 and text.startswith(_ANONYMOUS, i):
-            i += len(_ANONYMOUS)
-            continue
-        c = text[i]
-        if c == "(" and depth == 0:
-            return i
-        depth += (c in "<({") - (c in ">)}")
-        i += 1
-    raise RawkernError(f"{text!r} has no parameter list")
-
-
-def _matching(text: str, start: int) -> int:
-    depth = 0
-    for i in range(start, len(text)):
-        depth += (text[i] == "(") - (text[i] == ")")
-        if depth == 0:
-            return i
-    return len(text)
+    start = next((at for at, c in outside(text) if c == "("), None)
+    if start is None:
+        raise RawkernError(f"{text!r} has no parameter list")
+    return start

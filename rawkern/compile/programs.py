@@ -16,19 +16,12 @@ from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import constants, layout
 from rawkern.compile.compile import Entry, build, declared
-from rawkern.compile.source import Source
+from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
 __all__ = [
-    "CPU_ARCH",
-    "Entry",
-    "Program",
-    "compile_program",
-    "constant",
-    "parameter_names",
-    "struct_layout",
-    "templates",
-]
+    "CPU_ARCH", "Entry", "Program", "compile_program", "constant", "parameter_names", "struct_layout", "templates",
+]  # fmt: skip
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
@@ -53,18 +46,6 @@ class Program:
         """The code as PTX text; only where `arch` is a virtual one."""
         return self.code.decode()
 
-    def entry(self, name: str) -> Entry:
-        """Return the kernel of that name, symbol or name expression; KeyError if there is none or more than one."""
-        symbol = dict(self.symbols).get(name)
-        found = [
-            entry
-            for entry in self.entries
-            if symbol == entry.symbol or (symbol is None and name in (entry.name, entry.symbol))
-        ]
-        if len(found) != 1:
-            raise KeyError(name)
-        return found[0]
-
 
 # --- In memory -------------------------------------------------------------------------------------------
 
@@ -77,18 +58,9 @@ _lock = Lock()
 def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...] = ()) -> Program:
     """Compile a source for one architecture, or fetch it from the memory or disk cache.
 
-    Parameters
-    ----------
-    source : Source
-    arch : str
-        ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin.
-    name_expressions : tuple of str
-        Template instances (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program.
-
-    Raises
-    ------
-    CompileError
-        If it does not compile, has no kernel, or lacks one of the instances.
+    `arch` is ``"compute_80"`` for PTX, ``"sm_90"`` for a cubin. `name_expressions` are template instances
+    (``"axpy<float, 4>"``) and overloads (``"axpy(int, float*)"``) that must be in the program. CompileError if it does
+    not compile, has no kernel, or lacks one of the instances.
     """
     if not _ARCH.match(arch):
         raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")
@@ -104,9 +76,9 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
         if program is None:
             built = build(source, arch, name_expressions)
             program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
-            if _headers_unchanged(source):
+            if not Watch(source).changed():
                 _store(program)
-            else:  # the key may tell of other headers than the compiler has read
+            else:  # the compiler may have read other headers than the key tells of: an edit has come in between
                 key = ""
         with _lock:
             _running.pop(program.key, None)
@@ -139,25 +111,15 @@ def constant(source: Source, arch: str, expression: str) -> bool | int | float:
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
-    parts = [
-        _FORMAT,
-        _version(),
-        toolchain().identity,
-        arch,
-        source.path,
-        source.text,
-        source.options,
-        source.include_dirs,
-        source.headers,
-        name_expressions,
-    ]
+    given = source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions
+    parts = [_FORMAT, _version(), toolchain().identity, arch, *given]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.is_file() and file.suffix != ".pyc")
     return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
 
 
@@ -185,15 +147,3 @@ def _stored(key: str, source: Source, arch: str) -> Program | None:
 def _store(program: Program) -> None:
     entries = [(entry.symbol, entry.name, entry.params) for entry in program.entries]
     cache.put_record(program.key, {"entries": entries, "symbols": program.symbols, "log": program.log}, program.code)
-
-
-def _headers_unchanged(source: Source) -> bool:
-    """Whether the compiler has read the headers that the key tells of; an edit may have come in between."""
-    for path, digest in source.headers:
-        try:
-            with open(path, "rb") as file:
-                if hashlib.sha256(file.read()).hexdigest() != digest:
-                    return False
-        except OSError:
-            return False
-    return True

@@ -20,17 +20,13 @@ class Source:
 
     text: str
     path: str | None  # absolute, if it came from a file
-    include_dirs: tuple[
-        str, ...
-    ]  # the user's, absolute; a file's own directory is searched before them for "..." includes
+    include_dirs: tuple[str, ...]  # the user's, absolute; for "..." a file's own directory is searched before them
     options: tuple[str, ...]  # NVRTC options, without include directories
     headers: tuple[tuple[str, str], ...]  # (absolute path, sha256) of every local header included, recursively
-    local_names: frozenset[str] = field(
-        default=frozenset(), repr=False
-    )  # include names, as spelled, that local headers answered
-    missing: tuple[str, ...] = field(
-        default=(), repr=False, compare=False
-    )  # paths looked for in vain: one may appear later
+    # Include names, as spelled, that local headers answered.
+    local_names: frozenset[str] = field(default=frozenset(), repr=False)
+    # Paths looked for in vain: one may appear later.
+    missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -41,11 +37,8 @@ class Source:
 def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str | os.PathLike[str]] = ()) -> Source:
     """Make a Source from a string; ``#include "..."`` is looked for in the current directory, too.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For something that is not CUDA text, for an option that cannot work here, or an include directory that is not
-        there.
+    TypeError or ValueError for something that is not CUDA text, for an option that cannot work here, or an include
+    directory that is not there.
     """
     if not isinstance(code, str):
         raise TypeError(
@@ -68,14 +61,8 @@ def from_path(
 ) -> Source:
     """Make a Source from a file; its own directory is searched first for ``#include "..."``.
 
-    A file that is missing is waited for briefly: editors save by writing a new file and renaming it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    TypeError, ValueError
-        As for `from_text`; also for a file that is not UTF-8 text.
+    A file that is missing is waited for briefly: editors save by writing a new file and renaming it. FileNotFoundError
+    if there is none; TypeError or ValueError as for `from_text`, also for a file that is not UTF-8 text.
     """
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
@@ -161,20 +148,10 @@ _REFUSED = (
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
      "a kernel is loaded as it is, without a link step; leave it out"),
 )  # fmt: skip
-_TAKE_VALUE = frozenset(
-    [
-        "-I",
-        "--include-path",
-        "-D",
-        "--define-macro",
-        "-U",
-        "--undefine-macro",
-        "-include",
-        "--pre-include",
-        "-std",
-        "--std",
-    ]
-)
+_TAKE_VALUE = {
+    "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",
+    "--std",
+}  # fmt: skip
 
 
 def _settings(

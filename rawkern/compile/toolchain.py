@@ -33,9 +33,7 @@ class Toolchain:
     version: tuple[int, int]  # NVRTC's release, such as (13, 0)
     library: str  # path of libnvrtc, "" if unknown
     include_dirs: tuple[str, ...]
-    stamps: tuple[
-        tuple[str, int, int], ...
-    ]  # (path, mtime in ns, size) of the library and a file in each header directory
+    stamps: tuple[tuple[str, int, int], ...]  # path, mtime in ns, size of the library and a file of each directory
 
     @property
     def identity(self) -> str:
@@ -49,13 +47,7 @@ _known: Toolchain | None = None
 
 @functools.cache
 def nvrtc() -> Any:
-    """Return CuPy's NVRTC binding; needs no GPU.
-
-    Raises
-    ------
-    MissingDependencyError
-        If CuPy or the NVRTC library is not installed.
-    """
+    """Return CuPy's NVRTC binding; needs no GPU. MissingDependencyError if it or the NVRTC library is not installed."""
     try:
         from cupy.cuda import nvrtc as binding
     except ImportError as error:
@@ -107,13 +99,11 @@ def _recorded(key: str) -> Toolchain | None:
         return None
     record = stored[0]
     try:
-        stamps = tuple((path, mtime, size) for path, mtime, size in record["stamps"])
-        found = Toolchain(
-            (record["version"][0], record["version"][1]), record["library"], tuple(record["include_dirs"]), stamps
-        )
-    except (ValueError, KeyError, TypeError):
+        (major, minor), stamps = record["version"], tuple(map(tuple, record["stamps"]))
+        found = Toolchain((major, minor), record["library"], tuple(record["include_dirs"]), stamps)
+        return found if all(_stamp(stamp[0]) == stamp for stamp in stamps) else None
+    except (ValueError, KeyError, TypeError, IndexError):
         return None
-    return found if all(_stamp(path) == (path, mtime, size) for path, mtime, size in stamps) else None
 
 
 def _search(key: str) -> Toolchain:
@@ -150,13 +140,8 @@ def _loaded_library(major: int) -> str:
 
 # One file of each part that a header directory may hold.
 _RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
-_WHEELS_12 = (
-    "cuda_runtime",
-    "cuda_nvcc",
-    "cuda_cccl",
-    "cuda_crt",
-    "curand",
-)  # CUDA 12 has a folder for each of its wheels
+# CUDA 12 has a folder for each of its wheels.
+_WHEELS_12 = ("cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_crt", "curand")
 
 
 def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], list[str]]:

@@ -11,7 +11,7 @@ import torch
 
 __all__ = ["MAX_DIMS", "PACK_BYTES", "aligned_ways", "index_type", "joined", "pack_ways", "packed", "strided_layout"]
 
-MAX_DIMS = 8  # of a struct, after dimensions have been joined; mul.cu and reduce.cuh have the same number
+MAX_DIMS = 8  # of a struct, after dimensions have been joined; reduce.cuh has the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
 
@@ -34,7 +34,7 @@ def joined(
 
 
 def packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:
-    """An ``Axes`` of reduce.cuh, a ``Layout`` of mul.cu or an elementwise loop."""
+    """An ``Axes`` of reduce.cuh, a ``Layout`` of an elementwise loop."""
     rest = [0] * (MAX_DIMS - len(sizes))
     columns = [*sizes, *rest]
     for array in zip(*steps, strict=True):

@@ -16,7 +16,7 @@ from rawkern.formulas.declared import check_assigned, qualified_name, read_param
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
+from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
@@ -124,19 +124,20 @@ class Elementwise:
     ) -> None:
         self.name = name
         self._namespace = namespace
-        self._loop = Loop(name, inputs, outputs, operation, preamble, options)
+        self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
-        self._plain = len(self._loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
+        self.loop.fast.for_users(self._prepared_call)
+        self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         text = repr((inputs, outputs, operation, backward, preamble, options))
-        self._op = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+        self.operator = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
     def __repr__(self) -> str:
-        return f"<rawkern.elementwise {spelled(self.name, self._loop.inputs, self._loop.outputs)}>"
+        return f"<rawkern.elementwise {self.loop.spelled}>"
 
     @property
     def source(self) -> str:
         """The CUDA C of the kernels, as it is compiled for arrays."""
-        return self._loop.source()
+        return self.loop.source()
 
     @functools.cached_property
     def backward_source(self) -> str:
@@ -185,7 +186,12 @@ class Elementwise:
         RuntimeError
             For shapes that don't broadcast.
         """
-        loop = self._loop
+        if out is None and not torch.compiler.is_dynamo_compiling():
+            return self.loop.fast.call(*args)
+        return self._prepared_call(*args, out=out)
+
+    def _prepared_call(self, *args: Any, out: Any = None) -> Any:
+        loop = self.loop
         many = len(loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):
             args, out = args[:many], args[many:]
@@ -194,7 +200,7 @@ class Elementwise:
             raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
         if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
             try:
-                return self._op(*args)
+                return self.operator(*args)
             except TypeError:
                 for p, t in zip(loop.inputs, args, strict=True):
                     refuse_layout(self.name, p.name, t)
@@ -202,7 +208,7 @@ class Elementwise:
         tensors, dtypes = self._prepared(args)
         if out is not None:
             return self._into(tensors, dtypes, out)
-        return self._op(*tensors)
+        return self.operator(*tensors)
 
     def in_place(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
         """Write the result over the first argument, and return it; differentiable, as torch's ``add_`` is.
@@ -226,31 +232,31 @@ class Elementwise:
         ValueError
             The result is not of x's shape.
         """
-        if len(self._loop.outputs) != 1:
-            raise TypeError(f"{self.name} has {len(self._loop.outputs)} outputs; only one can go into {self._first}")
+        if len(self.loop.outputs) != 1:
+            raise TypeError(f"{self.name} has {len(self.loop.outputs)} outputs; only one can go into {self._first}")
         tensors, dtypes = self._prepared((x, *rest))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            x.copy_(self._op(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
+            x.copy_(self.operator(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
             return x
         self._into([t.detach() for t in tensors], dtypes, (x,), self._first)
         return x
 
     @property
     def _first(self) -> str:
-        return self._loop.inputs[0].name
+        return self.loop.inputs[0].name
 
     def _into(
         self, tensors: list[torch.Tensor], dtypes: dict[str, torch.dtype], out: Any, what: str = "out"
     ) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Compute into given tensors."""
-        loop = self._loop
+        loop = self.loop
         outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
         shape = joint_shape([t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
         device = device_of(tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
         if not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs)):
-            found = self._op(*tensors)
+            found = self.operator(*tensors)
             for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
                 t.copy_(value)
         else:
@@ -260,25 +266,16 @@ class Elementwise:
         return outs[0] if len(outs) == 1 else outs
 
     def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
-        return prepare(self.name, self._loop.inputs, self._loop.letters, args)
-
-    def _dtypes(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.dtype]:
-        """What the letters are, given prepared tensors."""
-        return {p.type: t.dtype for p, t in zip(self._loop.inputs, tensors, strict=True) if p.generic}
+        return prepare(self.name, self.loop.inputs, self.loop.letters, args)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 
     def _define(self, qualified: str) -> Any:
         """Define the torch operator: all inputs are tensors of the parameters' dtypes."""
-        loop = self._loop
-        single = len(loop.outputs) == 1
+        loop = self.loop
 
         def forward(*tensors: torch.Tensor) -> Any:
-            out = loop.run_plain(tensors)
-            if out is not None:
-                return out
-            outs = loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())
-            return outs[0] if single else outs
+            return loop.fast.run(*tensors)
 
         typed(forward, self.name, loop.inputs, len(loop.outputs))
         gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)
@@ -295,7 +292,7 @@ class Elementwise:
     @functools.cached_property
     def _differentiated(self) -> Loop:
         """The loop, in which ``grad_X`` can stand for a gradient: parameters of such names have others."""
-        loop = self._loop
+        loop = self.loop
         if not any(p.name.startswith("grad_") for p in (*loop.inputs, *loop.outputs)):
             return loop
         every = (True,) * len(loop.outputs)
@@ -303,7 +300,7 @@ class Elementwise:
 
     @property
     def _rest(self) -> tuple[str, tuple[str, ...]]:
-        return self._loop.preamble, self._loop.options
+        return self.loop.preamble, self.loop.options
 
     def _another(
         self, name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str
@@ -314,9 +311,9 @@ class Elementwise:
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
         if composing():
-            found = self._op(*tensors)
+            found = self.operator(*tensors)
             return (found,) if isinstance(found, torch.Tensor) else found
-        return self._loop.run(tensors, self._dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
+        return self.loop.run(tensors, self.loop.dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
 
 
 @functools.cache

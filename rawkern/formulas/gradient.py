@@ -82,6 +82,11 @@ class Gradient:
         return found
 
     @functools.cached_property
+    def straight(self) -> bool:
+        """Whether the loop of the backward takes the gradient that there is, and makes one for each input."""
+        return len(self.loop.outputs) == 1 and len(self.outputs) == len(self.loop.inputs) and not self.passed_on
+
+    @functools.cached_property
     def grad_loop(self) -> Loop:
         loop = self.loop
         return Loop(f"{self.loop.name}_backward", self.inputs, self.outputs, self.text, loop.preamble, loop.options)
@@ -92,9 +97,12 @@ class Gradient:
         return self.make(f"{self.loop.name}_backward", inputs, outputs, text)
 
     def backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        loop = self.loop
+        loop, needs = self.loop, ctx.needs_input_grad
+        if self.straight and all(needs) and not composing():
+            found = self.grad_loop.fast.run(*grads, *ctx.saved_tensors)
+            many = (found,) if isinstance(found, torch.Tensor) else found
+            return tuple(g if g.shape == shape else sum_to(g, shape) for g, shape in zip(many, ctx.shapes, strict=True))
         can = [differentiable(p) for p in loop.inputs]
-        needs = ctx.needs_input_grad
         wanted = tuple(n for n, d in zip(needs, can, strict=True) if d)
         for p, n in zip(loop.inputs, needs, strict=True):
             if n and p.raw:
@@ -124,12 +132,7 @@ class Gradient:
 
     def run(self, tensors: Sequence[torch.Tensor], wanted: tuple[bool, ...]) -> tuple[torch.Tensor | None, ...]:
         loop = self.grad_loop
-        if wanted == (True,):
-            grad = loop.run_plain(tensors)
-            if grad is not None:
-                return (grad,)
-        dtypes = {p.type: t.dtype for p, t in zip(self.inputs, tensors, strict=True) if p.generic}
-        return loop.run(tensors, dtypes, wanted, launch=not in_fake_op())
+        return loop.run(tensors, loop.dtypes(tensors), wanted, launch=not in_fake_op())
 
     def jvp(self, ctx: Any, *tangents: torch.Tensor | None) -> Any:
         loop = self.loop

@@ -10,82 +10,36 @@ from typing import Any
 import torch
 
 from rawkern.base.operator_state import in_fake_op
-from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
-from rawkern.formulas.derivative import names_in
-from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, loop_source
-from rawkern.formulas.parameters import Parameter, c_name
+from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
+from rawkern.formulas.parameters import c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
+from rawkern.operators.native import Map
 
 __all__ = ["Loop"]
 
 
 @dataclass(eq=False)
-class Loop:
-    """What a thread does with one element of each array.
+class Loop(Statements):
+    """Statements for one element, run over tensors."""
 
-    The statements see the inputs as constants and the outputs as variables, in the type they are computed in (float
-    for the half types), the index ``i`` and the number of elements ``n``. Statements after them may set outputs as
-    well; an output that nobody wants is a variable that is not stored.
-    """
-
-    name: str
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
-    operation: str
-    preamble: str = ""
-    options: tuple[str, ...] = ()
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
-    plain: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    @functools.cached_property
-    def letters(self) -> tuple[str, ...]:
-        """The letters that stand for a dtype, in the order of their first use."""
-        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
+    def __post_init__(self) -> None:
+        numbers = [k for k, p in enumerate(self.inputs) if p.type == "float64"]
+        #: The loop as a call: an output, or a tuple of them, for its inputs.
+        self.fast = Map(self._computed, len(self.inputs), len(self.outputs), numbers)
+        self.fast_kinds = [VALUE if k in numbers else ARRAY for k in range(len(self.inputs))]
 
-    @functools.cached_property
-    def indexed(self) -> bool:
-        """Whether it matters which element is which, so that the order of memory won't do."""
-        return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)
-
-    def source(self, kinds: tuple[str, ...] | None = None, wanted: tuple[bool, ...] | None = None) -> str:
-        """Return the CUDA C of the two kernels NAME and NAME_strided.
-
-        Parameters
-        ----------
-        kinds : tuple of str
-            How each input comes: ARRAY, ONE (an array of one element), VALUE or RAW.
-        wanted : tuple of bool
-            Which outputs are stored.
-        """
-        kinds = kinds or tuple(RAW if p.raw else ARRAY for p in self.inputs)
-        return loop_source(self, kinds, wanted or (True,) * len(self.outputs))
-
-    def run_plain(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """Run a loop of one output over contiguous tensors of one shape and dtype; None if they are not.
-
-        That is the common case, and this the short way; `run` goes the whole one, also the first time.
-        """
-        first = tensors[0]
-        found = self.plain.get((first.dtype, first.is_cuda))
-        if found is None or not first.is_contiguous() or first.is_neg() or type(first) not in PLAIN:
-            return None
-        if len(tensors) > 1:
-            shape, dtype = first.shape, first.dtype
-            for t in tensors:
-                if t.dtype is not dtype or t.shape != shape or not t.is_contiguous() or t.is_neg():
-                    return None
-        forall, width = found
-        out = torch.empty_like(first)
-        n = first.numel()
-        forall(n if width == 1 else -(-n // width))(*tensors, out, n)
-        return out
+    def _computed(self, *args: Any) -> Any:
+        outs = self.run(args, self.dtypes(args), launch=not in_fake_op())
+        return outs[0] if len(outs) == 1 else outs
 
     def run(
         self,
-        tensors: Sequence[torch.Tensor],
+        tensors: Sequence[Any],
         dtypes: dict[str, torch.dtype],
         wanted: tuple[bool, ...] | None = None,
         out: Sequence[torch.Tensor] | None = None,
@@ -95,7 +49,7 @@ class Loop:
 
         Parameters
         ----------
-        tensors : sequence of torch.Tensor
+        tensors : sequence of torch.Tensor or number
             One for each input, on one device; a CPU tensor with one element may stand among CUDA tensors. Arrays with
             more than one element have the dtype of their parameter.
         dtypes : dict
@@ -122,13 +76,13 @@ class Loop:
 
 def _run(
     loop: Loop,
-    tensors: Sequence[torch.Tensor],
+    tensors: Sequence[Any],
     dtypes: dict[str, torch.dtype],
     wanted: tuple[bool, ...],
     out: Sequence[torch.Tensor] | None,
     launch: bool,
 ) -> tuple[torch.Tensor | None, ...]:
-    looped = [t for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw]
+    looped = [t for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
     made = [d for p, w in zip(loop.outputs, wanted, strict=True) if w for d in [p.dtype or dtypes[p.type]]]
     outs = list(out) if out is not None else _outputs(looped, made, loop.indexed)
     every = iter(outs)
@@ -141,6 +95,10 @@ def _run(
     arguments: list[Any] = []
     arrays: list[torch.Tensor] = []
     for t, p in zip(tensors, loop.inputs, strict=True):
+        if not isinstance(t, torch.Tensor):
+            kinds.append(VALUE)
+            arguments.append(t)
+            continue
         dtype = p.dtype or dtypes[p.type]
         t = t.detach()
         if p.raw:
@@ -167,8 +125,8 @@ def _run(
     if one_order:
         kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(pack)]), False)
         kernel.forall(-(-n // pack))(*arguments, *outs, n)
-        if len(outs) == len(wanted) == 1 and all(k == ARRAY for k in kinds) and len({t.dtype for t in columns}) == 1:
-            loop.plain[outs[0].dtype, on_gpu] = (kernel.forall, pack)
+        if all(wanted) and kinds == loop.fast_kinds and len({t.dtype for t in columns}) == 1:
+            loop.fast.learn(kernel, pack, outs[0].dtype, on_gpu)
         return result
     order = None if loop.indexed else strides
     layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from dataclasses import dataclass
 
 from rawkern.formulas.axes import MAX_DIMS
-from rawkern.formulas.derivative import closed
+from rawkern.formulas.derivative import closed, names_in
+from rawkern.formulas.parameters import Formula
 
-if TYPE_CHECKING:
-    from rawkern.formulas.loop import Loop
-
-__all__ = ["ARRAY", "ONE", "RAW", "VALUE", "loop_source"]
+__all__ = ["ARRAY", "ONE", "RAW", "VALUE", "Statements"]
 
 # How an input comes to the kernel.
 ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"
 
 
-def loop_source(loop: Loop, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
+@dataclass(eq=False)
+class Statements(Formula):
+    """What a thread does with one element of each array.
+
+    The statements see the inputs as constants and the outputs as variables, in the type they are computed in (float
+    for the half types), the index ``i`` and the number of elements ``n``. Statements after them may set outputs as
+    well; an output that nobody wants is a variable that is not stored.
+    """
+
+    operation: str
+    preamble: str = ""
+    options: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def indexed(self) -> bool:
+        """Whether it matters which element is which, so that the order of memory won't do."""
+        return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)
+
+    def source(self, kinds: tuple[str, ...] | None = None, wanted: tuple[bool, ...] | None = None) -> str:
+        """Return the CUDA C of the two kernels NAME and NAME_strided.
+
+        Parameters
+        ----------
+        kinds : tuple of str
+            How each input comes: ARRAY, ONE (an array of one element), VALUE or RAW.
+        wanted : tuple of bool
+            Which outputs are stored.
+        """
+        kinds = kinds or tuple(RAW if p.raw else ARRAY for p in self.inputs)
+        return _source(self, kinds, wanted or (True,) * len(self.outputs))
+
+
+def _source(loop: Statements, kinds: tuple[str, ...], wanted: tuple[bool, ...]) -> str:
     letters = "".join(f"typename {letter}, " for letter in loop.letters)
     raws = [(k, p.storage) for k, (p, kind) in enumerate(zip(loop.inputs, kinds, strict=True)) if kind == RAW]
     generic = ", ".join([*(f"typename {x}" for x in loop.letters), *(f"typename Raw{k}" for k, _ in raws)])

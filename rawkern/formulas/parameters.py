@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 from collections.abc import Sequence
@@ -9,26 +10,27 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["DTYPES", "INTEGERS", "Parameter", "c_name", "differentiable", "floating", "parse_parameters", "spelled"]
+from rawkern.base.ctype import C_NAMES
+
+__all__ = [
+    "DTYPES",
+    "INTEGERS",
+    "Formula",
+    "Parameter",
+    "c_name",
+    "differentiable",
+    "floating",
+    "parse_parameters",
+]
 
 # NumPy's names of the dtypes there are: what each is in CUDA C, and the type it is computed in.
+_HALF = ("float16", "bfloat16")
+_INTEGER = [f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)] + ["bool"]
 DTYPES = {
-    "float16": ("__half", "float"),
-    "bfloat16": ("__nv_bfloat16", "float"),
-    "float32": ("float", "float"),
-    "float64": ("double", "double"),
-    "int8": ("signed char", "signed char"),
-    "int16": ("short", "short"),
-    "int32": ("int", "int"),
-    "int64": ("long long", "long long"),
-    "uint8": ("unsigned char", "unsigned char"),
-    "uint16": ("unsigned short", "unsigned short"),
-    "uint32": ("unsigned int", "unsigned int"),
-    "uint64": ("unsigned long long", "unsigned long long"),
-    "bool": ("bool", "bool"),
+    name: (C_NAMES[name], "float" if name in _HALF else C_NAMES[name])
+    for name in (*_HALF, "float32", "float64", *_INTEGER)
 }
-INTEGERS = {"bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned int"}
-INTEGERS |= {"long long", "unsigned long long"}
+INTEGERS = {"char", *(C_NAMES[name] for name in _INTEGER)}
 _TAKEN = set("abrkuvV")  # letters that mean something in the kernels
 _ALIASES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16"}
 
@@ -89,10 +91,28 @@ def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
     return tuple(found)
 
 
-def spelled(name: str, inputs: Sequence[Parameter], outputs: Sequence[Parameter]) -> str:
-    """Return ``name(T x) -> T y``."""
-    taken, made = (", ".join(f"{p.type} {p.name}" for p in ps) for ps in (inputs, outputs))
-    return f"{name}({taken}) -> {made}"
+@dataclass(eq=False)
+class Formula:
+    """What the texts of all kernels here are made of: a name, inputs and outputs."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+
+    @functools.cached_property
+    def letters(self) -> tuple[str, ...]:
+        """The letters that stand for a dtype, in the order of their first use."""
+        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
+
+    @property
+    def spelled(self) -> str:
+        """``name(T x) -> T y``."""
+        taken, made = (", ".join(f"{p.type} {p.name}" for p in ps) for ps in (self.inputs, self.outputs))
+        return f"{self.name}({taken}) -> {made}"
+
+    def dtypes(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.dtype]:
+        """What the letters are, given tensors for the inputs that have their parameters' dtypes."""
+        return {p.type: t.dtype for p, t in zip(self.inputs, tensors, strict=True) if p.generic}
 
 
 def floating(p: Parameter) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +11,10 @@ import torch
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
 from rawkern.formulas.derivative import names_in
-from rawkern.formulas.parameters import DTYPES, Parameter, c_name
+from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_plan import THREADS, make_plan
-from rawkern.formulas.reduce_source import STRUCT_BYTES, reduce_source
+from rawkern.formulas.reduce_source import STRUCT_BYTES, Expressions
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
@@ -23,43 +22,10 @@ __all__ = ["ReduceLoop", "sum_to"]
 
 
 @dataclass(eq=False)
-class ReduceLoop:
-    """What is done with the elements that become one: `map` each, `reduce` two at a time, `post` the last."""
+class ReduceLoop(Expressions):
+    """Expressions of a reduction, run over tensors."""
 
-    name: str
-    inputs: tuple[Parameter, ...]
-    outputs: tuple[Parameter, ...]
-    map: str
-    reduce: str
-    post: str
-    identity: str
-    reduce_type: str | None = None
-    preamble: str = ""
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
-
-    @functools.cached_property
-    def letters(self) -> tuple[str, ...]:
-        """The letters that stand for a dtype, in the order of their first use."""
-        return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
-
-    @property
-    def accumulator(self) -> str:
-        """The type that is reduced in, as the source spells it; of a letter, what that is computed in."""
-        kind = self.reduce_type or self.outputs[0].type
-        return DTYPES[kind][1] if kind in DTYPES else kind
-
-    def accumulator_dtype(self, dtypes: dict[str, torch.dtype]) -> torch.dtype | None:
-        """The dtype that is reduced in; None for a struct of the user's."""
-        kind = self.reduce_type or self.outputs[0].type
-        name = str(dtypes[kind]).removeprefix("torch.") if kind in dtypes else kind
-        if name not in DTYPES:
-            return None
-        return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)
-
-    @functools.cached_property
-    def source(self) -> str:
-        """The CUDA C of the kernels NAME and NAME_finish."""
-        return reduce_source(self)
 
     def kernel(self, arguments: str, suffix: str = "") -> RawKernel:
         """Return an instance of a kernel."""

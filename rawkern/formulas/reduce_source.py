@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from dataclasses import dataclass
+
+import torch
 
 from rawkern.formulas.derivative import closed
+from rawkern.formulas.parameters import DTYPES, Formula
 
-if TYPE_CHECKING:
-    from rawkern.formulas.reduce_loop import ReduceLoop
-
-__all__ = ["STRUCT_BYTES", "reduce_source"]
+__all__ = ["STRUCT_BYTES", "Expressions"]
 
 UNROLL = 2  # packs that a thread loads before it uses the first; more take registers, so fewer blocks fit
 STRUCT_BYTES = 64  # the largest accumulator that is a struct
 
 
-def reduce_source(loop: ReduceLoop) -> str:
+@dataclass(eq=False)
+class Expressions(Formula):
+    """What is done with the elements that become one: `map` each, `reduce` two at a time, `post` the last."""
+
+    map: str
+    reduce: str
+    post: str
+    identity: str
+    reduce_type: str | None = None
+    preamble: str = ""
+
+    @property
+    def accumulator(self) -> str:
+        """The type that is reduced in, as the source spells it; of a letter, what that is computed in."""
+        kind = self.reduce_type or self.outputs[0].type
+        return DTYPES[kind][1] if kind in DTYPES else kind
+
+    def accumulator_dtype(self, dtypes: dict[str, torch.dtype]) -> torch.dtype | None:
+        """The dtype that is reduced in; None for a struct of the user's."""
+        kind = self.reduce_type or self.outputs[0].type
+        name = str(dtypes[kind]).removeprefix("torch.") if kind in dtypes else kind
+        if name not in DTYPES:
+            return None
+        return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The CUDA C of the kernels NAME and NAME_finish."""
+        return _source(self)
+
+
+def _source(loop: Expressions) -> str:
     name, acc, many = loop.name, loop.accumulator, len(loop.inputs)
     letters = "".join(f"typename {x}, " for x in loop.letters)
     template = f"template <{letters.rstrip(', ')}>\n" if letters else ""

@@ -17,7 +17,7 @@ from rawkern.formulas.declared import check_assigned, qualified_name, read_param
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
 from rawkern.formulas.gradient import with_letters, without_grads
-from rawkern.formulas.parameters import Parameter, differentiable, floating, spelled
+from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
@@ -107,22 +107,22 @@ class Reduction:
     """
 
     def __init__(self, namespace: str, backward: str | None, *loop: Any) -> None:
-        self._loop = ReduceLoop(*loop)
-        _ = self._loop.letters  # torch.compile cannot run a cached_property's first time in Python 3.11
-        self.name = self._loop.name
+        self.loop = ReduceLoop(*loop)
+        _ = self.loop.letters  # torch.compile cannot run a cached_property's first time in Python 3.11
+        self.name = self.loop.name
         self._namespace = namespace
         self._backward = backward
         self._last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]] = {}
         text = repr((backward, loop))
-        self._op = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+        self.operator = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
     def __repr__(self) -> str:
-        return f"<rawkern.reduction {spelled(self.name, self._loop.inputs, self._loop.outputs)}>"
+        return f"<rawkern.reduction {self.loop.spelled}>"
 
     @property
     def source(self) -> str:
         """The CUDA C of the kernels."""
-        return self._loop.source
+        return self.loop.source
 
     @functools.cached_property
     def backward_source(self) -> str:
@@ -135,14 +135,14 @@ class Reduction:
         """
         if self._backward is not None:
             return self._backward
-        real = self._loop.accumulator
+        real = self.loop.accumulator
         post, mapped = self._derived
         return f"{real} grad_a = 0;\n{{ {post} }}\nconst {real} grad_mapped_ = grad_a;\n{{ {mapped} }}"
 
     @functools.cached_property
     def _derived(self) -> tuple[str, str]:
         """The statements that assign ``grad_a`` from the outputs' gradients, and the inputs' from ``grad_mapped_``."""
-        loop = self._loop
+        loop = self.loop
         if re.sub(r"[\s()]", "", loop.reduce) not in ("a+b", "b+a"):
             raise NotDifferentiable(
                 f"{self.name}: can derive the backward of a sum (a + b) only, not of '{loop.reduce}'; pass backward="
@@ -185,12 +185,12 @@ class Reduction:
         IndexError
             For an axis that is not there.
         """
-        loop = self._loop
+        loop = self.loop
         if len(args) != len(loop.inputs):
             names = ", ".join(p.name for p in loop.inputs)
             raise TypeError(f"{self.name}() takes {len(loop.inputs)} arguments ({names}), got {len(args)}")
         tensors, _ = prepare(self.name, loop.inputs, loop.letters, args)
-        result = self._op(*tensors, _axes(self.name, axis, max(t.dim() for t in tensors)), bool(keepdims))
+        result = self.operator(*tensors, _axes(self.name, axis, max(t.dim() for t in tensors)), bool(keepdims))
         if out is None:
             return result
         found = (result,) if isinstance(result, torch.Tensor) else result
@@ -204,13 +204,12 @@ class Reduction:
 
     def _define(self, qualified: str) -> Any:
         """Define the torch operator: all inputs are tensors of the parameters' dtypes, axes are sorted and >= 0."""
-        loop, keep = self._loop, "a" in self._reads
+        loop, keep = self.loop, "a" in self._reads
 
         def forward(*args: Any) -> Any:
             *tensors, axis, keepdims = args
-            dtypes = {p.type: t.dtype for p, t in zip(loop.inputs, tensors, strict=True) if p.generic}
             launch = not in_fake_op()
-            outs = loop.run(tensors, dtypes, tuple(axis), keepdims, accumulated=keep, launch=launch)
+            outs = loop.run(tensors, loop.dtypes(tensors), tuple(axis), keepdims, accumulated=keep, launch=launch)
             return outs[0] if len(outs) == 1 else outs
 
         typed(forward, self.name, loop.inputs, len(loop.outputs) + keep, axis=Sequence[int], keepdims=bool)
@@ -228,37 +227,37 @@ class Reduction:
             names = names_in(self.backward_source)
         except NotDifferentiable:
             return ()
-        known = [*(p.name for p in self._loop.inputs), *(p.name for p in self._loop.outputs), "a"]
+        known = [*(p.name for p in self.loop.inputs), *(p.name for p in self.loop.outputs), "a"]
         return tuple(name for name in known if name in names)
 
     @functools.cached_property
     def _saved(self) -> tuple[str, ...]:
         """What is saved: what the backward reads or tells it a dtype, all inputs if it may compute the accumulator."""
-        inputs = [p.name for p in self._loop.inputs] if "a" in self._reads else []
-        told = {p.type for p in self._loop.outputs if floating(p)}
-        letters = (p.name for p in with_letters(self._loop.inputs, self._reads, told))
+        inputs = [p.name for p in self.loop.inputs] if "a" in self._reads else []
+        told = {p.type for p in self.loop.outputs if floating(p)}
+        letters = (p.name for p in with_letters(self.loop.inputs, self._reads, told))
         return tuple(dict.fromkeys([*inputs, *letters, *self._reads]))
 
     def _total(self, dtype: torch.dtype | None) -> Reduction:
         """The accumulator, of this dtype, as an operator of its own."""
-        loop = self._loop
+        loop = self.loop
         output = Parameter("total_", str(dtype).removeprefix("torch."))
         parts = (loop.inputs, (output,), loop.map, loop.reduce, "total_ = a", loop.identity, loop.reduce_type)
         return _reduction(self._namespace, None, f"{self.name}_total", *parts, loop.preamble)
 
     @functools.cached_property
     def _grad_outputs(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.inputs if differentiable(p))
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.inputs if differentiable(p))
 
     @functools.cached_property
     def _grads(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self._loop.outputs if floating(p))
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.outputs if floating(p))
 
     @functools.cached_property
     def _types(self) -> dict[str, str]:
         """Of inputs, outputs and ``a``, which has its own letter: float where outputs are half types."""
-        types = {p.name: p.type for p in (*self._loop.inputs, *self._loop.outputs)}
-        return types | {"a": next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in self._loop.letters)}
+        types = {p.name: p.type for p in (*self.loop.inputs, *self.loop.outputs)}
+        return types | {"a": next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in self.loop.letters)}
 
     @functools.cached_property
     def _first_step(self) -> tuple[Elementwise, list[str]] | None:
@@ -292,7 +291,7 @@ class Reduction:
         """The letters in a step's outputs or statements that none of its inputs has."""
         needed = {p.type for p in outputs} | names_in(text)
         told = {p.type for p in (*given, *self._read_by(text))}
-        return [x for x in self._loop.letters if x in needed and x not in told]
+        return [x for x in self.loop.letters if x in needed and x not in told]
 
     def _step(
         self,
@@ -304,15 +303,15 @@ class Reduction:
     ) -> tuple[Elementwise, list[str]]:
         """A step of the backward as an elementwise operator, and the names of its inputs."""
         untold = self._untold(given, outputs, text)
-        letters = [next(p for p in self._loop.inputs if p.type == letter) for letter in untold]
+        letters = [next(p for p in self.loop.inputs if p.type == letter) for letter in untold]
         inputs = (*given, *self._read_by(text), *letters, *(p for p in _COUNTS if p.name in names_in(text)))
         names = [p.name for p in inputs]
         inputs, outputs, text = without_grads(inputs, outputs, wanted, text)
-        preamble = self._loop.preamble
+        preamble = self.loop.preamble
         return make_elementwise(self._namespace, f"{self.name}_{name}", inputs, outputs, text, None, preamble), names
 
     def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        loop = self._loop
+        loop = self.loop
         shapes = ctx.shapes[: len(loop.inputs)]
         full = joint_shape(shapes)
 
@@ -330,8 +329,8 @@ class Reduction:
         saved = dict(zip(self._saved, ctx.saved_tensors, strict=True))
         if composing() and "a" in self._reads:  # the accumulator is a function of the inputs: differentiate that
             arrays = [saved[p.name] for p in loop.inputs]
-            dtype = loop.accumulator_dtype({p.type: t.dtype for p, t in zip(loop.inputs, arrays, strict=True)})
-            saved["a"] = self._total(dtype)._op(*arrays, ctx.axis, ctx.keepdims)
+            dtype = loop.accumulator_dtype(loop.dtypes(arrays))
+            saved["a"] = self._total(dtype).operator(*arrays, ctx.axis, ctx.keepdims)
         few |= {name: reduced(t) for name, t in saved.items() if name not in inputs}
         known = {name: t for name, t in saved.items() if name in inputs}
         can = [differentiable(p) for p in loop.inputs]

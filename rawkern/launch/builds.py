@@ -1,29 +1,33 @@
-"""What a module is made from, and one reading of it: compiled for the architectures and loaded on the devices used.
+"""What kernels are made from, and one reading of it: compiled for the architectures and loaded on the devices used.
 
-Launches that are under way keep the reading they have started with.
+When the file or a header of it changes, the unit makes a new build; launches that are under way keep theirs.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from rawkern.base.forking import Lock
 from rawkern.compile import programs, source
 from rawkern.compile.programs import CPU_ARCH, Program
 from rawkern.compile.source import Source, Watch
 from rawkern.engines.devices import architecture, engine
 
-__all__ = ["Build", "Settings"]
+__all__ = ["Build", "Settings", "Unit", "make_unit"]
 
+PathLike = str | os.PathLike[str]
 FOREVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a module is made from; what pickling keeps."""
+    """All that a unit is made from; what pickling keeps."""
 
     code: str | None
     path: str | None
@@ -42,9 +46,10 @@ class Settings:
 
 
 class Build:
-    """One reading of a source with its programs and loaded modules. Its methods are called under the module's lock."""
+    """One reading of a source with its programs and loaded modules. Its methods are called under the unit's lock."""
 
-    def __init__(self, settings: Settings, read: Source) -> None:
+    def __init__(self, settings: Settings, read: Source, lock: Lock) -> None:
+        self.lock = lock  # the unit's
         self.settings = settings
         self.source = read
         # A string without headers cannot change, and its launches need not look.
@@ -65,7 +70,7 @@ class Build:
         return changed
 
     def stale(self) -> bool:
-        """Whether a launch has to ask the module for the build of the source as it is now."""
+        """Whether a launch has to ask the unit for the build of the source as it is now."""
         return self._replaced or self.changed()
 
     def replace(self) -> None:
@@ -80,7 +85,7 @@ class Build:
     def program(self, arch: str | None = None, asked: tuple[str, ...] = ()) -> Program:
         """Compile for an architecture; None takes one that is there already, or the CPU engine's.
 
-        ``asked`` are template instances and overloads that the module's own ``name_expressions`` do not name.
+        ``asked`` are template instances and overloads that the unit's own ``name_expressions`` do not name.
         """
         if arch is None:
             arch = self.compiled_for(asked) or CPU_ARCH
@@ -97,3 +102,76 @@ class Build:
             program = self.program(architecture(device), asked)
             module = self._modules[device, asked] = engine(device).load_module(program, device=device)
         return module
+
+
+class Unit:
+    """A source with its settings, which a module and all its kernels share; it pickles as the settings."""
+
+    def __init__(self, settings: Settings, first: Source | None = None) -> None:
+        self.settings = settings
+        self.lock = Lock()  # held while something is compiled or loaded
+        self._first = first
+        self._build: Build | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Unit, (self.settings,)
+
+    def current(self) -> Build:
+        """Return the build of the source as it is now. Call it under the lock."""
+        if self._build is None or self._build.changed():
+            self._renew()
+        assert self._build is not None
+        return self._build
+
+    def reload(self) -> None:
+        """Read and compile the source now, for the architecture it has been compiled for."""
+        with self.lock:
+            arch = self._build.compiled_for() if self._build else None
+            self._first = None
+            self._renew()
+            self.current().program(arch)
+
+    def _renew(self) -> None:
+        read, self._first = self._first or self.settings.read(), None
+        build = Build(self.settings, read, self.lock)
+        if build.changed():  # edited since the unit was made
+            build = Build(self.settings, self.settings.read(), self.lock)
+        if self._build is not None:
+            self._build.replace()
+        self._build = build
+
+
+def make_unit(
+    code: str | None,
+    path: PathLike | None,
+    options: Sequence[str],
+    include_dirs: Sequence[PathLike],
+    name_expressions: Iterable[str] | None,
+    cooperative: bool,
+    strided: bool,
+) -> Unit:
+    """Check what `RawModule` and `RawKernel` are given; the source is read, and compiled at the first use."""
+    if (code is None) == (path is None):
+        got = "neither" if code is None else "both"
+        raise TypeError(f"give the CUDA source as code, or path= for a file; got {got}")
+    expressions = () if name_expressions is None or isinstance(name_expressions, str) else tuple(name_expressions)
+    if isinstance(name_expressions, str) or not all(isinstance(each, str) for each in expressions):
+        raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
+    # The first reading checks the settings; it is compiled later, if it still holds then.
+    first = (
+        source.from_path(path, options, include_dirs)
+        if path is not None
+        else source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
+    )
+    folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
+    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided), first)
+
+
+def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:
+    """Include directories that came as -I options, which are no options any more.
+
+    The current directory of a string is not among them: it is found anew where the unit is unpickled.
+    """
+    given = {os.path.abspath(os.fspath(folder)) for folder in include_dirs}
+    implied = os.getcwd() if first.path is None else None
+    return tuple(folder for folder in first.include_dirs if folder not in given and folder != implied)

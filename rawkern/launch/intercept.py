@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rawkern.base.table import attend
 
-if TYPE_CHECKING:
-    from rawkern.launch.launcher import Launcher
-
 __all__ = ["Hook", "Launch", "add", "intercepted", "remove", "start"]
+
+
+class Launcher(Protocol):
+    """What makes a launch; `rawkern.launch.launcher.Launcher` is one."""
+
+    @property
+    def plan(self) -> Any: ...
+
+    @property
+    def n(self) -> int: ...
+
+    def make(self, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Any = None) -> None: ...
 
 
 @dataclass(frozen=True)

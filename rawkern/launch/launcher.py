@@ -97,7 +97,7 @@ class Plan:
         built, targets = self.built
         found = targets.get(device) if built is state else None
         if found is None or not found.linked:
-            with self.kernel._module._lock:
+            with state.build.lock:
                 found = self._found(launcher, state, device)
         return self.config(launcher, found.block), found
 
@@ -166,7 +166,7 @@ class _Launcher:
         if stream is None and not intercept.active() and ((numbers := _numbers(state, given)) is not None or kwargs):
             self(*(numbers or given))  # now they may be plain
             return
-        bound = careful.bind(state.signature, given, state.strided)
+        bound = careful.bind(state.signature, given, None, state.strided)
         if self.n == 0 or (bound.device is not None and bound.device.type == "meta"):
             return
         device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()

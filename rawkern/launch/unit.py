@@ -19,8 +19,6 @@ __all__ = ["Kernel", "State"]
 class Kernel(Protocol):
     """What launches ask of a kernel; `rawkern.kernel.RawKernel` is one."""
 
-    _module: Any  # whose lock is held while something is compiled or loaded
-
     @property
     def name(self) -> str: ...
 
@@ -44,7 +42,7 @@ class State:
         self.engine_kernels: dict[torch.device, Any] = {}
 
     def engine_kernel(self, device: torch.device) -> Any:
-        """Load the kernel on a device, once. Call it under the module's lock."""
+        """Load the kernel on a device, once. Call it under the build's lock."""
         found = self.engine_kernels.get(device)
         if found is None:
             same = self.entry_in(self.build.program(architecture(device), self.asked))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,14 @@ from rawkern.errors import LaunchError
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
+    from rawkern.launch.unit import State
 
 __all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
 
 # A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
-_DECLARED = re.compile(r"^\.(?:(?:visible|weak|common|extern) \.)?(?:global|const) [^;={]*?\.[a-z]+\d+ ([\w$]+)", re.M)
+_DECLARED = re.compile(
+    r"^\.(?:(?:visible|weak|common|extern) \.)?(?P<space>global|const) [^;={]*?\.[a-z]+\d+ (?P<symbol>[\w$]+)", re.M
+)
 _HIDDEN = re.compile(r"\$|__rawkern|_Z15__rawkern|__cudart|__assert")
 _POINTER = re.compile(r"\([*&]\s*(?P<bounds>(?:\[\d+\])*)\)")  # "float (*) [3]", "int (* [4])(int)"
 _BOUNDS = re.compile(r"\s*(?P<bounds>(?:\[\d+\]\s*)+)\Z")
@@ -41,20 +45,16 @@ class Variable:
 
 
 def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
-    """Return a variable's memory on one device as a tensor of its shape. Call it under the module's lock.
+    """Return a variable's memory on one device as a tensor of its shape. Call it under the build's lock.
 
-    Raises
-    ------
-    ValueError
-        There is no such variable; the message lists those there are.
+    ValueError if there is no such variable; the message lists those there are.
     """
     if not isinstance(name, str):
         raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")
     variable = describe(build, name)
     module = build.engine_module(device)
     address, nbytes = module.global_view(variable.symbol)
-    memory = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
-    elements = memory.view(variable.dtype)
+    elements = _bytes(address, nbytes, device, module).view(variable.dtype)
     # What has no dtype of its own, a vector or a struct, is the last dimension: its numbers or its bytes.
     split = elements.numel() != math.prod(variable.shape)
     return elements.view(*variable.shape, -1) if split and variable.shape else elements.view(variable.shape or (-1,))
@@ -72,7 +72,7 @@ def describe(build: Build, name: str) -> Variable:
     spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
     pointer = _POINTER.search(spelled)
     if not result.ok or ("(" in spelled and pointer is None):
-        there = ", ".join(demangle(s) for s in _DECLARED.findall(ptx) if not _HIDDEN.match(s)) or "none"
+        there = ", ".join(map(demangle, _symbols(ptx))) or "none"
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {there}")
     bounds = pointer or _BOUNDS.search(spelled)
@@ -80,6 +80,12 @@ def describe(build: Build, name: str) -> Variable:
     element = re.sub(r"\b(?:const|volatile)\b", "", "void*" if pointer else _BOUNDS.sub("", spelled)).strip()
     variable = build.variables[name] = Variable(lowered[address], element, shape, _dtype(element))
     return variable
+
+
+def _symbols(ptx: str, spaces: Sequence[str] = ("global", "const")) -> list[str]:
+    """The user's variables in a program."""
+    found = [match["symbol"] for match in _DECLARED.finditer(ptx) if match["space"] in spaces]
+    return [symbol for symbol in found if not _HIDDEN.match(symbol)]
 
 
 def _dtype(element: str) -> torch.dtype:
@@ -93,6 +99,10 @@ def _dtype(element: str) -> torch.dtype:
     # A C type may stand for several dtypes of one width (char: int8, uint8, bool); the first is its own.
     found = getattr(torch, names[0], None) if names else None
     return found if isinstance(found, torch.dtype) else torch.uint8
+
+
+def _bytes(address: int, nbytes: int, device: torch.device, owner: Any) -> torch.Tensor:
+    return on_gpu(address, nbytes, device, owner) if device.type == "cuda" else on_host(address, nbytes, owner)
 
 
 def on_host(address: int, nbytes: int, owner: Any) -> torch.Tensor:
@@ -119,26 +129,21 @@ def on_gpu(address: int, nbytes: int, device: torch.device, owner: Any) -> torch
     return torch.as_tensor(_CudaMemory(address, nbytes, owner), device=device)
 
 
-def every(
-    build: Build, asked: tuple[str, ...], device: torch.device, spaces: str = "global|const"
-) -> list[torch.Tensor]:
-    """Return the bytes of all variables of a build on one device. Call it under the module's lock.
+def every(state: State, device: torch.device, spaces: Sequence[str] = ("global", "const")) -> list[torch.Tensor]:
+    """Return the bytes of all variables of a kernel's program on one device. Call it under the module's lock.
 
-    ``spaces`` is a pattern: "global" for ``__device__``, "const" for ``__constant__``.
+    ``spaces`` are "global" for ``__device__``, which launches may write, too, and "const" for ``__constant__``.
     """
-    source = build.source
+    build, source = state.build, state.build.source
     if not re.search("__(?:device|managed|constant)__", source.text) and not source.headers:
         return []
-    ptx = build.program(architecture(device).replace("sm_", "compute_"), asked).ptx
-    module, found = build.engine_module(device, asked), []
-    for symbol in re.findall(rf"^\.(?:(?:visible|weak) \.)?(?:{spaces}) [^;={{]*?\.[a-z]+\d+ ([\w$]+)", ptx, re.M):
-        if _HIDDEN.match(symbol):
-            continue
+    ptx = build.program(architecture(device).replace("sm_", "compute_"), state.asked).ptx
+    module, found = build.engine_module(device, state.asked), []
+    for symbol in _symbols(ptx, spaces):
         try:
             address, nbytes = module.global_view(symbol)
         except (KeyError, LaunchError):  # in this architecture's code nobody uses it
             continue
         if nbytes:
-            on = on_gpu(address, nbytes, device, module) if device.type == "cuda" else on_host(address, nbytes, module)
-            found.append(on)
+            found.append(_bytes(address, nbytes, device, module))
     return found

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
-
 __all__ = ["check_autocast", "register_autocast"]
 
 
-def check_autocast(decl: Declaration, rule: Any) -> None:
+def check_autocast(decl: Declaration) -> None:
     """Raise for what is no rule."""
+    rule = decl.autocast
     if rule is None:
         return
     if not (rule in ("lower", "widest") or (isinstance(rule, torch.dtype) and rule.is_floating_point)):
@@ -27,22 +25,20 @@ def check_autocast(decl: Declaration, rule: Any) -> None:
         raise ValueError(f"{decl.qualified}: what is changed in place cannot be cast; leave autocast out")
 
 
-def register_autocast(op: Operator, name: str, overload: Any) -> None:
+def register_autocast(decl: Declaration, library: torch.library.Library, name: str, overload: Any) -> None:
     """Register the rule for the CPU and CUDA."""
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        op.library.impl(name, functools.partial(_cast_and_call, op, overload, device, key), key)
+        library.impl(name, functools.partial(_cast_and_call, decl, overload, device, key), key)
 
 
-def _cast_and_call(op: Operator, overload: Any, device: str, key: str, *args: Any, **kwargs: Any) -> Any:
-    full = op.arrange(*args, **kwargs)
-    params = op.declaration.params
-    items = [t for t in op.flat(full) if t is not None and _castable(t, device)]
+def _cast_and_call(decl: Declaration, overload: Any, device: str, key: str, *args: Any, **kwargs: Any) -> Any:
+    full = decl.arrange(*args, **kwargs)
+    items = [t for t in decl.flat(full) if t is not None and _castable(t, device)]
     if items:
-        dtype = _wanted(op.autocast, device, items)
-        full = tuple(_cast(a, dtype, device) if p.is_tensor else a for p, a in zip(params, full, strict=True))
-    keyword = {p.name: a for p, a in zip(params, full, strict=True) if p.keyword_only}
+        dtype = _wanted(decl.autocast, device, items)
+        full = tuple(_cast(a, dtype, device) if p.is_tensor else a for p, a in zip(decl.params, full, strict=True))
     with private.without_key(key):
-        return overload(*full[: len(full) - len(keyword)], **keyword)
+        return decl.call(overload, full)
 
 
 def _castable(t: torch.Tensor, device: str) -> bool:

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from rawkern.base import torch_private as private
-
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
+from rawkern.operators.declaration import Declaration
 
 __all__ = ["batched", "one_of", "refuse_batches", "run_batched", "without_batch"]
 
 
-def refuse_batches(op: Operator, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
+def refuse_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
     """The rule of operators that are not elementwise."""
-    decl = op.declaration
     raise NotImplementedError(
         f"{decl.qualified} has no rule for vmap; declare it elementwise=True if it is, or define one with "
         f"@{decl.name}.vmap"
     )
 
 
-def run_batched(op: Operator, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
+def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> Any:
     """The rule of elementwise operators: the batch is one more dimension, in front."""
-    decl = op.declaration
     for p, dim in zip(decl.params, dims, strict=True):
         if p.mutated and (dim is None or (isinstance(dim, (list, tuple)) and None in dim)):
             raise RuntimeError(
                 f"{decl.qualified}: vmap cannot change {p.name} in place, which is not batched, with batched values; "
                 "pass it batched"
             )
-    moved = batched(op, [p.is_tensor for p in decl.params], info.batch_size, dims, args)
+    moved = batched(decl.strided, [p.is_tensor for p in decl.params], info.batch_size, dims, args)
     originals = _each(dims, args, lambda t, dim: t if dim is None else t.movedim(dim, 0))
-    keyword = {p.name: a for p, a in zip(decl.params, moved, strict=True) if p.keyword_only}
-    result = overload(*moved[: len(moved) - len(keyword)], **keyword)
+    result = decl.call(overload, moved)
     for p, original, used in zip(decl.params, originals, moved, strict=True):
         if p.mutated:
             for to, now in zip(*(x if p.kind == "list" else [x] for x in (original, used)), strict=True):
@@ -51,12 +46,12 @@ def _out_dims(result: Any) -> Any:
     return 0 if isinstance(result, torch.Tensor) else tuple(0 for _ in result)
 
 
-def batched(op: Operator, is_tensor: Sequence[bool], size: int, dims: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def batched(strided: bool, is_tensor: Sequence[bool], size: int, dims: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Arguments with the batch in front.
 
     Where all tensors have one shape without it, those that are not batched are repeated. Otherwise the operator
     broadcasts, so dimensions of size 1 after the batch keep the others in their places. They are contiguous unless the
-    operator takes any strides.
+    operator takes any strides, `strided`.
     """
     here = [d if tensor else None for tensor, d in zip(is_tensor, dims, strict=True)]
     tensors = [a if tensor else None for tensor, a in zip(is_tensor, args, strict=True)]
@@ -70,7 +65,7 @@ def batched(op: Operator, is_tensor: Sequence[bool], size: int, dims: Sequence[A
         else:
             t = t.movedim(dim, 0)
             t = t.reshape(size, *[1] * (most + 1 - t.dim()), *t.shape[1:]) if t.dim() <= most else t
-        return t if op.strided else t.contiguous()
+        return t if strided else t.contiguous()
 
     moved = _each(here, tensors, move)
     return [m if tensor else a for tensor, m, a in zip(is_tensor, moved, args, strict=True)]

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from rawkern.base import generated
+
 __all__ = ["Declaration", "Param", "declare"]
 
 _KINDS = {"Tensor": "tensor", "Tensor?": "optional", "Tensor[]": "list"}
@@ -59,6 +61,8 @@ class Declaration:
         Whether the function returns nothing and its results are the arguments it changes.
     single : bool
         Whether there is one visible output, and it is no tuple.
+    elementwise, strided, autocast
+        As for `rawkern.op`.
     """
 
     namespace: str
@@ -72,6 +76,9 @@ class Declaration:
     in_place: bool
     single: bool
     save_for: dict[str, tuple[str, ...]]
+    elementwise: bool
+    strided: bool
+    autocast: torch.dtype | str | None
 
     @property
     def qualified(self) -> str:
@@ -123,6 +130,42 @@ class Declaration:
         """The parameter of a name."""
         return next((p for p in self.params if p.name == name), None)
 
+    @cached_property
+    def parameters(self) -> str:
+        """The parameters as Python code, with defaults ``dN``."""
+        parts, star = [], False
+        for i, p in enumerate(self.signature.parameters.values()):
+            if p.kind is p.KEYWORD_ONLY and not star:
+                parts.append("*")
+                star = True
+            parts.append(p.name if p.default is p.empty else f"{p.name}=d{i}")
+        return ", ".join(parts)
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What the names ``dN`` stand for."""
+        return {f"d{i}": p.default for i, p in enumerate(self.signature.parameters.values())}
+
+    @cached_property
+    def arrange(self) -> Callable[..., tuple[Any, ...]]:
+        """``f(*args, **kwargs)`` as the operator takes them, to all arguments in order, with the defaults."""
+        names = ", ".join(p.name for p in self.params)
+        text = f"def arrange({self.parameters}):\n    return ({names},)\n"
+        return generated.run(text, f"<rawkern arguments {self.qualified}>", dict(self.defaults))["arrange"]
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Call with all arguments in order, of which some go by name."""
+        keyword = {p.name: a for p, a in zip(self.params, args, strict=True) if p.keyword_only}
+        return function(*args[: len(args) - len(keyword)], **keyword)
+
+    def flat(self, args: Sequence[Any]) -> list[Any]:
+        """All tensors, and None for optional ones that are not given; items of lists among the others."""
+        found: list[Any] = []
+        for p, value in zip(self.params, args, strict=True):
+            if p.is_tensor:
+                found += value if p.kind == "list" else [value]
+        return found
+
 
 def declare(
     function: Callable[..., Any],
@@ -130,8 +173,9 @@ def declare(
     save: Sequence[str] | Mapping[str, Sequence[str]] | None,
     mutates_args: Sequence[str],
     hidden: Sequence[str],
+    **kind: Any,
 ) -> Declaration:
-    """Read the declaration off a function's type hints.
+    """Read the declaration off a function's type hints; `kind` is the rest of what `rawkern.op` is told.
 
     Raises
     ------
@@ -181,7 +225,9 @@ def declare(
         for each, needed in save_for.items():
             if any(p.kind == "list" and p.name == each for p in params) or not needed or not plain.issuperset(needed):
                 raise ValueError(f"{qualified}: save[{each!r}] is {needed}; it names one or more tensor parameters")
-    return Declaration(namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single, save_for)
+    return Declaration(
+        namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single, save_for, **kind
+    )
 
 
 def _names(qualified: str, what: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -127,8 +127,8 @@ def op(
     """
 
     def make(function: Callable[..., Any]) -> Any:
-        declaration = declare(function, name, save, mutates_args, hidden)
-        operator = Operator(declaration, function, elementwise=elementwise, strided=strided, autocast=autocast)
+        kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast}
+        operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)
         public: Any = make_public(operator)
         public.__name__ = function.__name__
         public.__qualname__ = function.__qualname__

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from rawkern.base import generated, operator_state
+from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
@@ -30,34 +30,22 @@ class Operator:
     Defining an operator again, as a notebook does, takes the former one out of torch's registry.
     """
 
-    def __init__(
-        self,
-        declaration: Declaration,
-        function: Callable[..., Any],
-        *,
-        elementwise: bool,
-        strided: bool,
-        autocast: torch.dtype | str | None,
-    ) -> None:
+    def __init__(self, declaration: Declaration, function: Callable[..., Any]) -> None:
         self.declaration = decl = declaration
         self.function = function
-        self.elementwise = elementwise
-        self.strided = strided
-        self.autocast = autocast
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
-        self.reverse: Reverse | None = None
+        self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
-        self.arrange = _arranger(decl)
         former = _defined.pop(decl.qualified, None)
         if former is not None:
             private.destroy(former.library)
-        check_autocast(decl, autocast)
+        check_autocast(decl)
         self.library = torch.library.Library(decl.namespace, "FRAGMENT")
-        self.record = make_function(self)
+        self.record = make_function(self.reverse, self.forward_mode)
         self.overload = self._register(decl.name)
         self.in_graphs = [self.overload]  # what torch.compile calls
-        self.sharded = register_shardings(self)
+        self.sharded = self._shard()
         _defined[decl.qualified] = self
 
     def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
@@ -70,29 +58,33 @@ class Operator:
             library.impl(name, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{name}", self._fake, lib=library)
         library.impl(name, functools.partial(self._autograd, found), "Autograd", with_keyset=True)
-        if self.autocast is not None:
-            register_autocast(self, name, found)
+        if decl.autocast is not None:
+            register_autocast(decl, library, name, found)
         torch.library.register_vmap(f"{decl.namespace}::{name}", functools.partial(self._batched, found), lib=library)
         return found
+
+    def _shard(self) -> bool:
+        """Tell DTensor how it shards; whether there is nothing left to tell."""
+        return register_shardings(self.declaration, (self.overload, self.in_graphs[0]), self.reverse.overload)
 
     # --- what the dispatcher calls ------------------------------------------------------------------------------------
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         decl = self.declaration
-        full = args if len(args) == len(decl.params) else self.arrange(*args, **kwargs)
+        full = args if len(args) == len(decl.params) else decl.arrange(*args, **kwargs)
         one_device(decl, full)
-        result = self.direct(*full)
+        with operator_state.inside_op():
+            result = self.direct(*full)
         no_aliases(decl, result, full)
         return result
 
     def _fake(self, *args: Any, **kwargs: Any) -> Any:
         decl = self.declaration
-        full = self.arrange(*args, **kwargs)
+        full = decl.arrange(*args, **kwargs)
         refuse_layouts(decl, full)
         one_device(decl, full)
-        keyword = {p.name: a for p, a in zip(decl.params, full, strict=True) if p.keyword_only}
         with operator_state.inside_op(fake=True):
-            result = self.function(*full[: len(full) - len(keyword)], **keyword)
+            result = decl.call(self.function, full)
         verify(decl, result, full)
         return result
 
@@ -100,11 +92,11 @@ class Operator:
 
     def _autograd(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.sharded:
-            self.sharded = register_shardings(self)
+            self.sharded = self._shard()
         try:
             return self._above(overload, keyset, *args, **kwargs)
         except NotImplementedError:  # what torch raises where tensors of such a layout have no implementation
-            refuse_layouts(self.declaration, self.arrange(*args, **kwargs))
+            refuse_layouts(self.declaration, self.declaration.arrange(*args, **kwargs))
             raise
 
     def _above(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,9 +104,9 @@ class Operator:
         if not recorded and forward_ad._current_level < 0:
             with private.below_autograd():
                 return overload.redispatch(keyset & private.after_autograd, *args, **kwargs)
-        full = self.arrange(*args, **kwargs)
-        below = _Call(self, overload, keyset)
-        flat = self.flat(full)
+        full = self.declaration.arrange(*args, **kwargs)
+        below = _Call(self.declaration, overload, keyset)
+        flat = self.declaration.flat(full)
         if recorded:
             refuse_changes(self.declaration, full)
         try:
@@ -128,14 +120,6 @@ class Operator:
         found = found if isinstance(found, tuple) else (found,)
         hidden = found[len(found) - len(decl.hidden) :]
         return None if not hidden else hidden[0] if len(hidden) == 1 else hidden
-
-    def flat(self, args: Sequence[Any]) -> list[Any]:
-        """All tensors, and None for optional ones that are not given; items of lists among the others."""
-        found: list[Any] = []
-        for p, value in zip(self.declaration.params, args, strict=True):
-            if p.is_tensor:
-                found += value if p.kind == "list" else [value]
-        return found
 
     def apply(self, run: Callable[..., Any], args: Sequence[Any], flat: Sequence[Any]) -> Any:
         """Run through the autograd function."""
@@ -161,8 +145,8 @@ class Operator:
             found = composed(
                 self.tangent, ctx, *(nest(tangents, decl.tensors, decl, counts) if decl.has_lists else tangents)
             )
-        elif self.elementwise and self.reverse is not None:
-            found = elementwise_jvp(self, run, about, tangents)
+        elif decl.elementwise and self.reverse.function is not None:
+            found = elementwise_jvp(self.reverse, run.saved, about, tangents)
         else:
             raise NotImplementedError(
                 f"{decl.qualified} has no forward-mode derivative; define one with @{decl.name}.jvp"
@@ -184,18 +168,18 @@ class Operator:
 
     def set_backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Define the backward."""
-        if self.reverse is not None:
+        if self.reverse.function is not None:
             raise ValueError(
                 f"{self.declaration.qualified} has a backward already; define the operator again to change it"
             )
         if self.declaration.in_place and any(p.kind == "list" for p in self.declaration.mutated):
             raise TypeError(f"{self.declaration.qualified}: an operator that changes a list of tensors has no backward")
-        self.reverse = Reverse(self, function)
+        self.reverse.define(function, self.library)
         # A compiled graph kept on disk is found again by what it calls, and has the backward's name in it. So graphs
         # call a name of the operator that tells backwards of other saved tensors or schemas apart, too. It is no
         # overload of the same name: torch mixes those up by their parameters when it takes them out of its registry.
         self.in_graphs[0] = self._register(f"{self.declaration.name}_compiled", self.reverse.hash)
-        self.sharded = register_shardings(self)
+        self.sharded = self._shard()
         return function
 
     def set_jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -211,20 +195,22 @@ class Operator:
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
     def _batched(self, overload: Any, info: Any, dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        args = self.arrange(*args, **kwargs)
+        args = self.declaration.arrange(*args, **kwargs)
         dims = (*dims, *[None] * (len(args) - len(dims)))  # those of defaults, which the dispatcher leaves out
         if self.batch is not None:
             return self.batch(info, dims, *args)
-        return (run_batched if self.elementwise else refuse_batches)(self, overload, info, dims, args)
+        return (run_batched if self.declaration.elementwise else refuse_batches)(
+            self.declaration, overload, info, dims, args
+        )
 
 
 class _Call:
     """The operator below autograd, for one call; holds what forward mode needs until that call is over."""
 
-    __slots__ = ("below", "keyset", "op", "overload", "saved")
+    __slots__ = ("below", "declaration", "keyset", "overload", "saved")
 
-    def __init__(self, op: Operator, overload: Any, keyset: Any) -> None:
-        self.op = op
+    def __init__(self, declaration: Declaration, overload: Any, keyset: Any) -> None:
+        self.declaration = declaration
         self.overload = overload
         self.keyset = keyset
         self.below = private.Below()
@@ -235,31 +221,9 @@ class _Call:
         return forward_ad._current_level >= 0
 
     def __call__(self, *args: Any) -> Any:
-        params = self.op.declaration.params
-        keyword = {p.name: a for p, a in zip(params, args, strict=True) if p.keyword_only}
+        keys = self.keyset & private.after_autograd
         with self.below:
-            return self.overload.redispatch(
-                self.keyset & private.after_autograd, *args[: len(args) - len(keyword)], **keyword
-            )
-
-
-def _arranger(decl: Declaration) -> Callable[..., tuple[Any, ...]]:
-    """``f(*args, **kwargs)`` as the operator takes them, to all arguments in order, with the defaults."""
-    defaults = {f"d{i}": p.default for i, p in enumerate(decl.signature.parameters.values())}
-    names = ", ".join(p.name for p in decl.params)
-    text = f"def arrange({parameters(decl)}):\n    return ({names},)\n"
-    return generated.run(text, f"<rawkern arguments {decl.qualified}>", defaults)["arrange"]
-
-
-def parameters(decl: Declaration) -> str:
-    """The parameters as Python code, with defaults ``dN``."""
-    parts, star = [], False
-    for i, p in enumerate(decl.signature.parameters.values()):
-        if p.kind is p.KEYWORD_ONLY and not star:
-            parts.append("*")
-            star = True
-        parts.append(p.name if p.default is p.empty else f"{p.name}=d{i}")
-    return ", ".join(parts)
+            return self.declaration.call(functools.partial(self.overload.redispatch, keys), args)
 
 
 _defined: dict[str, Operator] = {}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
-
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
+from rawkern.operators.native import watching
+from rawkern.operators.reverse import Reverse
 
 __all__ = ["make_function", "quiet"]
 
@@ -24,32 +22,26 @@ _NOTHING = (), (), (), ()  # what is kept for an operator that saves all its inp
 
 def quiet() -> bool:
     """Whether nothing but autograd watches torch's calls on this thread."""
-    return not (
-        torch.compiler.is_dynamo_compiling()
-        or private.dispatch_modes()
-        or private.function_modes()
-        or private.transforms()
-        or private.jit_tracing()
-        or forward_ad._current_level >= 0
-    )
+    return not torch.compiler.is_dynamo_compiling() and watching.quiet()
 
 
-def make_function(op: Operator) -> Any:
+def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
     """The autograd function: ``apply(run, *values, *tensors)``, with ``run(*args)`` below autograd.
 
     With lists of tensors it is ``apply(run, counts, *values, *tensors)`` with the lists' items among the tensors. It
     returns what the operator does and, if that works in place, the changed arguments first.
+    ``forward_mode(run, about, tangents)`` returns the tangents of that.
     """
-    decl = op.declaration
+    decl = reverse.declaration
     offset = 1 + decl.has_lists + len(decl.values)
     members: dict[str, Any] = {
         "forward": staticmethod(_forward(decl)),
-        "backward": staticmethod(_careful(op, offset) if decl.has_lists else _quick(op, offset)),
-        "jvp": staticmethod(_jvp(op, offset)),
+        "backward": staticmethod((_careful if decl.has_lists else _quick)(reverse, offset)),
+        "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
     # Autograd key sees one at a time, as torch's own operators do.
-    return type(decl.name, (private.SingleLevelFunction,), members)
+    return private.called_straight(type(decl.name, (private.SingleLevelFunction,), members))
 
 
 def _forward(decl: Declaration) -> Callable[..., Any]:
@@ -83,7 +75,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     kept = bool(values or decl.described)
     lines += [
         *([f"    ctx.save_for_backward({keep})"] if saved else []),
-        "    ctx.set_materialize_grads(False)",
+        "    ctx.materialize_grads = False",
         *([f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}"] if kept else []),
         "    if run.watched:",
         f"        ctx.run, run.saved = run, ({saved})",
@@ -131,79 +123,78 @@ def restored(decl: Declaration, saved: Sequence[Any], about: Any) -> tuple[Any, 
     return values, tuple(shapes), tuple(dtypes), counts
 
 
-def _careful(op: Operator, offset: int) -> Callable[..., Any]:
-    decl = op.declaration
+def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
+    decl = reverse.declaration
     visible = len(decl.outputs)
     nothing = (None,) * offset
 
-    def careful(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        saved = ctx.saved_tensors
+    def careful(ctx: Any, *grads: torch.Tensor | None, saved: Any = None) -> tuple[torch.Tensor | None, ...]:
+        saved = ctx.saved_tensors if saved is None else saved  # torch.utils.checkpoint lets them be read once
         needs = ctx.needs_input_grad[offset:]
         values, shapes, dtypes, counts = restored(decl, saved, getattr(ctx, "about", _NOTHING))
         grads = grads[:visible]
         if all(grad is None for grad in grads):
             return nothing + (None,) * len(needs)
-        if op.reverse is None:
+        if reverse.function is None:
             raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
         if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
-            level = operator_state.state.level
-            operator_state.state.level = operator_state.IMPLEMENTATION
-            try:
-                found = op.reverse.compute(grads, saved, values, needs, shapes, counts)
-            finally:
-                operator_state.state.level = level
+            with operator_state.inside_op():
+                found = reverse.compute(grads, saved, values, needs, shapes, counts)
         else:
-            found = op.reverse.call(grads, saved, values, needs, shapes, counts)
-        return nothing + op.reverse.checked(found, shapes, dtypes, counts)
+            found = reverse.call(grads, saved, values, needs, shapes, counts)
+        return nothing + reverse.checked(found, shapes, dtypes, counts)
 
     return careful
 
 
-def _quick(op: Operator, offset: int) -> Callable[..., Any]:
+def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     """Write the backward for plain tensors while nothing else watches; it leaves all others to the careful one."""
-    decl = op.declaration
+    decl = reverse.declaration
     grads = [f"g{i}" for i in range(len(decl.outputs))]
     saved = [f"s{i}" for i in range(len(decl.save))]
     found = [f"f{i}" for i in range(len(decl.params))]
     kept = [f for f, p in zip(found, decl.params, strict=True) if p.is_tensor]
     values = [p.name for p in decl.values]
-    tests = [f"({name} is None or type({name}) in PLAIN)" for name in (*grads, *saved)]
     asked, at = [], iter(range(len(kept)))
     for p in decl.params:
         asked.append(f"needs[{offset + next(at)}]" if p.is_tensor else "False")
     shape, dtype = (_told(decl, what) for what in ("shape", "dtype"))
     shapes = [shape.get(p.name, "None") for p in decl.params]
-    give = [g if op.strided else f"{g} if {g} is None or {g}.is_contiguous() else {g}.contiguous()" for g in grads]
-    fits = [
+    give = [g if decl.strided else f"{g} if {g} is None or {g}.is_contiguous() else {g}.contiguous()" for g in grads]
+    pairs = [f"{f}, s{decl.save.index(p.name)}" for f, p in zip(kept, decl.tensors, strict=True) if decl.keeps(p)]
+    fits = [f"watching.fit({', '.join(pairs)})"] if pairs else []
+    fits += [
         f"({f} is None or type({f}) is Tensor and {f}.shape == {shape[p.name]} and {f}.dtype is {dtype[p.name]})"
         for f, p in zip(kept, decl.tensors, strict=True)
+        if not decl.keeps(p)
     ]
     nothing = [f"{f} is None" for f, p in zip(found, decl.params, strict=True) if not p.is_tensor]
+    unpack = f"{', '.join(saved)}{',' if len(saved) == 1 else ''} = " if saved else ""
+    described = "values, shapes, dtypes, _ = ctx.about" if values or decl.described else ""
     body = [
-        f"def backward(ctx, {', '.join(grads)}, *hidden):",
-        "    saved = ctx.saved_tensors",
-        f"    {', '.join(saved)}{',' if len(saved) == 1 else ''} = saved" if saved else "",
-        "    reverse = op.reverse",
-        "    if (",
-        "        reverse is None or grad_enabled() or modes() or function_modes() or transforms() or tracing()",
-        "        or forward_ad._current_level >= 0",
-        f"        or {' and '.join(f'{g} is None' for g in grads)}",
-        f"        or not ({' and '.join(tests)})",
-        "    ):",
-        f"        return careful(ctx, {', '.join(grads)})",
-        "    values, shapes, dtypes, _ = ctx.about" if values or decl.described else "",
-        "    needs = ctx.needs_input_grad",
-        "    about = Context()",
+        "class OwnContext(Context):",  # most backwards ask for no shapes
+        "    __slots__ = ('node',)",
+        "    @property",
+        "    def needs_input_grad(self):",
+        "        needs = self.node.needs_input_grad",
+        f"        return ({', '.join(asked)},)",
+        "    @property",
+        "    def shapes(self):",
+        f"        {unpack}self.saved_tensors",
+        f"        {described.replace('ctx', 'self.node')}" if described else "",
+        f"        return ({', '.join(shapes)},)",
+        f"def backward(ctx, {', '.join(grads)}{', *hidden' if decl.hidden else ''}):",
+        f"    {unpack}saved = ctx.saved_tensors",
+        f"    if compiling() or reverse.function is None or {' and '.join(f'{g} is None' for g in grads)}:",
+        f"        return careful(ctx, {', '.join(grads)}, saved=saved)",
+        f"    if watching.look({', '.join((*grads, *saved))}) is not False:",
+        f"        return careful(ctx, {', '.join(grads)}, saved=saved)",
+        f"    {described}" if described else "",
+        "    about = OwnContext()",
+        "    about.node = ctx",
         "    about.saved_tensors = saved",
-        f"    about.needs_input_grad = ({', '.join(asked)},)",
-        f"    about.shapes = ({', '.join(shapes)},)",
         *[f"    about.{name} = values[{i}]" for i, name in enumerate(values)],
-        "    level = state.level",
-        "    state.level = 1",
-        "    try:",
-        f"        found = reverse.function(about, {', '.join(give)})",
-        "    finally:",
-        "        state.level = level",
+        f"    found = reverse.function(about, {', '.join(give)})",
         f"    {kept[0]} = found" if len(kept) == 1 else "",
         f"    if {' and '.join(fits)}:" if len(kept) == 1 else "",
         f"        return {'None, ' * offset}{kept[0]}" if len(kept) == 1 else "",
@@ -212,22 +203,17 @@ def _quick(op: Operator, offset: int) -> Callable[..., Any]:
         f"        if {' and '.join([*nothing, *fits])}:",
         f"            return {'None, ' * offset}{', '.join(kept)}",
         f"    return {'None, ' * offset}*reverse.fitting(",
-        f"        found, needs[{offset}:], ({', '.join(shape.values())},), ({', '.join(dtype.values())},), ()",
+        f"        found, ctx.needs_input_grad[{offset}:], ({', '.join(shape.values())},), "
+        f"({', '.join(dtype.values())},), ()",
         "    )",
     ]
     space = {
         "Context": Context,
-        "PLAIN": private.PLAIN,
         "Tensor": torch.Tensor,
-        "careful": _careful(op, offset),
-        "forward_ad": forward_ad,
-        "function_modes": private.function_modes,
-        "grad_enabled": torch.is_grad_enabled,
-        "modes": private.dispatch_modes,
-        "op": op,
-        "state": operator_state.state,
-        "tracing": private.jit_tracing,
-        "transforms": private.transforms,
+        "careful": _careful(reverse, offset),
+        "compiling": torch.compiler.is_dynamo_compiling,
+        "reverse": reverse,
+        "watching": watching,
     }
     text = "\n".join(line for line in body if line) + "\n"
     return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
@@ -250,10 +236,9 @@ def _told(decl: Declaration, what: str) -> dict[str, str]:
     return found
 
 
-def _jvp(op: Operator, offset: int) -> Callable[..., Any]:
+def _jvp(decl: Declaration, forward_mode: Callable[..., Any], offset: int) -> Callable[..., Any]:
     def jvp(ctx: Any, *tangents: torch.Tensor | None) -> Any:
-        return op.forward_mode(
-            ctx.run, restored(op.declaration, ctx.run.saved, getattr(ctx, "about", _NOTHING)), tangents[offset:]
-        )
+        about = restored(decl, ctx.run.saved, getattr(ctx, "about", _NOTHING))
+        return forward_mode(ctx.run, about, tangents[offset:])
 
     return jvp

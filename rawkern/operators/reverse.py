@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError
 from rawkern.operators.batching import batched, one_of, without_batch
 from rawkern.operators.context import make_context, nest
-
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
+from rawkern.operators.declaration import Declaration
 
 __all__ = ["Reverse", "composed"]
 
 
 class Reverse:
-    """An operator's backward: the user's function, and the operator around it.
+    """An operator's backward: the user's function, once it is defined, and the operator around it.
 
     Gradients, saved tensors and so on are flat here: the items of lists stand among the others, and `counts` tells how
     many each list has.
     """
 
-    def __init__(self, op: Operator, function: Callable[..., Any]) -> None:
-        self.op = op
+    def __init__(self, declaration: Declaration) -> None:
+        self.declaration = declaration
+        self.function: Callable[..., Any] | None = None
+        self.saved = [declaration.param(name) for name in declaration.save]
+        self.overload: Any = None
+
+    def define(self, function: Callable[..., Any], library: torch.library.Library) -> None:
+        """Take the user's function, and put the operator around it into torch's registry."""
         self.function = function
-        decl = op.declaration
-        self.saved = [decl.param(name) for name in decl.save]
-        self.values = [p.name for p in decl.values]
+        decl = self.declaration
         taken = {p.name for p in decl.params} | set(decl.outputs) | set(decl.hidden)
 
         def free(name: str) -> str:
@@ -57,13 +58,13 @@ class Reverse:
         # A graph that was compiled and kept on disk calls this name. With another save or schema it must not find it.
         seed = f"{decl.schema} {decl.save} {decl.hidden} {rest}"
         self.hash = f"r{hashlib.sha256(seed.encode()).hexdigest()[:12]}"
-        op.library.define(f"{name}.{self.hash}{rest}", tags=(torch.Tag.pt2_compliant_tag,))
-        self.name = f"{name}.{self.hash}"
+        full = f"{name}.{self.hash}"
+        library.define(f"{full}{rest}", tags=(torch.Tag.pt2_compliant_tag,))
         for key in ("CPU", "CUDA"):
-            op.library.impl(self.name, self._run, key)
-        torch.library.register_fake(f"{decl.namespace}::{self.name}", self._fake, lib=op.library)
-        op.library.impl(self.name, self._autograd, "Autograd", with_keyset=True)
-        torch.library.register_vmap(f"{decl.namespace}::{self.name}", self._batched, lib=op.library)
+            library.impl(full, self._run, key)
+        torch.library.register_fake(f"{decl.namespace}::{full}", self._fake, lib=library)
+        library.impl(full, self._autograd, "Autograd", with_keyset=True)
+        torch.library.register_vmap(f"{decl.namespace}::{full}", self._batched, lib=library)
         self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), self.hash)
 
     # --- the user's function ------------------------------------------------------------------------------------------
@@ -72,9 +73,10 @@ class Reverse:
         self, grads: Sequence[Any], saved: Sequence[Any], values: Any, needs: Any, shapes: Any, counts: Any
     ) -> tuple[torch.Tensor | None, ...]:
         """Run the user's function; one gradient, or None, for each tensor input."""
-        if not self.op.strided:
+        assert self.function is not None
+        if not self.declaration.strided:
             grads = [g if g is None or g.is_contiguous() else g.contiguous() for g in grads]
-        found = self.function(make_context(self.op.declaration, saved, values, needs, shapes, counts), *grads)
+        found = self.function(make_context(self.declaration, saved, values, needs, shapes, counts), *grads)
         return self._flat(found, needs, counts)
 
     def fitting(
@@ -93,7 +95,7 @@ class Reverse:
         return flat
 
     def _flat(self, found: Any, needs: Sequence[bool], counts: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
-        decl = self.op.declaration
+        decl = self.declaration
         found = (None,) * len(decl.tensors) if found is None else (found,) if isinstance(found, torch.Tensor) else found
         if not isinstance(found, (tuple, list)) or len(found) not in (len(decl.params), len(decl.tensors)):
             got = f"{len(found)} gradients" if isinstance(found, (tuple, list)) else f"a {type(found).__name__}"
@@ -131,7 +133,7 @@ class Reverse:
 
     def _argument(self, index: int, counts: Sequence[int]) -> str:
         names, lengths = [], iter(counts)
-        for p in self.op.declaration.tensors:
+        for p in self.declaration.tensors:
             names += [f"{p.name}[{i}]" for i in range(next(lengths))] if p.kind == "list" else [p.name]
         return names[index]
 
@@ -143,7 +145,7 @@ class Reverse:
         else:
             got, is_ = f"is {grad.dtype}", f"{dtype}"
         raise RuntimeError(
-            f"the backward of {self.op.declaration.qualified} returned a gradient for {name} that {got}, "
+            f"the backward of {self.declaration.qualified} returned a gradient for {name} that {got}, "
             f"where {name} has {is_}"
         )
 
@@ -154,7 +156,7 @@ class Reverse:
     ) -> tuple[torch.Tensor | None, ...]:
         """Go through the dispatcher; as `compute`."""
         if counts:
-            saved = nest(saved, self.saved, self.op.declaration, counts)
+            saved = nest(saved, self.saved, self.declaration, counts)
         sizes = [size for shape in shapes if shape is not None for size in shape]
         ranks = [-1 if shape is None else len(shape) for shape in shapes]
         found = self.overload(*grads, *saved, *values, list(needs), sizes, ranks, list(counts))
@@ -163,9 +165,9 @@ class Reverse:
 
     def _unpack(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Arguments of the operator as those of `compute`."""
-        decl = self.op.declaration
+        decl = self.declaration
         first, second = len(decl.outputs), len(decl.outputs) + len(decl.save)
-        needs, sizes, ranks, counts = args[second + len(self.values) :]
+        needs, sizes, ranks, counts = args[second + len(decl.values) :]
         saved: list[Any] = []
         for item in args[first:second]:
             saved += item if isinstance(item, (list, tuple)) else [item]
@@ -174,15 +176,15 @@ class Reverse:
             shapes.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
             at += max(rank, 0)
         same = next((g.shape for g in args[:first] if g is not None), None)
-        if self.op.elementwise and same is not None and all(s == shapes[0] for s in shapes if s is not None):
+        if self.declaration.elementwise and same is not None and all(s == shapes[0] for s in shapes if s is not None):
             # Those of this call: batches of vmap and shards of a DTensor have other sizes than the whole.
             shapes = [None if s is None else same for s in shapes]
-        return args[:first], saved, args[second : second + len(self.values)], needs, shapes, counts
+        return args[:first], saved, args[second : second + len(decl.values)], needs, shapes, counts
 
     def _packed(self, found: Sequence[Any], like: torch.Tensor) -> Any:
         """What the operator returns: an empty tensor of bools where there is no gradient."""
         full = [torch.empty(0, dtype=torch.bool, device=like.device) if grad is None else grad for grad in found]
-        return full if self.op.declaration.has_lists else full[0] if len(full) == 1 else tuple(full)
+        return full if self.declaration.has_lists else full[0] if len(full) == 1 else tuple(full)
 
     def _below(self, args: Sequence[Any]) -> Any:
         unpacked = self._unpack(args)
@@ -220,11 +222,11 @@ class Reverse:
         except LaunchError:
             pass
         with private.single_level():
-            return _once(f"{self.op.declaration.qualified}_backward").apply(below, *given)
+            return _once(f"{self.declaration.qualified}_backward").apply(below, *given)
 
     def _guarded(self, saved: list[Any], grads: Sequence[Any]) -> list[Any]:
         """Hidden outputs depend on the inputs in a way that nothing here knows: a derivative that needs it raises."""
-        decl = self.op.declaration
+        decl = self.declaration
         if not decl.hidden or decl.has_lists:
             return saved
         anchors = [t for t in saved if t is not None and t.requires_grad]  # the inputs, if they are there
@@ -244,11 +246,11 @@ class Reverse:
     def _batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
         """The rule for vmap: the whole batch at once for elementwise operators, else one call after the other."""
         unpacked = self._unpack(args)
-        second = len(self.op.declaration.outputs) + len(self.op.declaration.save)
+        second = len(self.declaration.outputs) + len(self.declaration.save)
         shapes = [*unpacked[4], *without_batch(dims[:second], args[:second])]
-        if self.op.elementwise and len({tuple(s) for s in shapes if s is not None}) == 1:
+        if self.declaration.elementwise and len({tuple(s) for s in shapes if s is not None}) == 1:
             found = self.overload(
-                *batched(self.op, [i < second for i in range(len(args))], info.batch_size, dims, args)
+                *batched(self.declaration.strided, [i < second for i in range(len(args))], info.batch_size, dims, args)
             )
             many = [found] if isinstance(found, torch.Tensor) else found
         else:
@@ -256,7 +258,7 @@ class Reverse:
             each = zip(*([c] if isinstance(c, torch.Tensor) else c for c in calls), strict=True)
             many = [parts[0] if _is_nothing(parts[0]) else torch.stack(parts) for parts in each]
         out = [None if _is_nothing(t) else 0 for t in many]
-        if self.op.declaration.has_lists:
+        if self.declaration.has_lists:
             return list(many), out
         return (many[0], out[0]) if len(many) == 1 else (tuple(many), tuple(out))
 
@@ -267,24 +269,16 @@ def _is_nothing(grad: torch.Tensor) -> bool:
 
 def composed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose steps are themselves to be differentiated; a raw launch in it raises `LaunchError`."""
-    with operator_state.inside_op(composed=True), _Watch():
+    with operator_state.inside_op(composed=True):
         return function(*args)
-
-
-class _Watch(TorchDispatchMode):
-    """Does nothing; while it is there, every launch is looked at carefully."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
 
 
 def _unknown(name: str) -> Any:
     """An autograd function for a value whose derivative is not known."""
-    message = (
+    return _raising(
         f"{name} has no derivative, and the backward reads it, so the operator cannot be differentiated twice; "
         "let the backward compute it again from the inputs"
     )
-    return _raising(message, message)
 
 
 def _once(name: str) -> Any:
@@ -297,7 +291,7 @@ def _once(name: str) -> Any:
     )
 
 
-def _raising(on_backward: str, on_jvp: str) -> Any:
+def _raising(on_backward: str, on_jvp: str | None = None) -> Any:
     """An autograd function ``apply(run, *tensors)`` that returns run(), and cannot be differentiated."""
 
     def forward(ctx: Any, below: Callable[[], Any], *given: torch.Tensor) -> Any:
@@ -307,7 +301,7 @@ def _raising(on_backward: str, on_jvp: str) -> Any:
         raise RuntimeError(on_backward)
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(on_jvp)
+        raise NotImplementedError(on_jvp or on_backward)
 
     members: dict[str, Any] = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     return type("Opaque", (private.SingleLevelFunction,), members | {"jvp": staticmethod(jvp)})

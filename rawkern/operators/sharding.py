@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from rawkern.operators.operator import Operator
+from rawkern.operators.declaration import Declaration
 
 __all__ = ["register_shardings"]
 
 Sharding = tuple[list[Any], list[Any]]  # placements of outputs and inputs, along one dimension of the mesh
 
 
-def register_shardings(op: Operator) -> bool:
-    """Tell DTensor about an elementwise operator and its backward, as soon as a program has imported it.
+def register_shardings(decl: Declaration, overloads: Sequence[Any], backward: Any) -> bool:
+    """Tell DTensor about an elementwise operator and its backward, if any, as soon as a program has imported it.
 
     Returns whether there is nothing left to do.
     """
-    if not op.elementwise or op.declaration.has_lists or op.declaration.mutated:
+    if not decl.elementwise or decl.has_lists or decl.mutated:
         return True
     if "torch.distributed.tensor" not in sys.modules or not torch.distributed.is_available():
         return False
     from torch.distributed.tensor.experimental import register_sharding
 
-    outputs = len(op.declaration.returned)
-    for overload in dict.fromkeys((op.overload, op.in_graphs[0])):
+    outputs = len(decl.returned)
+    for overload in dict.fromkeys(overloads):
         register_sharding(overload)(lambda *args, **kwargs: _forward(outputs, args))
-    if op.reverse is not None:
-        register_sharding(op.reverse.overload)(lambda *args: _backward(args))
+    if backward is not None:
+        register_sharding(backward)(lambda *args: _backward(args))
     return True
 
 

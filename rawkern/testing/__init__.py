@@ -5,14 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Found at their first use: the plugin is loaded in every test run, also of programs that have nothing to do with torch.
-_HOME = {
-    "CHECKS": "kernel",
-    "Failure": "reporting",
-    "KernelCheckError": "reporting",
-    "KernelReport": "reporting",
-    "check_kernel": "kernel",
-}
 __all__ = ["CHECKS", "Failure", "KernelCheckError", "KernelReport", "check_kernel"]
 
 if TYPE_CHECKING:
@@ -21,9 +13,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    """Find a name at its first use: the plugin is loaded in every test run, also of programs without torch."""
+    if name not in __all__:
         raise AttributeError(f"module 'rawkern.testing' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"rawkern.testing.{home}"), name)
-    globals()[name] = value
+    value = globals()[name] = getattr(importlib.import_module("rawkern.testing.kernel"), name)
     return value

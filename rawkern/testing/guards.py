@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.nested import mapped
 from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import has_memory
 from rawkern.launch import intercept
@@ -21,21 +22,13 @@ GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind t
 
 @dataclass(frozen=True)
 class Guarded:
-    """A tensor in the middle of a buffer.
-
-    Attributes
-    ----------
-    before : torch.Tensor or None
-        The bytes as they were, for an input; None where what is inside may change.
-    byte : int
-        What the guards consist of.
-    """
+    """A tensor in the middle of a buffer."""
 
     name: str
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor | None
-    byte: int
+    before: torch.Tensor | None  # the bytes as they were, for an input; None where what is inside may change
+    byte: int  # what the guards consist of
     itemsize: int
 
     def damage(self, written: bool) -> tuple[str, str] | None:
@@ -142,8 +135,9 @@ class _Copies:
 
     def of(self, value: Any, which: int | str) -> Any:
         """A value with its tensors in copies; `which` argument it is, by place or name."""
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self.of(each, which) for each in value)
+        return mapped(lambda _, leaf: self._leaf(leaf, which), value)
+
+    def _leaf(self, value: Any, which: int | str) -> Any:
         if not isinstance(value, torch.Tensor) or not has_memory(value) or value.is_neg() or value.is_conj():
             return value
         storage = value.untyped_storage()

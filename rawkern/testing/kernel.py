@@ -8,33 +8,18 @@ from typing import Any
 
 import torch
 
-from rawkern.testing.reporting import KernelCheckError, KernelReport
+from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
 from rawkern.testing.running import Run, Settings
 from rawkern.testing.samples import make_sample
 from rawkern.testing.trials import Target, Trial, exact, judge, problem_of
 
-__all__ = ["CHECKS", "check_kernel"]
+__all__ = ["CHECKS", "Failure", "KernelCheckError", "KernelReport", "check_kernel"]
 
 #: The checks, by which failures are named and which `skip` names.
 CHECKS = (
-    "reference",
-    "unwritten",
-    "guard",
-    "input",
-    "gradient",
-    "dtype",
-    "layout",
-    "size",
-    "empty",
-    "default_device",
-    "repeat",
-    "gradcheck",
-    "opcheck",
-    "compile",
-    "stream",
-    "graph",
-    "devices",
-)
+    "reference", "unwritten", "guard", "input", "gradient", "dtype", "layout", "size", "empty", "default_device",
+    "repeat", "gradcheck", "opcheck", "compile", "stream", "graph", "devices",
+)  # fmt: skip
 
 
 def check_kernel(

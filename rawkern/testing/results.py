@@ -27,34 +27,18 @@ MOST_LOST = 1e-3  # of the largest element: the most that float32 is taken to co
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one call.
+    """What is wrong with one call."""
 
-    Attributes
-    ----------
-    kind : str
-        "values", "unwritten", "guard", "input", "raises" or "refused".
-    text : str
-        In words, one line.
-    """
-
-    kind: str
-    text: str
+    kind: str  # "values", "unwritten", "guard", "input", "raises" or "refused"
+    text: str  # in words, one line
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gave.
+    """What a call gave."""
 
-    Attributes
-    ----------
-    results : tuple of torch.Tensor
-        What it returned, and then the tensors it has written to.
-    grads : dict
-        For the sample's leaves the gradients; None where a result does not depend on one.
-    """
-
-    results: tuple[torch.Tensor, ...]
-    grads: dict[int, torch.Tensor | None]
+    results: tuple[torch.Tensor, ...]  # what it returned, and then the tensors it has written to
+    grads: dict[int, torch.Tensor | None]  # of the sample's leaves; None where a result does not depend on one
 
 
 def compare(
@@ -69,16 +53,9 @@ def compare(
 ) -> Problem | None:
     """What is wrong with one tensor, or None.
 
-    Parameters
-    ----------
-    exact : torch.Tensor
-        What it should be, in float64 where it is floating.
-    rough : torch.Tensor or None
-        The same computed in float32: what that loses is allowed for.
-    like : torch.Tensor or None
-        The result for the sample. Where other inputs cancel out, errors are as large as with those.
-    input_dtype : torch.dtype or None
-        The coarsest of the inputs; the coarser of that and the result's decides the tolerance.
+    `exact` is what it should be, in float64 where it is floating; `rough` the same computed in float32: what that loses
+    is allowed for. `input_dtype` is the coarsest of the inputs; the coarser of that and the result's decides the
+    tolerance. `like` is the result for the sample: where other inputs cancel out, errors are as large as with those.
     """
     if got.shape != exact.shape:
         return Problem("values", f"{what} has shape {tuple(got.shape)}, not {tuple(exact.shape)}")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from rawkern.base.nested import mapped
 from rawkern.formulas.elementwise import Elementwise
 from rawkern.formulas.reduction import Reduction
 
-__all__ = ["INDICES", "LAYOUTS", "Sample", "flat_tensors", "make_sample", "spread"]
+__all__ = ["INDICES", "LAYOUTS", "Sample", "make_sample", "spread"]
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
@@ -32,37 +32,23 @@ class _Slot:
 
 @dataclass(frozen=True)
 class Sample:
-    """Arguments of a call, with the tensors taken out.
-
-    Attributes
-    ----------
-    tensors : tuple of torch.Tensor
-        On the CPU, contiguous, without gradients.
-    names : tuple of str
-        What the tensors are called in messages.
-    written : frozenset of int
-        Which of them the operator writes to.
-    leaves : frozenset of int
-        Those whose gradients are looked at.
-    main : torch.dtype or None
-        What stands for "the dtype": the first floating one, or the first there is.
-    """
+    """Arguments of a call, with the tensors taken out."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    tensors: tuple[torch.Tensor, ...]
-    names: tuple[str, ...]
-    written: frozenset[int]
-    leaves: frozenset[int]
-    main: torch.dtype | None
+    tensors: tuple[torch.Tensor, ...]  # on the CPU, contiguous, without gradients
+    names: tuple[str, ...]  # what the tensors are called in messages
+    written: frozenset[int]  # which of them the operator writes to
+    leaves: frozenset[int]  # those whose gradients are looked at
+    main: torch.dtype | None  # what stands for "the dtype": the first floating one, or the first there is
 
     def filled(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call with these tensors in place of the sample's."""
 
-        def fill(value: Any) -> Any:
+        def fill(_: str, value: Any) -> Any:
             return tensors[value.index] if isinstance(value, _Slot) else value
 
-        return tuple(_mapped(fill, a) for a in self.args), {k: _mapped(fill, v) for k, v in self.kwargs.items()}
+        return mapped(fill, self.args), mapped(fill, self.kwargs)
 
     def dtypes(self) -> tuple[torch.dtype, ...]:
         """The dtypes that the tensors of the main dtype could have."""
@@ -100,13 +86,11 @@ class Sample:
                 t = t.index_select(dim, index)
             tensors.append(t)
 
-        def change(value: Any) -> Any:
+        def change(_: str, value: Any) -> Any:
             return new if type(value) is int and value == old and numbers else value
 
-        args = tuple(_mapped(change, a) for a in self.args)
-        return replace(
-            self, args=args, kwargs={k: _mapped(change, v) for k, v in self.kwargs.items()}, tensors=tuple(tensors)
-        )
+        args, kwargs = mapped(change, self.args), mapped(change, self.kwargs)
+        return replace(self, args=args, kwargs=kwargs, tensors=tuple(tensors))
 
     def expanded(self) -> Sample:
         """The sample with the values that it has once first dimensions are repeated in memory."""
@@ -139,35 +123,26 @@ def make_sample(
 ) -> Sample:
     """Take the tensors out of the arguments of a call.
 
-    Raises
-    ------
-    TypeError, ValueError
-        There is no tensor, or `mutates` names none of them.
+    TypeError if there is none, ValueError if `mutates` names none of them.
     """
     tensors: list[torch.Tensor] = []
     names: list[str] = []
     owners: list[str | int] = []
 
-    def take(name: str, owner: str | int) -> Callable[[Any], Any]:
-        numbers = itertools.count()
-
-        def of(value: Any) -> Any:
+    def take(owner: str | int) -> Callable[[str, Any], Any]:
+        def of(name: str, value: Any) -> Any:
             if not isinstance(value, torch.Tensor):
                 return value
             tensors.append(value)
-            names.append(name if value is owner_value else f"{name}[{next(numbers)}]")
+            names.append(name)
             owners.append(owner)
             return _Slot(len(tensors) - 1)
 
         return of
 
     called = _parameter_names(op, len(inputs))
-    args = []
-    for i, owner_value in enumerate(inputs):
-        args.append(_mapped(take(called[i] or f"input {i}", called[i] or i), owner_value))
-    named = {}
-    for key, owner_value in kwargs.items():
-        named[key] = _mapped(take(key, key), owner_value)
+    args = tuple(mapped(take(called[i] or i), v, called[i] or f"input {i}") for i, v in enumerate(inputs))
+    named = {key: mapped(take(key), value, key) for key, value in kwargs.items()}
     if not tensors:
         raise TypeError("check_kernel: there is no tensor among the sample inputs")
     written = _written(op, mutates, owners, [called[i] or i for i in range(len(inputs))])
@@ -175,14 +150,14 @@ def make_sample(
     leaves = [i for i in floats if tensors[i].requires_grad] or floats
     main = tensors[floats[0] if floats else 0].dtype
     plain = tuple(t.detach().cpu().contiguous() for t in tensors)
-    return Sample(tuple(args), named, plain, tuple(names), written, frozenset(leaves), main)
+    return Sample(args, named, plain, tuple(names), written, frozenset(leaves), main)
 
 
 def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
     """The names of the first positional parameters; None behind the last."""
     found: list[str | None] = []
     if isinstance(op, (Elementwise, Reduction)):
-        found += [p.name for p in op._loop.inputs]
+        found += [p.name for p in op.loop.inputs]
     elif (schema := _schema(op)) is not None:
         found += [a.name for a in schema.arguments if not a.kwarg_only]
     else:
@@ -212,32 +187,12 @@ def _written(
     return frozenset(i for i, owner in enumerate(owners) if owner in wanted)
 
 
-def _mapped(f: Callable[[Any], Any], value: Any) -> Any:
-    """Apply f to the leaves of lists, tuples and dicts."""
-    if isinstance(value, dict):
-        return {k: _mapped(f, v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size) and not hasattr(value, "_fields"):
-        return type(value)(_mapped(f, v) for v in value)
-    return f(value)
-
-
 def _finite(t: torch.Tensor) -> torch.Tensor:
     good = t.isfinite()
     if bool(good.all()):
         return t
     other = t[good][0] if bool(good.any()) else torch.ones((), dtype=t.dtype, device=t.device)
     return torch.where(good, t, other)
-
-
-def flat_tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists, tuples and dicts, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from flat_tensors(each)
-    elif isinstance(value, dict):
-        yield from flat_tensors(list(value.values()))
 
 
 def spread(layout: str, shape: torch.Size, first: bool) -> tuple[tuple[int, ...], int, int]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from rawkern.base.nested import tensors_in
 from rawkern.errors import CheckError, CompileError, LaunchError, NotDifferentiable, RawkernError
 from rawkern.testing.guards import Guarded, place, watched
 from rawkern.testing.results import TOLERANCE, Outcome, Problem, compare, same_bits
-from rawkern.testing.samples import Sample, flat_tensors, spread
+from rawkern.testing.samples import Sample, spread
 
 __all__ = ["Target", "Trial", "call", "exact", "examine", "judge", "placed", "problem_of"]
 
@@ -22,48 +23,26 @@ NO_REFUSALS = (CheckError, CompileError, LaunchError)
 
 @dataclass(frozen=True)
 class Target:
-    """What is tested.
-
-    Attributes
-    ----------
-    reference : callable or None
-        Computes the same in torch; in float64 it is what results are compared with.
-    tolerance : float or None
-        In place of those of the dtypes.
-    """
+    """What is tested."""
 
     op: Callable[..., Any]
-    reference: Callable[..., Any] | None
+    reference: Callable[..., Any] | None  # computes the same in torch; in float64 results are compared with it
     name: str
-    tolerance: float | None
+    tolerance: float | None  # in place of those of the dtypes
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to call it.
+    """One way to call it."""
 
-    Attributes
-    ----------
-    title : str
-        What is special about it: "float16", "transposed", "257 instead of 256".
-    backward : bool
-        Whether the gradients are looked at too.
-    gradients : str or None
-        How the results' gradients lie in memory; None: as the inputs.
-    only : int or None
-        The one result that has a gradient; None: all.
-    like : Outcome or None
-        What the sample gives, which tells how large results and gradients are.
-    """
-
-    title: str
+    title: str  # what is special about it: "float16", "transposed", "257 instead of 256"
     sample: Sample
     device: torch.device
     layout: str = "contiguous"
-    backward: bool = False
-    gradients: str | None = None
-    only: int | None = None
-    like: Outcome | None = None
+    backward: bool = False  # whether the gradients are looked at too
+    gradients: str | None = None  # how the results' gradients lie in memory; None: as the inputs
+    only: int | None = None  # the one result that has a gradient; None: all
+    like: Outcome | None = None  # what the sample gives, which tells how large results and gradients are
 
     def described(self) -> str:
         """Device, dtype, layout and shapes, in words, and the title where it says more."""
@@ -127,7 +106,7 @@ def call(
 def results_of(returned: Any, sample: Sample, given: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """What is returned, but for the tensors that were written to; and those."""
     written = [given[i] for i in sorted(sample.written)]
-    return (*(t for t in flat_tensors(returned) if not any(_same(t, w) for w in written)), *written)
+    return (*(t for t in tensors_in(returned) if not any(_same(t, w) for w in written)), *written)
 
 
 def _same(t: torch.Tensor, other: torch.Tensor) -> bool:

@@ -22,10 +22,10 @@ from rawkern.launch import intercept
 from rawkern.launch.launcher import device_of
 from rawkern.tuning import configs as configurations
 from rawkern.tuning import record
-from rawkern.tuning.configs import Config, Space, hashed
+from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.keys import Key
 from rawkern.tuning.record import Tuning
-from rawkern.tuning.session import FAILURES, Session, Settle
+from rawkern.tuning.session import FAILURES, Launch, Session, Settle
 
 __all__ = ["Choice", "Choices", "Search", "Settings"]
 
@@ -66,7 +66,7 @@ class Settings:
     @cached_property
     def in_name(self) -> frozenset[str]:
         """The template arguments that the configurations say."""
-        return self._said(configurations.places(self.kernel._name))
+        return self._said(configurations.places(self.kernel.name))
 
     def _said(self, names: Sequence[str]) -> frozenset[str]:
         return frozenset(name for name in names if any(name in config for config in self.configs))
@@ -79,8 +79,7 @@ class Choices:
         self.settings = settings
         self.tunings: dict[tuple[str, str], Tuning] = {}  # by device and values of the key
         self.changed: Callable[[], bool] | None = None  # whether the source has been edited; None if it cannot be
-        self._kernels: dict[Any, RawKernel] = {}  # by configuration
-        self._compiled: dict[Any, RawKernel] = {}  # by name and options
+        self._kernels: dict[Any, RawKernel] = {}  # by name and options
         self._chosen: dict[Any, Choice] = {}
         self.launchers: weakref.WeakSet[Any] = weakref.WeakSet()  # those that keep what depends on the choices
         self._build: Any = None
@@ -94,31 +93,22 @@ class Choices:
     @property
     def name(self) -> str:
         """The kernel's name, as it was given or as the source has it."""
-        kernel = self.settings.kernel
-        if kernel._name is not None:
-            return kernel._name
-        known = (made._known for made in self._kernels.values())
-        return next((state.entry.name for state in known if state is not None), "kernel")
+        names = (kernel.name for kernel in (self.settings.kernel, *self._kernels.values()))
+        return next((name for name in names if name != "kernel"), "kernel")
 
     def kernel(self, config: Config) -> RawKernel:
         """Return the kernel of a configuration; those that differ in the launch alone have the same."""
-        key = hashed(config)
-        found = self._kernels.get(key)
-        if found is None:
-            base = self.settings.kernel
-            compiled = configurations.compiled(base, config)
-            found = self._compiled.get(compiled)
-            if found is None:
-                found = self._compiled.setdefault(compiled, configurations.build(base, *compiled))
-            self._kernels[key] = found
-        original = self.settings.kernel._module
-        if found._module is not original and original._build is not None and original._build.variables:
+        base = self.settings.kernel
+        name, options = compiled = configurations.compiled(base, config)
+        if options and (asked_for := base.build().variables):
             raise ValueError(
-                f"autotune of {self.name}: get_global was asked for {', '.join(original._build.variables)}, and a "
+                f"autotune of {self.name}: get_global was asked for {', '.join(asked_for)}, and a "
                 "configuration with macros or options is compiled apart, with variables of its own; hand the contents "
                 "to the kernel as an argument"
             )
-        return found
+        if compiled not in self._kernels:
+            self._kernels.setdefault(compiled, base.variant(name, options))
+        return self._kernels[compiled]
 
     def working(self, device: torch.device | None = None) -> Config:
         """Return the first configuration that compiles, for what all of them share."""
@@ -127,7 +117,7 @@ class Choices:
         errors = []
         for config in self.settings.configs:
             try:
-                self.kernel(config)._find(device)
+                self.kernel(config).state(device)
                 self._working = config
                 return config
             except FAILURES as error:
@@ -145,7 +135,7 @@ class Choices:
         with contextlib.suppress(TypeError):  # a list where a number was
             if not kwargs and (known := self._chosen.get(hot := self.hot(args))) is not None:
                 return hot, known
-        signature = self.kernel(self.working(device_of(args, kwargs)))._find().signature
+        signature = self.kernel(self.working(device_of(args, kwargs))).state().signature
         hot = self.settings.key.prepare(signature, arrange(signature, args, kwargs))
         choice = self._chosen.get(hot)
         if choice is None:
@@ -157,27 +147,25 @@ class Choices:
             elif len(self.settings.configs) == 1 and self.settings.reference is None:
                 config = self.settings.configs[0]
             else:
-                return self._decide(_Launch(settle, args, kwargs, hot, device, values))
+                return self._decide(Launch(settle, args, kwargs, hot, device, values))
             choice = self._remember(hot, config)
         return hot, choice
 
     def _renew(self) -> None:
         """Forget the choices of a source that has been edited."""
-        module = self.settings.kernel._module
-        with module._lock:
-            build = module._current()
+        build = self.settings.kernel.build()
+        with build.lock:
             if build is not self._build:
                 for launcher in list(self.launchers):
                     launcher.forget()
                 self._chosen.clear()
                 self.tunings.clear()
                 self._kernels.clear()  # theirs may not have seen the edit yet
-                self._compiled.clear()
                 self._working = None
                 self.changed = build.watch.changed if build.watch is not None else None
                 self._build = build
 
-    def _decide(self, launch: _Launch) -> tuple[Any, Choice]:
+    def _decide(self, launch: Launch) -> tuple[Any, Choice]:
         setting = os.environ.get("RAWKERN_AUTOTUNE", "").strip()
         if setting not in ("", "off", "retune"):
             raise ValueError(f"RAWKERN_AUTOTUNE is {setting!r}; it is off, retune, or not set")
@@ -198,16 +186,16 @@ class Choices:
             )
         return launch.key, self._tune(launch, retune)
 
-    def _first(self, launch: _Launch) -> tuple[Config, bool]:
+    def _first(self, launch: Launch) -> tuple[Config, bool]:
         """Return the first configuration that compiles and takes this launch, and whether that is one of no threads."""
         for config in self.settings.configs:
             with contextlib.suppress(*FAILURES):
                 go: Any = launch.settle(self.kernel(config), config)
-                self.kernel(config)._find(DEVICES[launch.key[0]])
+                self.kernel(config).state(DEVICES[launch.key[0]])
                 return config, go.n == 0
         return self.settings.configs[0], False
 
-    def _tune(self, launch: _Launch, retune: bool) -> Choice:
+    def _tune(self, launch: Launch, retune: bool) -> Choice:
         """Measure, and return the best configuration; or what another has measured meanwhile."""
         global _depth
         with _one_at_a_time, contextlib.ExitStack() as stack:
@@ -218,17 +206,8 @@ class Choices:
             if not retune and (known := self._stored(launch)) is not None:  # another process was faster
                 return known
             given = self.settings
-            tolerances = given.rtol, given.atol
-            session = Session(
-                self.name,
-                self._build.source,
-                self.kernel,
-                launch.settle,
-                launch.args,
-                launch.kwargs,
-                given.reference,
-                *tolerances,
-            )
+            source, tolerances = self._build.source, (given.rtol, given.atol)
+            session = Session(self.name, source, self.kernel, launch, given.reference, tolerances)
             _depth += 1
             try:
                 self._try_all(session)
@@ -253,13 +232,13 @@ class Choices:
 
             run(search.strategy, search.options, search.space, search.where, session.measure)
 
-    def _stored(self, launch: _Launch) -> Choice | None:
+    def _stored(self, launch: Launch) -> Choice | None:
         """Return the choice that is on disk."""
         known = self._record_key(launch)
         tuning = record.load(known, self.name, launch.device, launch.values, self.settings.configs)
         return None if tuning is None else self._found(launch, tuning)
 
-    def _found(self, launch: _Launch, tuning: Tuning) -> Choice:
+    def _found(self, launch: Launch, tuning: Tuning) -> Choice:
         self.tunings[launch.device, str(launch.values)] = tuning
         return self._remember(launch.key, tuning.config)
 
@@ -272,29 +251,17 @@ class Choices:
         self._chosen[key] = choice = self._choice(config)
         return choice
 
-    def _record_key(self, launch: _Launch) -> str:
+    def _record_key(self, launch: Launch) -> str:
         given, source = self.settings, self._build.source
-        module = given.kernel._module._settings
+        module = self._build.settings
         search = given.search and [_named(given.search.strategy), repr(sorted(given.search.options.items()))]
         return record.record_key(
-            [source.text, source.options, source.headers, given.kernel._name, module.cooperative, module.strided],
+            [source.text, source.options, source.headers, self.name, module.cooperative, module.strided],
             given.configs,
             [launch.device, given.key.text, launch.values],
             [given.reference is not None, given.rtol, given.atol],
             search,
         )
-
-
-@dataclass(frozen=True)
-class _Launch:
-    """A launch for which there is no choice yet."""
-
-    settle: Settle
-    args: Sequence[Any]
-    kwargs: dict[str, Any]
-    key: Any
-    device: str
-    values: tuple[Any, ...]
 
 
 def _named(strategy: str | Callable[..., Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -12,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from rawkern.kernel import RawKernel
-from rawkern.module import of_settings
 
-__all__ = ["LAUNCH", "Config", "Space", "build", "compiled", "hashed", "places", "read", "shown"]
+__all__ = ["LAUNCH", "Config", "Space", "compiled", "hashed", "places", "read", "shown"]
 
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
@@ -29,10 +27,7 @@ def read(
 ) -> tuple[tuple[Config, ...], Space | None]:
     """Check what a user gave: the configurations, and the space they are all of, if it was one.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For what is no configuration; for none at all.
+    TypeError or ValueError for what is no configuration, and for none at all.
     """
     space = None
     if isinstance(configs, Mapping):
@@ -61,9 +56,9 @@ def hashed(config: Config) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def places(kernel_name: str | None) -> list[str]:
+def places(kernel_name: str) -> list[str]:
     """The names in braces, which template arguments take the place of."""
-    return _PLACE.findall(kernel_name or "")
+    return _PLACE.findall(kernel_name)
 
 
 def shown(config: Config) -> str:
@@ -72,25 +67,18 @@ def shown(config: Config) -> str:
 
 
 def compiled(kernel: RawKernel, config: Config) -> tuple[str | None, tuple[str, ...]]:
-    """What a configuration is compiled as: the kernel's name, and options on top of its own."""
-    name = kernel._name
-    filled = set(places(name)) & set(config)
-    if name is not None and filled:
-        name = _PLACE.sub(lambda match: _spelled(match[1], config[match[1]]) if match[1] in filled else match[0], name)
+    """What a configuration is compiled as: the kernel's name, None if it is its own, and options on top of its own."""
+    name, filled = None, set(places(kernel.name)) & set(config)
+    if filled:
+        name = _PLACE.sub(
+            lambda match: _spelled(match[1], config[match[1]]) if match[1] in filled else match[0], kernel.name
+        )
     macros = [
         f"-D{key}={_spelled(key, value)}"
         for key, value in config.items()
         if key not in filled and key not in LAUNCH and key != "options"
     ]
     return name, (*config.get("options", ()), *macros)
-
-
-def build(kernel: RawKernel, name: str | None, options: tuple[str, ...]) -> RawKernel:
-    """Return the kernel with that name and more options, not compiled yet; itself where there is nothing to change."""
-    if options:
-        settings = kernel._module._settings
-        return RawKernel._of(of_settings(dataclasses.replace(settings, options=(*settings.options, *options))), name)
-    return kernel if name == kernel._name else RawKernel._of(kernel._module, name)
 
 
 def _spelled(name: str, value: Any) -> str:

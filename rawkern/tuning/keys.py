@@ -9,8 +9,8 @@ import torch
 
 from rawkern.arguments.signature import Signature
 from rawkern.base.generated import run
+from rawkern.base.nested import tensors_in
 from rawkern.base.torch_private import PLAIN
-from rawkern.checked import reachable
 from rawkern.tuning.record import plain
 
 __all__ = ["Key", "device_index"]
@@ -38,12 +38,8 @@ class Key:
     def prepare(self, signature: Signature, args: Sequence[Any]) -> tuple[Any, ...]:
         """Return the key of arguments, whatever they are, and make `hot` fit for those that follow.
 
-        Raises
-        ------
-        TypeError
-            An argument that has no value to compare, or what the function returned.
-        ValueError
-            There is no such parameter.
+        TypeError for an argument that has no value to compare, or what the function returned; ValueError if there is no
+        such parameter.
         """
         at = {param.name: param.index for param in signature.params}
         for name in self.names:
@@ -104,7 +100,7 @@ def _hashable(value: Any) -> Any:
 def device_index(args: Sequence[Any]) -> int:
     """The CUDA index of the first array, -1 for the CPU; as `devices.default_device` where there is none."""
     for value in args:
-        for tensor in reachable.tensors_in(value):
+        for tensor in tensors_in(value):
             return tensor.get_device()
         if hasattr(value, "__dlpack_device__"):
             kind, index = value.__dlpack_device__()

@@ -32,13 +32,8 @@ def run(
     """Let a strategy measure what it wants to know.
 
     The random numbers of Python and NumPy, which strategies draw, are seeded, and afterwards as they were before.
-
-    Raises
-    ------
-    MissingDependencyError
-        Kernel Tuner is not installed, or what one of its strategies needs.
-    ValueError
-        There is no such strategy, or it has no such option.
+    MissingDependencyError if Kernel Tuner is not installed, or what one of its strategies needs; ValueError if there
+    is no such strategy, or it has no such option.
     """
     try:
         from kernel_tuner import interface, util

@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rawkern.arguments.careful import arrange
-from rawkern.checked.reachable import tensors_in
+from rawkern.base.nested import tensors_in
 from rawkern.compile.source import Source
 from rawkern.errors import LaunchError, RawkernError
 from rawkern.kernel import RawKernel
+from rawkern.launch import variables
 from rawkern.launch.unit import State
 from rawkern.tuning import timing
 from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
-from rawkern.tuning.written import Reference, Saved, Written, find, of_variables
+from rawkern.tuning.written import Reference, Saved, Written, find
 
-__all__ = ["FAILURES", "Session", "Settle"]
+__all__ = ["FAILURES", "Launch", "Session", "Settle"]
 
 Settle = Callable[[RawKernel, Config], Any]  # a kernel with the grid and block of a configuration
 
 # What tells that a configuration cannot be taken: it does not compile, a limit of the device, arguments it refuses.
 FAILURES = (RawkernError, TypeError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch for which there is no choice yet."""
+
+    settle: Settle
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    key: Any
+    device: str
+    values: tuple[Any, ...]
 
 
 class Session:
@@ -34,17 +48,12 @@ class Session:
         name: str,
         source: Source,
         kernel_of: Callable[[Config], RawKernel],
-        settle: Settle,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
+        given: Launch,
         reference: Callable[..., Any] | None,
-        rtol: float | None,
-        atol: float | None,
+        tolerances: tuple[float | None, float | None],
     ) -> None:
-        self.name, self.source, self.kernel_of, self.settle = name, source, kernel_of, settle
-        self.args, self.kwargs = args, kwargs
-        self.reference = reference
-        self.tolerances = rtol, atol
+        self.name, self.source, self.kernel_of, self.given = name, source, kernel_of, given
+        self.reference, self.tolerances = reference, tolerances
         self.trials: dict[Any, Trial] = {}
         self.errors: list[Exception] = []
         self.device: torch.device | None = None
@@ -69,24 +78,23 @@ class Session:
 
     def _measured(self, config: Config) -> Trial:
         kernel = self.kernel_of(config)
-        with kernel._module._lock:
-            state = kernel._find(self.device)
+        state = kernel.state(self.device)
         read = state.build.source
         if read.text != self.source.text or not set(self.source.headers) <= set(read.headers):
             return Trial(config, None, "the source was edited while it was tuned")
-        go = self.settle(kernel, config)
-        saved, reference = self._bound(state, kernel._module._lock)
+        go = self.given.settle(kernel, config)
+        saved, reference = self._bound(state)
         device = self.device
         assert device is not None
-        with kernel._module._lock:
-            variables = Saved(of_variables(state, device, "global"))
+        with state.build.lock:
+            held = Saved(variables.every(state, device, ["global"]))
 
         def restore() -> None:
             saved.restore()
-            variables.restore()
+            held.restore()
 
         def launch() -> None:
-            go(*self.args, **self.kwargs)
+            go(*self.given.args, **self.given.kwargs)
 
         try:
             self._run(launch, config)
@@ -114,10 +122,10 @@ class Session:
                     "rawkern.check() says where"
                 ) from error
 
-    def _bound(self, state: State, lock: Any) -> tuple[Saved, Reference | None]:
+    def _bound(self, state: State) -> tuple[Saved, Reference | None]:
         signature = str(state.signature)
         if signature not in self._known:
-            self.device, call, behind = find(state, lock, self.args, self.kwargs)
+            self.device, call, behind = find(state, self.given.args, self.given.kwargs)
             written = [tensor for _, tensor in call.outputs]
             saved = Saved([*written, *behind])
             self._known[signature] = saved, self._reference(state, call, saved)
@@ -126,7 +134,7 @@ class Session:
     def _reference(self, state: State, call: Written, saved: Saved) -> Reference | None:
         if self.reference is None:
             return None
-        given = arrange(state.signature, self.args, self.kwargs)
+        given = arrange(state.signature, self.given.args, self.given.kwargs)
         inputs = _inputs(state, given, call)
         try:
             self.over = True

@@ -27,17 +27,9 @@ def seconds(
 ) -> float:
     """Measure one launch, in seconds.
 
-    Parameters
-    ----------
-    launch
-        Launches; it has been called before, so that everything is compiled and loaded.
-    before
-        Is called before each launch, and not timed.
-    best : float, optional
-        The best time so far: what is slower by far is not measured further.
+    It has been launched before, so that everything is compiled and loaded. ``before`` is called before each launch, and
+    not timed. What is slower than ``best``, the best time so far, by far is not measured further.
 
-    Notes
-    -----
     On a GPU the median of events' times is taken, with a cold L2 cache, as `triton.testing.do_bench` does: the kernel
     that empties the cache also keeps the GPU busy until the launch has been issued. On the CPU others only add to the
     time, so the minimum counts.

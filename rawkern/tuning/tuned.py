@@ -91,7 +91,7 @@ def autotune(
     for what, function in (("where", where), ("reference", reference)):
         if function is not None and not callable(function):
             raise TypeError(f"{what} is {function!r}; pass a function")
-    made, space = read(configs, where, kernel._name or "the kernel")
+    made, space = read(configs, where, kernel.name)
     tolerances = [value for value in (rtol, atol) if value is not None]
     if len(tolerances) == 1 or (tolerances and reference is None):
         raise TypeError("rtol and atol go together, with a reference")

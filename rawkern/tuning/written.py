@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
-from rawkern.arguments.careful import Call, arrange, bind
+from rawkern.arguments.careful import Arguments, bind
 from rawkern.arguments.memory import Memory
 from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
+from rawkern.base.nested import tensors_in
 from rawkern.base.storage import tensor_over
 from rawkern.checked import reachable
 from rawkern.engines.devices import default_device
@@ -19,10 +20,10 @@ from rawkern.interop import to_torch
 from rawkern.launch import variables
 from rawkern.launch.unit import State
 
-__all__ = ["Saved", "Written", "find", "of_variables"]
+__all__ = ["Saved", "Written", "find"]
 
 
-class Written(Call):
+class Written(Arguments):
     """Arguments on their way to C values, with the memory that the kernel may write, by parameter."""
 
     __slots__ = ("arrays", "outputs")
@@ -40,31 +41,21 @@ class Written(Call):
             self.arrays.append(_as_tensor(memory, where))
 
 
-def find(state: State, lock: Any, args: Sequence[Any], kwargs: dict[str, Any]
-         ) -> tuple[torch.device, Written, list[torch.Tensor]]:  # fmt: skip
+def find(state: State, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[torch.device, Written, list[torch.Tensor]]:
     """Bind arguments, and return their device, what the kernel may write, and tensors that addresses lead to.
 
-    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError, LaunchError
-        As the launch itself would.
+    Addresses may stand in arguments of all kinds and in the module's variables, which are read under its lock. What the
+    launch itself would raise is raised.
     """
     signature = state.signature
-    given = arrange(signature, args, kwargs)
     call = Written(state.strided, signature.struct_layout)
-    bound = bind(signature, given, state.strided, call)
+    bound = bind(signature, args, kwargs, state.strided, call)
     device = bound.device or default_device()
-    with lock:
-        held = [*reachable.tensors_in(given), *bound.tensors, *call.arrays, *of_variables(state, device)]
+    with state.build.lock:
+        passed = tensors_in((*args, *kwargs.values()))
+        held = [*passed, *bound.tensors, *call.arrays, *variables.every(state, device)]
     behind = reachable.reached(held, signature.numbers(bound.values), device.type)
     return device, call, [tensor_over(t.untyped_storage()) for t in behind]
-
-
-def of_variables(state: State, device: torch.device, spaces: str = "global|const") -> list[torch.Tensor]:
-    """The module's variables; "global" are those that launches may write, too."""
-    return variables.every(state.build, state.asked, device, spaces)
 
 
 def _as_tensor(memory: Memory, where: Where) -> torch.Tensor:

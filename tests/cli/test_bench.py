@@ -14,8 +14,8 @@ from rawkern.cli import bench, main, timing
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_SQUARE", {"cpu": 1 << 20, "cuda": 1 << 20})
-    monkeypatch.setattr(bench, "_SOFTMAX", {"cpu": (64, 100), "cuda": (64, 100)})
+    square, softmax = ({device: shape for device in ("cpu", "cuda")} for shape in ((1 << 20,), (64, 100)))
+    monkeypatch.setattr(bench, "_SHAPES", {"square": square, "softmax": softmax})
     for name, value in (("_ROUNDS", 1), ("_REPEATS", 3), ("_EDITS", 2)):
         monkeypatch.setattr(bench, name, value)
 

@@ -256,7 +256,7 @@ class Native:
     def __init__(self, driver: Driver, *types_: str, index: int = 0, cooperative: bool = False) -> None:
         engine_kernel = make(driver, types_, index, cooperative)
         signature = make_signature(Entry("k", "k", types_), [])
-        self.name, self._module = "k", types.SimpleNamespace(_lock=Lock())
+        self.name, self.unit = "k", types.SimpleNamespace(lock=Lock())
         self.build = types.SimpleNamespace(until=ctypes.c_int64((1 << 63) - 1))
         self.signature, self.strided, self.others = signature, False, 0
         self.target = engine_kernel.target((32, 4, 1), 64)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from rawkern.arguments.careful import bind
 from rawkern.arguments.rules import DTYPES
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.base import table
@@ -56,7 +57,7 @@ class Repeated:
         self.address = ctypes.addressof(self._record)
         self.until = ctypes.c_int64(FOREVER)
         self.build = SimpleNamespace(until=self.until)
-        self.name, self._module = "k", SimpleNamespace(_lock=Lock())
+        self.name, self.unit = "k", SimpleNamespace(lock=Lock())
         plan = Plan(self, (32, 1, 1), 0, False)  # type: ignore[arg-type]
         plan.built = self, {torch.device("cpu"): self}  # type: ignore[assignment]
         plan.record.set(until=ctypes.addressof(self.until), strided=int(strided))
@@ -279,7 +280,7 @@ def test_numbers(type_: str, good: tuple[Any, ...], handed: tuple[Any, ...]) -> 
     repeated = Repeated(signature)
     for value in good:
         assert repeated.takes(value, x), value
-        want = signature.bind((value, x)).values
+        want = bind(signature, (value, x)).values
         assert struct.pack(signature.format, *repeated.launched[-1]) == struct.pack(signature.format, *want), value
     for value in handed:
         assert not repeated.takes(value, x), value
@@ -294,7 +295,7 @@ def test_wide_integers() -> None:
         signature = make(type_, "float const*")
         repeated = Repeated(signature)
         for value in good:
-            assert repeated.takes(value, x) and repeated.launched[-1] == signature.bind((value, x)).values
+            assert repeated.takes(value, x) and repeated.launched[-1] == bind(signature, (value, x)).values
         for value in handed:
             assert not repeated.takes(value, x)
 
@@ -311,7 +312,7 @@ def test_small_floats_are_rounded_once(type_: str, dtype: Any) -> None:
     values = [*near[:: len(near) // 4000].tolist(), 0.0, -0.0, float("inf"), float("-inf"), 5e-324, -1e-300]
     for value in values:
         try:
-            want = signature.bind((value, x)).values
+            want = bind(signature, (value, x)).values
         except OverflowError:
             assert not repeated.takes(value, x), value
             continue
@@ -334,7 +335,7 @@ def test_vectors_and_complex_numbers() -> None:
         signature = make(type_, "float const*")
         repeated = Repeated(signature)
         for value in good:
-            assert repeated.takes(value, x) and repeated.launched[-1] == signature.bind((value, x)).values
+            assert repeated.takes(value, x) and repeated.launched[-1] == bind(signature, (value, x)).values
         for value in handed:
             assert not repeated.takes(value, x), value
 

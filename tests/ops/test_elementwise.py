@@ -13,7 +13,9 @@ import torch
 
 import rawkern
 from rawkern.formulas.axes import aligned_ways, strided_layout
-from rawkern.library.instances import kernel, vector_kernel
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import c_name
+from rawkern.library import elementwise
 
 from .common import DTYPES, LAYOUTS, SIZES, assert_rounded, layouts, numbers, poison, same_bits, special
 
@@ -135,12 +137,11 @@ def test_packs_of_broadcast_products(
     b = numbers(shapes[1], torch.float32, device, seed=1)
     for x in (a, a.t().contiguous().t()):
         x, y = torch.broadcast_tensors(x, b)
-        layout, width, _, ways = strided_layout(x.shape, (x.stride(), y.stride()), None, 4)
         out = torch.full(x.shape, math.nan, device=device)
-        mul = kernel(
-            "mul", "mul_strided", torch.float32, ", ".join([str(width), index, *aligned_ways(ways, (x, y), width)])
-        )
-        mul.forall(count // width)(x, y, out, layout, count // width)
+        layout, width, _, ways = strided_layout(x.shape, (x.stride(), y.stride(), out.stride()), None, 4)
+        arguments = ["float", str(width), index, *aligned_ways(ways, (x, y, out), width)]
+        mul = elementwise._MUL.instance(("array",) * 2, (True,), ", ".join(arguments), True)
+        mul.forall(count // width)(x, y, out, layout, count // width, count)
         assert_rounded(out, x.double() * y.double(), torch.float32)
 
 
@@ -209,29 +210,32 @@ def test_scale_refuses_what_is_no_number(s: object, device: str) -> None:
 PACKS = {torch.float16: 8, torch.bfloat16: 8, torch.float32: 4, torch.float64: 2}
 
 
+def packed(loop: Loop, dtype: torch.dtype) -> rawkern.RawKernel:
+    wanted = (True,) * len(loop.outputs)
+    return loop.instance(("array",) * len(loop.inputs), wanted, f"{c_name('', dtype)}, {PACKS[dtype]}", False)
+
+
 @dtypes
 @pytest.mark.parametrize("offset", [0, 1])
 def test_packs_are_right_on_both_engines(dtype: torch.dtype, offset: int, device: str) -> None:
-    kernels = {
-        name: vector_kernel(name.split("_")[0], name, dtype, True)
-        for name in ("square", "square_backward", "mul_backward")
-    }
-    assert {width for _, width in kernels.values()} == {PACKS[dtype]}
     width = PACKS[dtype]
+    square, square_grad, mul_grad = (
+        packed(loop, dtype) for loop in (elementwise._SQUARE, elementwise._SQUARE_GRAD, elementwise._MUL_GRAD)
+    )
     for n in (1, width - 1, width, 5 * width + 1, 1030):
         x, g, y = (numbers(n + offset, dtype, device, seed)[offset:] for seed in range(3))
         outs = [torch.full_like(x, math.nan) for _ in range(4)]
         threads = -(-n // width)
-        kernels["square"][0].forall(threads)(x, outs[0], n)
-        kernels["square_backward"][0].forall(threads)(g, x, outs[1], n)
-        kernels["mul_backward"][0].forall(threads)(g, x, y, outs[2], outs[3], n)
+        square.forall(threads)(x, outs[0], n)
+        square_grad.forall(threads)(g, x, outs[1], n)
+        mul_grad.forall(threads)(g, x, y, outs[2], outs[3], n)
         exact = x.double() ** 2, 2 * g.double() * x.double(), g.double() * y.double(), g.double() * x.double()
         for out, want in zip(outs, exact, strict=True):
             assert_rounded(out, want, dtype)
 
 
 def test_a_pack_writes_nothing_beyond_the_end(device: str) -> None:
-    kernel, width = vector_kernel("square", "square", torch.float32, True)
+    kernel, width = packed(elementwise._SQUARE, torch.float32), PACKS[torch.float32]
     x, out = numbers(64, torch.float32, device), torch.full((64,), math.nan, device=device)
     kernel.forall(64)(x, out, 4 * width + 1)
     assert torch.equal(out[: 4 * width + 1], x[: 4 * width + 1] ** 2)

@@ -106,7 +106,7 @@ def test_the_first_launch_leaves_what_one_launch_leaves(device: str) -> None:
 
 def test_arrays_lists_and_variables_are_restored(device: str) -> None:
     """Memory that reaches the kernel by other ways: an array that is no tensor, a list, a table of addresses."""
-    kernel = rawkern.RawKernel(r"""
+    module = rawkern.RawModule(r"""
     __device__ int launches;
     extern "C" __global__ void add(int n, float* a, float* const* list, float* const* table) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -118,11 +118,11 @@ def test_arrays_lists_and_variables_are_restored(device: str) -> None:
         a = pytest.importorskip("cupy").zeros(100, np.float32)
     first, second, third = (torch.zeros(100, device=device) for _ in range(3))
     table = torch.tensor([third.data_ptr()], device=device)
-    tuned = rawkern.autotune(kernel, {"block": [32, 64, 128]})
+    tuned = rawkern.autotune(module.add, {"block": [32, 64, 128]})
     tuned.forall(100)(100, a, [first, second], table)
     for array, value in ((rawkern.to_torch(a), 1), (first, 2), (second, 4), (third, 8)):
         assert torch.equal(array, torch.full_like(array, value))
-    assert kernel._module.get_global("launches", device).tolist() == [1]
+    assert module.get_global("launches", device).tolist() == [1]
 
 
 @pytest.mark.parametrize("way", ["struct", "ctypes", "number", "table", "variable", "constant"])

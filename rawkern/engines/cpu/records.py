@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from rawkern.base.records import DECLINED, DONE, ROOM, TARGET, UNFINISHED, Record, linked
 
 BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "total", "result", "result_total")))
-#: One launch. `next_worker` and `finished` are counters that the workers share, at their start and end alone: what they
-#: read all the time lies beside them. The fields up to `finished` are written for every launch, the others once.
+#: One launch. `next_worker`, `finished` and `worked`, nanoseconds of all together, are counters that the workers share,
+#: at their start and end alone: what they read all the time lies beside them. `lost` is what several took beyond that.
+#: The fields up to `finished` are written for every launch, the others once.
 #: `session` is what an instrument's session has put there, as in a block's record.
 LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("chunk", "i64"),
+        ("nblocks", "i64"), ("chunk", "i64"), ("worked", "i64"), ("lost", "i64"),
         ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice_ns", "i64"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"), ("elapsed", "i64"),
+        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"),
     ),
 )  # fmt: skip
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
@@ -65,15 +67,17 @@ CPU_TARGET = Record(
     (
         *TARGET.fields,
         ("busy", "i64"), ("nwarps", "i64"), ("most_work", "i64"), ("ns_per_warp", "double"), ("workers", "i64"),
-        ("room", "i64"), ("resident", "i64"), ("chunk", "i64"), ("params_size", "i64"), ("elapsed", "i64"),
-        ("launch", "ptr"), ("alone", "ptr"), ("thread_count", "ptr"), ("as_long", "ptr"), ("release", "ptr"),
+        ("room", "i64"), ("resident", "i64"), ("params_size", "i64"),
+        ("launch", "ptr"), ("helpers", "ptr"), ("thread_count", "ptr"), ("as_long", "ptr"), ("release", "ptr"),
         ("save_thread", "ptr"), ("restore_thread", "ptr"),
     ),
 )  # fmt: skip
-RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET)}
+#: Launches call no other threads before the clock is at `until`, but for work that takes more than `worth` nanoseconds.
+HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
+RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
-SMALL_NS = 4_000  # work below this is not worth waking other threads for, nor giving up Python's lock
-FORK_NS = 1_300  # what waking them takes
+SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
+LATE_NS = 50_000  # a launch that loses more to them has waited for threads that had no core
 RATE = 0.3  # how fast the time that a warp takes follows what is measured
 
 #: Why a worker suspends.
@@ -206,7 +210,21 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
     return f"define internal void @rk_switch_here(ptr %save, ptr %to) alwaysinline {{\n  {call}\n  ret void\n}}"
 
 
-_NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "FORK_NS": FORK_NS}
+#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
+SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
+
+
+@dataclass(frozen=True)
+class Globals:
+    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
+
+    offsets: dict[str, int]
+    size: int
+    image: bytes
+    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
+
+
+_NUMBERS = {"DONE": DONE, "DECLINED": DECLINED, "ROOM": ROOM, "UNFINISHED": UNFINISHED, "LATE_NS": LATE_NS}
 _NUMBERS |= {
     "SMALL_INT": SMALL_NS,
     "SMALL_NS": f"{SMALL_NS}.0",

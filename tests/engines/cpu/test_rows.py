@@ -91,6 +91,11 @@ extern "C" __global__ void halves(int n, const short* x, short* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] * 2;
 }
+extern "C" __global__ void block_sums(int n, const short* x, int* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    int sum = __syncthreads_count(i < n && x[i]);
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
 extern "C" __global__ void strided(int n, const float* x, float* y) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) y[i] = x[i] * 2;
 }
@@ -156,8 +161,8 @@ def prefetches(code: str, kernel: str, instrument: type[Instrument] = Instrument
         (CODE, "in_shared", (2, 0)),
         (TWICE, "centred", (2, 2)),
         (TWICE, "pairs", (8, 0)),
-        (PLAIN, "once", (2, 0)),
-        (PLAIN, "halves", (1, 0)),
+        (PLAIN, "once", (0, 0)),
+        (PLAIN, "block_sums", (1, 0)),
         (PLAIN, "strided", (2, 2)),
         (PLAIN, "inner", (0, 0)),
     ],

@@ -9,8 +9,8 @@ from rawkern.engines.cpu.analysis.divergence import Analysis, analyse
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.ssa import split_registers
 from rawkern.engines.cpu.analysis.storage import Globals, lay_out_shared, reached
-from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
 from rawkern.engines.cpu.ptx.data import Function, Instr, Ptx, describe
+from rawkern.engines.cpu.records import SEGMENTS
 from rawkern.errors import UnsupportedError
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
 from rawkern.engines.cpu.ptx.operands import callee
+from rawkern.engines.cpu.records import Globals
 from rawkern.errors import UnsupportedError
 
 #: Shared memory that CUDA keeps for its own headers, by the name of the special registers that say where it lies.
@@ -16,16 +16,6 @@ RESERVED_BYTES = 1024
 
 def align_up(value: int, align: int) -> int:
     return -(-value // align) * align
-
-
-@dataclass(frozen=True)
-class Globals:
-    """Offsets of a module's ``.global`` and ``.const`` variables in one block of memory, and what it starts with."""
-
-    offsets: dict[str, int]
-    size: int
-    image: bytes
-    pointers: tuple[tuple[int, str, int], ...]  # (offset, variable, addend): addresses to fill in
 
 
 def lay_out_globals(ptx: Ptx) -> Globals:

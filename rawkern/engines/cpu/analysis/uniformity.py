@@ -17,8 +17,6 @@ Kind = tuple
 U: Kind = ("u",)
 V: Kind = ("v",)
 ALIGNED: Kind = ("a", 1, 1, 32)
-#: How many rows of the block a warp's threads lie in, by the shape of the block (`grid.shape_of`).
-SEGMENTS = {"line": 1, "rows": 1, "halves": 2, "quarters": 4}
 
 VARYING_SPECIAL = ("%lanemask_eq", "%lanemask_le", "%lanemask_lt", "%lanemask_ge", "%lanemask_gt")
 

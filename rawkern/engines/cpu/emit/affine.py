@@ -32,7 +32,7 @@ def _is_affine(f: FunctionLowering, reg: Reg) -> bool:
 
 
 def _result(e: Emitter, op: Op, forms: list[Form], known: list[int | None], kind: uniformity.Kind) -> Form:
-    """The result of an operation of which `kinds.affine_result` knows that it has the kind `kind`."""
+    """The result of an operation of which `uniformity.affine_result` knows that it has the kind `kind`."""
     root, ty = op.base, op.types[-1]
     if root in ("add", "sub"):
         return _combine(e, forms[0], forms[1], root)

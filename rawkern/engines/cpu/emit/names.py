@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.analysis import uniformity
 from rawkern.engines.cpu.analysis.storage import (
     RESERVED,
     RESERVED_BYTES,
@@ -15,7 +14,7 @@ from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Sym
-from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
 
 _CLOCKS = ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
 
@@ -77,7 +76,7 @@ def _thread_index(f: Context, axis: str) -> Form:
     shape = f.plan.tid_shape
     if shape == "line":
         return const("i32", 0) if axis != "x" else Affine((f.e.bin("mul", Val("%warp", "i32"), LANES),), 1, True)
-    segments = uniformity.SEGMENTS.get(shape)
+    segments = SEGMENTS.get(shape)
     if segments and segments > 1 and axis == "x":
         return Affine((const("i32", 0),) * segments, 1)
     if not segments:

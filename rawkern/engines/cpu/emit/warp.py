@@ -1,7 +1,7 @@
 """Warp-level instructions: what lanes that have met give to each other.
 
 An instruction is taken apart: each lane gives a value; `exchange` makes the active lanes' results of those of all
-members, which may be more than the lanes that are active where some came another way (`meeting`).
+members, which may be more than the lanes that are active where some came another way (`convergence`).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     dest, mode, e = instr.args[0], instr.op.mods[0], f.e
     value = e.splat(f.values.plain(value), LANES)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
-    if mode == "all" and members.n == 1:  # one answer for all, as `kinds` has it
+    if mode == "all" and members.n == 1:  # one answer for all, as `facts` has it
         leader = e.bin("and", e.intrinsic("llvm.cttz", "i32", members, extra=", i1 false"), LANES - 1)
         same = e.cmp("icmp eq", value, e.splat(e.let(value.ty, 1, f"extractelement {value}, {leader}"), LANES))
         agree = e.cmp("icmp eq", e.bin("and", f.lanes.mask_of(same), members), members)

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from functools import lru_cache
-from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of, function_of
-from rawkern.engines.cpu.analysis.uniformity import SEGMENTS
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
-from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS
+from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits
-from rawkern.engines.cpu.runtime.threads import alone, enter_all, openmp, run_threads
+from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError
-
-if TYPE_CHECKING:
-    from rawkern.engines.cpu import EngineKernel
 
 Dim3 = tuple[int, int, int]
 
@@ -40,7 +36,9 @@ _PACK_CONSTANTS = struct.Struct(LAUNCH.format("block_x", "fork")).pack_into
 _CONSTANTS = LAUNCH.offset("block_x")
 _NEXT_WORKER = LAUNCH.offset("next_worker")
 _FINISHED = LAUNCH.offset("finished")
-_ELAPSED = LAUNCH.offset("elapsed")
+_BLOCKS = LAUNCH.offset("nblocks")
+_WORKED = LAUNCH.offset("worked")
+_LOST = LAUNCH.offset("lost")
 _INT = struct.Struct("=i").unpack_from
 _LONG = struct.Struct("=q").unpack_from
 _TWO = struct.Struct("=ii").pack_into
@@ -66,10 +64,22 @@ def shape_of(block: tuple[int, int, int]) -> str:
     return {16: "halves", 8: "quarters"}.get(block[0], "any")
 
 
+class Owner(Protocol):
+    """What a target knows of its kernel; `rawkern.engines.cpu.EngineKernel` is one."""
+
+    name: str
+    cooperative: bool
+    globals_address: int
+    params_size: int
+    pack: Callable[..., bytes]
+
+    def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
+
+
 class Target:
     """One kernel with one shape of block and dynamic shared memory, with stacks for one launch at a time."""
 
-    def __init__(self, owner: EngineKernel, block: Dim3, shared_dynamic: int):
+    def __init__(self, owner: Owner, block: Dim3, shared_dynamic: int):
         code, loaded, shape = owner.loaded(shape_of(block))
         self.owner, self.name, self.code = owner, owner.name, code
         self.block, self.shared_dynamic = block, shared_dynamic
@@ -97,7 +107,7 @@ class Target:
             TARGET,
             device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
-            chunk=1 if code.waiting else 64, launch=self.record_address, alone=ctypes.addressof(alone),
+            launch=self.record_address, helpers=helpers.record.address,
             thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
             release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
@@ -117,8 +127,7 @@ class Target:
     def watch(self, session: Session) -> None:
         """Have the launches that follow watched; the kernel must be built with the session's instrument."""
         self.session = self.workers.session = session
-        self._watched = ctypes.c_int64(not session.parallel)
-        self._native.set(alone=ctypes.addressof(self._watched))
+        self._native.set(helpers=(helpers if session.parallel else nobody).record.address)
         self.workers.clear()
         self._room(1)
 
@@ -186,23 +195,23 @@ class Target:
                 taken.value = 0
 
     def finish(self) -> None:
-        """Bring a launch to its end whose workers have suspended."""
-        count, begun = self._native["workers"], self._native["elapsed"] == -1
+        """Bring a launch to its end whose workers have suspended or came late."""
+        count = self._native["workers"]
         try:
-            elapsed = self._continue(count, begun=begun)
-            work = struct.unpack_from("=q", self.record, LAUNCH.offset("nblocks"))[0] * self.nwarps
+            if _INT(self.record, _FINISHED)[0] == count:
+                helpers.late(_LONG(self.record, _LOST)[0])
+                return
+            self._continue(count)
+            work = _LONG(self.record, _BLOCKS)[0] * self.nwarps
             each = self._native["ns_per_warp"]
-            self._native.set(ns_per_warp=each + RATE * (elapsed * count / work - each))
+            self._native.set(ns_per_warp=each + RATE * (_LONG(self.record, _WORKED)[0] / work - each))
         finally:
             self._native.set(busy=0)
 
-    def _continue(self, count: int, begun: bool) -> int:
-        """Serve the workers that suspended and let them go on, until all have ended; returns nanoseconds of it.
-
-        Not `begun`: the workers have their blocks, but no thread yet.
-        """
-        complete, start = False, perf_counter_ns()
-        if not begun:
+    def _continue(self, count: int) -> None:
+        """Serve the workers that suspended and let them go on, until all have ended."""
+        complete = False
+        if _INT(self.record, _NEXT_WORKER)[0] == 0:  # they have their blocks, but no thread yet
             run_threads(self.enter, self.record_address, count)
         try:
             while _INT(self.record, _FINISHED)[0] != count:
@@ -218,7 +227,6 @@ class Target:
             if not complete:  # stacks hold half-run kernels: start anew next time
                 self.workers.clear()
                 self._room(1)
-        return perf_counter_ns() - start + (_LONG(self.record, _ELAPSED)[0] if begun else 0)
 
     def _serve(self, k: int) -> None:
         """Do what worker `k` suspended for."""

@@ -9,17 +9,17 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rawkern.base import cache as disk
 from rawkern.base.llvm import Cpu, binding, host, in_memory, object_file
-from rawkern.engines.cpu.analysis.plan import make_plan
-from rawkern.engines.cpu.analysis.storage import Globals, lay_out_globals, sizes
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.emit.program import Lowered, lower
-from rawkern.engines.cpu.ptx import data as ptx_
-from rawkern.engines.cpu.ptx import parser
-from rawkern.engines.cpu.records import runtime
+from rawkern.engines.cpu.records import Globals, runtime
+
+# What reads PTX and writes LLVM IR is imported by what does: 60 modules that code from the disk cache does not need.
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.emit.program import Lowered
+    from rawkern.engines.cpu.ptx.data import Ptx
 
 _OWN = ("rk_switch", "rk_start")  # in the scheduler, as assembly
 _resident: list[Any] = []  # engines that hold instruments' own code
@@ -55,10 +55,12 @@ class Translation:
     def __init__(self, text: str):
         self.text = text
         self.key = hashlib.sha256(text.encode()).hexdigest()
-        self._parsed: ptx_.Ptx | None = None
+        self._parsed: Ptx | None = None
 
-    def parsed(self) -> ptx_.Ptx:
+    def parsed(self) -> Ptx:
         if self._parsed is None:
+            from rawkern.engines.cpu.ptx import parser
+
             self._parsed = parser.parse(self.text)
         return self._parsed
 
@@ -70,6 +72,8 @@ class Translation:
             fields, image = stored
             pointers = tuple((a, b, c) for a, b, c in fields["pointers"])
             return Globals(fields["offsets"], fields["size"], image, pointers)
+        from rawkern.engines.cpu.analysis.storage import lay_out_globals
+
         layout = lay_out_globals(self.parsed())
         fields = {"offsets": layout.offsets, "size": layout.size, "pointers": layout.pointers}
         disk.put_record(key, fields, layout.image)
@@ -81,6 +85,8 @@ class Translation:
         stored = disk.get_record(key)
         if stored is not None:
             return stored[0]
+        from rawkern.engines.cpu.analysis.storage import sizes
+
         parsed = self.parsed()
         shared, local = sizes(parsed, kernel)
         found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
@@ -129,6 +135,9 @@ class Translation:
     def lower(
         self, kernel: str, layout: Globals, tid_shape: str, cpu: Cpu, instrument: type[Instrument] = Instrument
     ) -> Lowered:
+        from rawkern.engines.cpu.analysis.plan import make_plan
+        from rawkern.engines.cpu.emit.program import lower
+
         return lower(make_plan(self.parsed(), kernel, layout, tid_shape), cpu.arithmetic(), instrument)
 
 

@@ -12,6 +12,9 @@ declare ptr @memcpy(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @llvm.umin.i32(i32, i32)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+declare i64 @llvm.fptoui.sat.i64.f64(double)
 declare i32 @llvm.ctpop.i32(i32)
 declare ptr @llvm.frameaddress.p0(i32)
 
@@ -42,7 +45,8 @@ define internal i64 @rk_now() {
 }
 
 ; A launch from its grid and the block of parameters, under Python's lock: {DONE}, or what Python has to do: {DECLINED} another
-; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended.
+; launch has this target's stacks or it may not run at all, {ROOM} it needs more workers, {UNFINISHED} workers have suspended or
+; came late.
 define i32 @rk_go(ptr %target, i32 %gx, i32 %gy, i32 %gz, ptr %params, ptr %pointers) {
   %pbusy = &Target.busy %target
   %was = atomicrmw xchg ptr %pbusy, i64 1 seq_cst
@@ -75,10 +79,16 @@ expect:
   br i1 %long, label %share, label %start
 share:
   %several = icmp ugt i64 %blocks, 1
-  %palone = &Target.alone %target
-  %alonep = load ptr, ptr %palone
-  %alone = load i64, ptr %alonep
-  %helped = icmp eq i64 %alone, 0
+  %phelpers = &Target.helpers %target
+  %helpers = load ptr, ptr %phelpers
+  %pworth = &Helpers.worth %helpers
+  %worth = load double, ptr %pworth
+  %great = fcmp ogt double %expected, %worth
+  %puntil = &Helpers.until %helpers
+  %until = load i64, ptr %puntil
+  %now = call i64 @rk_now()
+  %over = icmp sge i64 %now, %until
+  %helped = or i1 %great, %over
   %can = and i1 %several, %helped
   br i1 %can, label %threads, label %start
 threads:
@@ -123,17 +133,18 @@ start:
   store i32 %resident, ptr %president2
   %pblocks = &Launch.nblocks %launch
   store i64 %blocks, ptr %pblocks
-  %pchunk = &Target.chunk %target
-  %chunk = load i64, ptr %pchunk
-  %alone1 = icmp eq i64 %workers, 1
-  %sixteenth = lshr i64 %blocks, 4
-  %wanted = select i1 %alone1, i64 %blocks, i64 %sixteenth
-  %none = icmp eq i64 %wanted, 0
-  %least = select i1 %none, i64 1, i64 %wanted
-  %large = icmp ugt i64 %least, %chunk
-  %part = select i1 %large, i64 %chunk, i64 %least
-  %pchunk2 = &Launch.chunk %launch
-  store i64 %part, ptr %pchunk2
+  %blocksf = uitofp i64 %blocks to double
+  %smalls = fmul double %blocksf, {SMALL_NS}
+  %few = fdiv double %smalls, %expected
+  %few64 = call i64 @llvm.fptoui.sat.i64.f64(double %few)
+  %part = call i64 @llvm.umin.i64(i64 %few64, i64 %blocks)
+  %chunk = call i64 @llvm.umax.i64(i64 %part, i64 1)
+  %pchunk = &Launch.chunk %launch
+  store i64 %chunk, ptr %pchunk
+  %pworked = &Launch.worked %launch
+  store i64 0, ptr %pworked
+  %plost = &Launch.lost %launch
+  store i64 0, ptr %plost
   %workers32 = trunc i64 %workers to i32
   %pn = &Launch.nworkers %launch
   store i32 %workers32, ptr %pn
@@ -160,49 +171,43 @@ unlock:
   %psave = &Target.save_thread %target
   %savep = load ptr, ptr %psave
   %state = call ptr %savep()
-  %e1 = call i64 @rk_launch(ptr %launch)
+  call void @rk_launch(ptr %launch)
   %prestore = &Target.restore_thread %target
   %restorep = load ptr, ptr %prestore
   call void %restorep(ptr %state)
   br label %ran
 locked:
-  %e2 = call i64 @rk_launch(ptr %launch)
+  call void @rk_launch(ptr %launch)
   br label %ran
 ran:
-  %elapsed = phi i64 [ %e1, %unlock ], [ %e2, %locked ]
-  %pelapsed = &Target.elapsed %target
-  store i64 %elapsed, ptr %pelapsed
-  %suspended = icmp slt i64 %elapsed, 0
-  br i1 %suspended, label %unfinished, label %learn
+  %finished = load i32, ptr %pfinished
+  %ended = icmp eq i32 %finished, %workers32
+  br i1 %ended, label %learn, label %unfinished
 unfinished:
   ret i32 {UNFINISHED}
 learn:
-  %waking = select i1 %alone1, i64 0, i64 {FORK_NS}
-  %less = sub i64 %elapsed, %waking
-  %early = icmp slt i64 %less, 0
-  %net = select i1 %early, i64 0, i64 %less
-  %notable = icmp ugt i64 %elapsed, {SMALL_INT}
+  %worked = load i64, ptr %pworked
+  %notable = icmp ugt i64 %worked, {SMALL_INT}
   %learns = or i1 %notable, %long
   br i1 %learns, label %update, label %done
 update:
-  %all = mul i64 %net, %workers
-  %allf = uitofp i64 %all to double
-  %each = fdiv double %allf, %workf
+  %workedf = uitofp i64 %worked to double
+  %each = fdiv double %workedf, %workf
   %difference = fsub double %each, %ns
   %step = fmul double %difference, {RATE}
   %newns = fadd double %ns, %step
   store double %newns, ptr %pns
-  br label %done
+  %lost = load i64, ptr %plost
+  %late = icmp sgt i64 %lost, {LATE_NS}
+  br i1 %late, label %unfinished, label %done
 done:
   store atomic i64 0, ptr %pbusy release, align 8
   ret i32 {DONE}
 }
 
 ; A launch: give each worker an equal part of the blocks, and have them all run, on threads that `fork` (GOMP_parallel or
-; one like it) brings if there are several. Returns nanoseconds; -1 if a worker has not come to its end, -2 where there is no
-; `fork`.
-define internal i64 @rk_launch(ptr %launch) {
-  %begin = call i64 @rk_now()
+; one like it) brings if there are several; without `fork` none is run.
+define internal void @rk_launch(ptr %launch) {
   %pcount = &Launch.nworkers %launch
   %count = load i32, ptr %pcount
   %count64 = zext i32 %count to i64
@@ -229,13 +234,14 @@ start:
   br i1 %several, label %look, label %alone
 alone:
   call void @rk_enter(ptr %launch)
-  br label %done
+  ret void
 look:
   %pfork = &Launch.fork %launch
   %fork = load ptr, ptr %pfork
   %can = icmp ne ptr %fork, null
   br i1 %can, label %all, label %cannot
 all:
+  %begin = call i64 @rk_now()
   call void %fork(ptr @rk_enter, ptr %launch, i32 %count, i32 0)
   br label %check
 check:                                            ; OpenMP may have brought fewer threads
@@ -249,15 +255,14 @@ again:
 done:
   %end = call i64 @rk_now()
   %elapsed = sub i64 %end, %begin
-  %pelapsed = &Launch.elapsed %launch
-  store i64 %elapsed, ptr %pelapsed
-  %pfinished = &Launch.finished %launch
-  %finished = load i32, ptr %pfinished
-  %ended = icmp eq i32 %finished, %count
-  %result = select i1 %ended, i64 %elapsed, i64 -1
-  ret i64 %result
+  %pworked = &Launch.worked %launch
+  %worked = load i64, ptr %pworked
+  %lost = sub i64 %elapsed, %worked
+  %plost = &Launch.lost %launch
+  store i64 %lost, ptr %plost
+  ret void
 cannot:
-  ret i64 -2
+  ret void
 }
 
 ; Entry of every OS thread of a launch: run or resume the next worker until it ends or suspends.
@@ -295,6 +300,10 @@ run:
   %pos = &Worker.os_sp %worker
   call void @rk_switch(ptr %pos, ptr %sp)
 {float_environment_restore}
+  %end = call i64 @rk_now()
+  %took = sub i64 %end, %now
+  %pworked = &Launch.worked %launch
+  %before = atomicrmw add ptr %pworked, i64 %took monotonic
   br label %out
 out:
   ret void

@@ -8,17 +8,48 @@ import re
 import threading
 from collections.abc import Callable
 from functools import cache
+from math import inf
+from time import monotonic_ns
+
+from rawkern.base.records import Filled
+from rawkern.engines.cpu.records import HELPERS
 
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-#: Whether no other threads can help: after a fork, where the OpenMP runtime's are gone. Native launches read it.
-alone = ctypes.c_int64(0)
+_NEVER = (1 << 63) - 1
+MOST_LOST = 50_000_000  # nanoseconds; what loses more was stopped, and says nothing of the next launch
 
 
-def _mark_fork() -> None:
-    alone.value = 1
+class Helpers:
+    """Whether launches call other threads to help; native launches read the record.
+
+    On a busy machine those wait for a core, and a launch ends only when they have come as well, though others have done
+    their part. After one that lost time so, launches do without them for a while, but for those that are long enough to
+    gain all the same: for twice as long each time it happens again, up to twenty times what was lost.
+    """
+
+    def __init__(self) -> None:
+        self.record = Filled(HELPERS)
+        self._pause = 0
+
+    def dismiss(self) -> None:
+        """Call none from now on."""
+        self.record.set(until=_NEVER, worth=inf)
+
+    @property
+    def dismissed(self) -> bool:
+        return self.record["until"] == _NEVER
+
+    def late(self, lost: int) -> None:
+        """A launch took `lost` nanoseconds longer than one thread would have."""
+        now, lost = monotonic_ns(), min(lost, MOST_LOST)
+        again = now < self.record["until"] + self._pause  # else the machine was idle for as long as the pause had been
+        self._pause = min(max(2 * self._pause * again, 4 * lost), 20 * lost)
+        self.record.set(until=now + self._pause, worth=4 * lost)
 
 
-os.register_at_fork(after_in_child=_mark_fork)
+helpers, nobody = Helpers(), Helpers()
+nobody.dismiss()
+os.register_at_fork(after_in_child=helpers.dismiss)  # the OpenMP runtime's are gone
 
 
 @cache
@@ -41,7 +72,7 @@ def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
     """Call ``enter(record)``, a function at `address`, on `count` threads at a time."""
     if count == 1:
         enter(record)
-    elif openmp() and not alone.value:
+    elif openmp() and not helpers.dismissed:
         _PARALLEL(openmp())(address, record, count, 0)
     else:
         run_threads(enter, record, count)

@@ -1,8 +1,9 @@
 """Accesses ask for memory that is used some time later.
 
-Those in loops along rows (`rows`) ask for what their warp comes to some turns later. Asking for an address that is not
+Those in loops along rows (`row_loops`) ask for what their warp comes to some turns later. Asking for an address that is not
 there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks mostly
-begin there. Outside of loops, accesses ask for what a later block comes to.
+begin there. Outside of loops, accesses of warps that can wait ask for what a later block comes to; others run one after
+the other, so that the CPU sees the order itself, and asking takes a tenth of a small kernel's time.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
             return
         # an index grows by one from lane to lane, so that the step in elements is as many strides
         distance = e.bin("mul", e.resize(step, "i64", True), TURNS * stride)
-    elif writes and not f.plan.waiting:  # warps that run one after the other write in order, which the CPU sees itself
+    elif not f.plan.waiting:
         return
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     there = e.bin("add", begin.pop(), distance)

@@ -1,0 +1,4 @@
+#include <stddef.h>
+namespace std {
+using ::memcpy; using ::memset;
+}

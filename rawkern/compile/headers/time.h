@@ -1,0 +1,3 @@
+namespace std {
+using ::clock; using ::clock_t;
+}

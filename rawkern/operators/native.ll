@@ -1,0 +1,594 @@
+; What operators do in machine code: `quiet`, `look`, `fit` and the calls of `Map`, as builtin functions of Python's. The bytes
+; that a function has as self hold the address of its record.
+
+; Whether nothing watches torch's calls on this thread but autograd.
+define internal i1 @rk_quiet(ptr %watch, ptr %table) {
+  %none = call i1 @rk_unwatched(ptr %table)
+  br i1 %none, label %functions, label %no
+functions:
+  %pf = &Watch.function_modes %watch
+  %f = load ptr, ptr %pf
+  %count = call ptr %f(ptr null, ptr null)
+  %e0 = icmp eq ptr %count, null
+  br i1 %e0, label %clear, label %counted
+counted:
+  call void @rk_release(ptr %table, ptr %count)
+  %pzero = &Table.zero %table
+  %zero = load ptr, ptr %pzero
+  %empty = icmp eq ptr %count, %zero
+  br i1 %empty, label %transforms, label %no
+transforms:
+  %pstate = &Watch.transform_state %watch
+  %state = load ptr, ptr %pstate
+  %unknown = icmp eq ptr %state, null
+  br i1 %unknown, label %ask, label %peek
+peek:                                             ; nothing is kept there before the thread's first transform
+  %shared = call ptr %state()
+  %inside = load ptr, ptr %shared
+  %never = icmp eq ptr %inside, null
+  br i1 %never, label %forward, label %ask
+ask:
+  %pt = &Watch.transforms %watch
+  %t = load ptr, ptr %pt
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %active = call ptr %v(ptr %t, ptr null, i64 0, ptr null)
+  %e1 = icmp eq ptr %active, null
+  br i1 %e1, label %clear, label %answered
+answered:
+  call void @rk_release(ptr %table, ptr %active)
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %outside = icmp eq ptr %active, %false
+  br i1 %outside, label %forward, label %no
+forward:
+  %level = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.forward_mode}))
+  %pleast = &Watch.no_level %watch
+  %least = load ptr, ptr %pleast
+  %off = icmp eq ptr %level, %least
+  ret i1 %off
+clear:
+  call void @rk_clear(ptr %table)
+  br label %no
+no:
+  ret i1 false
+}
+
+; The value of a name in a dict, both of which stand in %watch from %at on; borrowed, null without an error if none.
+define internal ptr @rk_item(ptr %watch, ptr %at) alwaysinline {
+  %offset = ptrtoint ptr %at to i64
+  %pdict = getelementptr i8, ptr %watch, i64 %offset
+  %dict = load ptr, ptr %pdict
+  %pname = getelementptr ptr, ptr %pdict, i64 1
+  %name = load ptr, ptr %pname
+  %pget = &Watch.PyDict_GetItem %watch
+  %get = load ptr, ptr %pget
+  %value = call ptr %get(ptr %dict, ptr %name)
+  ret ptr %value
+}
+
+define internal ptr @rk_new_reference(ptr %table, ptr %object) alwaysinline {
+  %p = &Table.Py_IncRef %table
+  %f = load ptr, ptr %p
+  call void %f(ptr %object)
+  ret ptr %object
+}
+
+define internal ptr @rk_record(ptr %self) alwaysinline {
+  %p = getelementptr i8, ptr %self, i64 {bytes_offset}
+  %record = load ptr, ptr %p
+  ret ptr %record
+}
+
+; `quiet()`: whether nothing but autograd watches.
+define ptr @rk_op_quiet(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %watch = call ptr @rk_record(ptr %self)
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %is = call i1 @rk_quiet(ptr %watch, ptr %table)
+  %ptrue = &Table.true %table
+  %true = load ptr, ptr %ptrue
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %answer = select i1 %is, ptr %true, ptr %false
+  %result = call ptr @rk_new_reference(ptr %table, ptr %answer)
+  ret ptr %result
+}
+
+; The device of a plain tensor as DLPack has it, kind and index; -1 for others.
+define internal i64 @rk_place(ptr %table, ptr %object) {
+  %dl = alloca [48 x i8], align 8
+  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %pt = &Table.tensor_type %table
+  %tensor = load ptr, ptr %pt
+  %pp = &Table.parameter_type %table
+  %parameter = load ptr, ptr %pp
+  %is0 = icmp eq ptr %type, %tensor
+  %is1 = icmp eq ptr %type, %parameter
+  %is = or i1 %is0, %is1
+  br i1 %is, label %keys, label %no
+keys:
+  %pimpl = getelementptr i8, ptr %object, i64 {impl_offset}
+  %impl = load ptr, ptr %pimpl
+  %pkeys = getelementptr i8, ptr %impl, i64 {keys_offset}
+  %own = load i64, ptr %pkeys
+  %pk0 = &Table.keys_cpu %table
+  %k0 = load i64, ptr %pk0
+  %pk1 = &Table.keys_cpu_inference %table
+  %k1 = load i64, ptr %pk1
+  %e0 = icmp eq i64 %own, %k0
+  %e1 = icmp eq i64 %own, %k1
+  %cpu = or i1 %e0, %e1
+  br i1 %cpu, label %here, label %ask
+here:
+  ret i64 {CPU}
+ask:
+  %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %dl)
+  br i1 %plain, label %read, label %no
+read:
+  %pdevice = getelementptr i8, ptr %dl, i64 8
+  %device = load i64, ptr %pdevice
+  ret i64 %device
+no:
+  ret i64 -1
+}
+
+; `look(*tensors)`: None unless nothing watches, no launch has to go the careful way, and all are plain tensors on one device, there being one; else whether
+; autograd has to know of a call with them. An argument of None counts as none.
+define ptr @rk_op_look(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %watch = call ptr @rk_record(ptr %self)
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %pattention = &Table.attention %table
+  %attention = load i64, ptr %pattention
+  %calm = icmp eq i64 %attention, 0
+  br i1 %calm, label %watch_out, label %no
+watch_out:
+  %is = call i1 @rk_quiet(ptr %watch, ptr %table)
+  br i1 %is, label %loop, label %no
+loop:
+  %k = phi i64 [ 0, %watch_out ], [ %k1, %next ], [ %k1, %item ]
+  %device = phi i64 [ -1, %watch_out ], [ %here, %next ], [ %device, %item ]
+  %recorded = phi i1 [ false, %watch_out ], [ %either, %next ], [ %recorded, %item ]
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %end, label %item
+item:
+  %k1 = add i64 %k, 1
+  %pobject = getelementptr ptr, ptr %args, i64 %k
+  %object = load ptr, ptr %pobject
+  %absent = icmp eq ptr %object, %none
+  br i1 %absent, label %loop, label %tensor
+tensor:
+  %here = call i64 @rk_place(ptr %table, ptr %object)
+  %plain = icmp ne i64 %here, -1
+  br i1 %plain, label %place, label %no
+place:
+  %first = icmp eq i64 %device, -1
+  %same = icmp eq i64 %device, %here
+  %fits = or i1 %first, %same
+  br i1 %fits, label %next, label %no
+next:
+  %records = call i1 @rk_recorded(ptr %table, ptr %object)
+  %either = or i1 %recorded, %records
+  br label %loop
+end:
+  %somewhere = icmp ne i64 %device, -1
+  br i1 %somewhere, label %answer, label %no
+answer:
+  %ptrue = &Table.true %table
+  %true = load ptr, ptr %ptrue
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %found = select i1 %recorded, ptr %true, ptr %false
+  %result = call ptr @rk_new_reference(ptr %table, ptr %found)
+  ret ptr %result
+no:
+  %nothing = call ptr @rk_new_reference(ptr %table, ptr %none)
+  ret ptr %nothing
+}
+
+; Whether two tensors have one dtype, device and shape.
+define internal i1 @rk_alike(ptr %a, ptr %b) {
+  %pta = getelementptr i8, ptr %a, i64 8              ; device, number of dimensions and dtype in three words
+  %ptb = getelementptr i8, ptr %b, i64 8
+  %da = load i128, ptr %pta, align 8
+  %db = load i128, ptr %ptb, align 8
+  %kind = icmp eq i128 %da, %db
+  br i1 %kind, label %shapes, label %no
+shapes:
+  %pn = getelementptr i8, ptr %a, i64 16
+  %ndim = load i32, ptr %pn
+  %psa = getelementptr i8, ptr %a, i64 24
+  %sa = load ptr, ptr %psa
+  %psb = getelementptr i8, ptr %b, i64 24
+  %sb = load ptr, ptr %psb
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %shapes ], [ %k1, %look ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %yes, label %look
+look:
+  %pa = getelementptr i64, ptr %sa, i32 %k
+  %va = load i64, ptr %pa
+  %pb = getelementptr i64, ptr %sb, i32 %k
+  %vb = load i64, ptr %pb
+  %same = icmp eq i64 %va, %vb
+  %k1 = add i32 %k, 1
+  br i1 %same, label %loop, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; `fit(a, b, ...)`: whether the first of each two is None, or both are plain tensors of one dtype, device and shape.
+define ptr @rk_op_fit(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %one = alloca [48 x i8], align 8
+  %two = alloca [48 x i8], align 8
+  %watch = call ptr @rk_record(ptr %self)
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %0 ], [ %k2, %pair ], [ %k2, %compare ]
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %end, label %pair
+pair:
+  %k2 = add i64 %k, 2
+  %pa = getelementptr ptr, ptr %args, i64 %k
+  %a = load ptr, ptr %pa
+  %pb = getelementptr ptr, ptr %pa, i64 1
+  %b = load ptr, ptr %pb
+  %absent = icmp eq ptr %a, %none
+  br i1 %absent, label %loop, label %tensor
+tensor:
+  %plain0 = call i1 @rk_tensor(ptr %table, ptr %a, ptr %one)
+  br i1 %plain0, label %other, label %end
+other:
+  %plain1 = call i1 @rk_tensor(ptr %table, ptr %b, ptr %two)
+  br i1 %plain1, label %compare, label %end
+compare:
+  %alike = call i1 @rk_alike(ptr %one, ptr %two)
+  br i1 %alike, label %loop, label %end
+end:
+  %yes = phi i1 [ true, %loop ], [ false, %tensor ], [ false, %other ], [ false, %compare ]
+  %ptrue = &Table.true %table
+  %true = load ptr, ptr %ptrue
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %answer = select i1 %yes, ptr %true, ptr %false
+  %result = call ptr @rk_new_reference(ptr %table, ptr %answer)
+  ret ptr %result
+}
+
+define internal i64 @rk_elements(ptr %dl) {
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %0 ], [ %k1, %look ]
+  %n = phi i64 [ 1, %0 ], [ %more, %look ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %end, label %look
+look:
+  %p = getelementptr i64, ptr %shape, i32 %k
+  %size = load i64, ptr %p
+  %more = mul i64 %n, %size
+  %k1 = add i32 %k, 1
+  br label %loop
+end:
+  ret i64 %n
+}
+
+; Store the address of a tensor's elements, and tell whether they lie in order and aligned.
+define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at) {
+  %data = load i64, ptr %dl
+  %poffset = getelementptr i8, ptr %dl, i64 40
+  %offset = load i64, ptr %poffset
+  %address = add i64 %data, %offset
+  store i64 %address, ptr %at
+  %mask = sub i64 %itemsize, 1
+  %low = and i64 %address, %mask
+  %aligned = icmp eq i64 %low, 0
+  %dense = call i1 @rk_contiguous(ptr %dl)
+  %good = and i1 %aligned, %dense
+  ret i1 %good
+}
+
+; Whether a plan's source counts as unchanged still.
+define internal i1 @rk_unchanged(ptr %table, ptr %plan) {
+  %now2 = alloca [2 x i64]
+  %puntil = &Plan.until %plan
+  %until = load ptr, ptr %puntil
+  %limit = load i64, ptr %until
+  %forever = icmp eq i64 %limit, 9223372036854775807
+  br i1 %forever, label %yes, label %watched
+watched:
+  %pclock = &Table.clock %table
+  %clock = load ptr, ptr %pclock
+  %status = call i32 %clock(i32 1, ptr %now2)
+  %seconds = load i64, ptr %now2
+  %pnano = getelementptr i64, ptr %now2, i64 1
+  %nano = load i64, ptr %pnano
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %nano
+  %early = icmp slt i64 %now, %limit
+  ret i1 %early
+yes:
+  ret i1 true
+}
+
+; The call of a `Map`: new tensors like the first argument, from plain contiguous ones of one dtype and shape.
+define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %first = alloca [48 x i8], align 8
+  %other = alloca [48 x i8], align 8
+  %params = alloca [{MOST} x i64]
+  %pointers = alloca [{MOST} x ptr]
+  %outs = alloca [{MOST} x ptr]
+  %two = alloca [2 x ptr]
+  %map = call ptr @rk_record(ptr %self)
+  %pwatch = &Map.watch %map
+  %watch = load ptr, ptr %pwatch
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pinputs = &Map.inputs %map
+  %inputs = load i64, ptr %pinputs
+  %poutputs = &Map.outputs %map
+  %outputs = load i64, ptr %poutputs
+  %pnumbers = &Map.numbers %map
+  %numbers = load i64, ptr %pnumbers
+  %pattention = &Table.attention %table
+  %attention = load i64, ptr %pattention
+  %calm = icmp eq i64 %attention, 0
+  %all = icmp eq i64 %count, %inputs
+  %unnamed = icmp eq ptr %names, null
+  %a0 = and i1 %calm, %all
+  %a1 = and i1 %a0, %unnamed
+  br i1 %a1, label %leading, label %careful
+leading:
+  %object0 = load ptr, ptr %args
+  %plain0 = call i1 @rk_tensor(ptr %table, ptr %object0, ptr %first)
+  br i1 %plain0, label %rows, label %careful
+rows:
+  %pdevice = getelementptr i8, ptr %first, i64 8
+  %device = load i64, ptr %pdevice
+  %kind = trunc i64 %device to i32
+  %pdtype = getelementptr i8, ptr %first, i64 20
+  %dtype = load i32, ptr %pdtype
+  %prows = &Map.rows %map
+  %cell0 = load ptr, ptr %prows
+  br label %row
+row:
+  %cell = phi ptr [ %cell0, %rows ], [ %pnext, %known ]
+  %one = load ptr, ptr %cell
+  %unknown = icmp eq ptr %one, null
+  br i1 %unknown, label %careful, label %known
+known:
+  %pnext = &Row.next %one
+  %prd = &Row.dtype %one
+  %rd = load i32, ptr %prd
+  %prk = &Row.kind %one
+  %rk = load i32, ptr %prk
+  %m0 = icmp eq i32 %rd, %dtype
+  %m1 = icmp eq i32 %rk, %kind
+  %match = and i1 %m0, %m1
+  br i1 %match, label %argument, label %row
+argument:
+  %k = phi i64 [ 0, %known ], [ %k1, %taken ], [ %k1, %number ]
+  %object = phi ptr [ %object0, %known ], [ %object1, %taken ], [ %object2, %number ]
+  %dl = phi ptr [ %first, %known ], [ %other, %taken ], [ %other, %number ]
+  %done = icmp eq i64 %k, %inputs
+  br i1 %done, label %watched, label %what
+what:
+  %k1 = add i64 %k, 1
+  %bit = shl i64 1, %k
+  %masked = and i64 %numbers, %bit
+  %pnextobject = getelementptr ptr, ptr %args, i64 %k1
+  %at = getelementptr i64, ptr %params, i64 %k
+  %is = icmp ne i64 %masked, 0
+  br i1 %is, label %number, label %tensor
+number:
+  %object2 = call ptr @rk_next(ptr %pnextobject, i64 %k1, i64 %inputs)
+  %good0 = call i1 @rk_double(ptr %table, ptr %object, ptr %at)
+  br i1 %good0, label %argument, label %careful
+tensor:
+  %leads = icmp eq i64 %k, 0
+  br i1 %leads, label %elements, label %compare
+compare:
+  %plain = call i1 @rk_tensor(ptr %table, ptr %object, ptr %dl)
+  br i1 %plain, label %likeness, label %careful
+likeness:
+  %alike = call i1 @rk_alike(ptr %first, ptr %dl)
+  br i1 %alike, label %elements, label %careful
+elements:
+  %psize = &Row.itemsize %one
+  %itemsize = load i64, ptr %psize
+  %good1 = call i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at)
+  br i1 %good1, label %records, label %careful
+records:
+  %recorded = call i1 @rk_recorded(ptr %table, ptr %object)
+  br i1 %recorded, label %careful, label %taken
+taken:
+  %object1 = call ptr @rk_next(ptr %pnextobject, i64 %k1, i64 %inputs)
+  br label %argument
+watched:
+  %quiet = call i1 @rk_quiet(ptr %watch, ptr %table)
+  %pplan = &Row.plan %one
+  %plan = load ptr, ptr %pplan
+  br i1 %quiet, label %source, label %careful
+source:
+  %unchanged = call i1 @rk_unchanged(ptr %table, ptr %plan)
+  br i1 %unchanged, label %start, label %careful
+start:
+  %ptargets = &Plan.targets %plan
+  br label %search
+search:
+  %link = phi ptr [ %ptargets, %start ], [ %plink, %here ]
+  %target = load ptr, ptr %link
+  %nowhere = icmp eq ptr %target, null
+  br i1 %nowhere, label %careful, label %here
+here:
+  %plink = &Target.next %target
+  %pthere = &Target.device %target
+  %there = load i64, ptr %pthere
+  %found = icmp eq i64 %there, %device
+  br i1 %found, label %grid, label %search
+grid:
+  %n = call i64 @rk_elements(ptr %first)
+  %pwidth = &Row.width %one
+  %width = load i64, ptr %pwidth
+  %w0 = sub i64 %width, 1
+  %w1 = add i64 %n, %w0
+  %packs = udiv i64 %w1, %width
+  %pblock = &Target.block %target
+  %block = load i64, ptr %pblock
+  %b0 = sub i64 %block, 1
+  %b1 = add i64 %packs, %b0
+  %blocks = udiv i64 %b1, %block
+  %some = icmp ne i64 %n, 0
+  %few = icmp ule i64 %blocks, 2147483647
+  %sized = and i1 %some, %few
+  br i1 %sized, label %allocate, label %careful
+allocate:
+  %o = phi i64 [ 0, %grid ], [ %o1, %made ]
+  %enough = icmp eq i64 %o, %outputs
+  br i1 %enough, label %fill, label %new
+new:
+  %o1 = add i64 %o, 1
+  %make = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.torch}))
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %out = call ptr %v(ptr %make, ptr %args, i64 1, ptr null)
+  %pout = getelementptr ptr, ptr %outs, i64 %o
+  store ptr %out, ptr %pout
+  %failed = icmp eq ptr %out, null
+  br i1 %failed, label %out_of_memory, label %describe
+out_of_memory:
+  call void @rk_drop(ptr %table, ptr %outs, i64 %o)
+  br label %none
+describe:
+  %described = call i1 @rk_tensor(ptr %table, ptr %out, ptr %other)
+  %slot = add i64 %inputs, %o
+  %pslot = getelementptr i64, ptr %params, i64 %slot
+  br i1 %described, label %made, label %stranger
+made:
+  %placed = call i1 @rk_put_elements(ptr %other, i64 1, ptr %pslot)
+  br label %allocate
+stranger:
+  call void @rk_drop(ptr %table, ptr %outs, i64 %o1)
+  br label %careful
+fill:
+  %last = add i64 %inputs, %outputs
+  %pn = getelementptr i64, ptr %params, i64 %last
+  store i64 %n, ptr %pn
+  %total = add i64 %last, 1
+  br label %pointer
+pointer:
+  %p = phi i64 [ 0, %fill ], [ %p1, %pointer ]
+  %pp = getelementptr ptr, ptr %pointers, i64 %p
+  %value = getelementptr i64, ptr %params, i64 %p
+  store ptr %value, ptr %pp
+  %p1 = add i64 %p, 1
+  %filled = icmp eq i64 %p1, %total
+  br i1 %filled, label %go, label %pointer
+go:
+  %blocks32 = trunc i64 %blocks to i32
+  %pgo = &Target.go %target
+  %gof = load ptr, ptr %pgo
+  %state = call i32 %gof(ptr %target, i32 %blocks32, i32 1, i32 1, ptr %params, ptr %pointers)
+  switch i32 %state, label %declined [ i32 {DONE}, label %result
+                                       i32 {UNFINISHED}, label %finish ]
+declined:
+  call void @rk_drop(ptr %table, ptr %outs, i64 %outputs)
+  br label %careful
+finish:
+  %pwrap = &Table.PyLong_FromVoidPtr %table
+  %wrap = load ptr, ptr %pwrap
+  %address = call ptr %wrap(ptr %target)
+  %pobject = &Plan.object %plan
+  %planobject = load ptr, ptr %pobject
+  store ptr %planobject, ptr %two
+  %second = getelementptr ptr, ptr %two, i64 1
+  store ptr %address, ptr %second
+  %pfinish = &Watch.finish %watch
+  %finishf = load ptr, ptr %pfinish
+  %pv2 = &Table.PyObject_Vectorcall %table
+  %v2 = load ptr, ptr %pv2
+  %finished = call ptr %v2(ptr %finishf, ptr %two, i64 2, ptr null)
+  call void @rk_release(ptr %table, ptr %address)
+  %error = icmp eq ptr %finished, null
+  br i1 %error, label %lost, label %ended
+lost:
+  call void @rk_drop(ptr %table, ptr %outs, i64 %outputs)
+  br label %none
+ended:
+  call void @rk_release(ptr %table, ptr %finished)
+  br label %result
+result:
+  %single = icmp eq i64 %outputs, 1
+  %out0 = load ptr, ptr %outs
+  br i1 %single, label %return, label %many
+return:
+  ret ptr %out0
+many:
+  %ptuple = &Table.PyTuple_New %table
+  %tuplef = load ptr, ptr %ptuple
+  %tuple = call ptr %tuplef(i64 %outputs)
+  %pset = &Table.PyTuple_SetItem %table
+  %set = load ptr, ptr %pset
+  br label %put
+put:
+  %t = phi i64 [ 0, %many ], [ %t1, %put ]
+  %pmine = getelementptr ptr, ptr %outs, i64 %t
+  %mine = load ptr, ptr %pmine
+  %ignored = call i32 %set(ptr %tuple, i64 %t, ptr %mine)
+  %t1 = add i64 %t, 1
+  %whole = icmp eq i64 %t1, %outputs
+  br i1 %whole, label %together, label %put
+together:
+  ret ptr %tuple
+none:
+  ret ptr null
+careful:
+  %pcareful = &Map.careful %map
+  %carefulf = load ptr, ptr %pcareful
+  %pv3 = &Table.PyObject_Vectorcall %table
+  %v3 = load ptr, ptr %pv3
+  %answer = tail call ptr %v3(ptr %carefulf, ptr %args, i64 %count, ptr %names)
+  ret ptr %answer
+}
+
+; The argument at an index, null behind the last.
+define internal ptr @rk_next(ptr %at, i64 %k, i64 %count) alwaysinline {
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %none, label %read
+read:
+  %object = load ptr, ptr %at
+  ret ptr %object
+none:
+  ret ptr null
+}
+
+; Give up the first tensors made.
+define internal void @rk_drop(ptr %table, ptr %outs, i64 %count) {
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %0 ], [ %k1, %drop ]
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %end, label %drop
+drop:
+  %p = getelementptr ptr, ptr %outs, i64 %k
+  %out = load ptr, ptr %p
+  call void @rk_release(ptr %table, ptr %out)
+  %k1 = add i64 %k, 1
+  br label %loop
+end:
+  ret void
+}

@@ -1,0 +1,221 @@
+"""What operators do in machine code: whether anything watches a call, and whole calls of kernels over plain tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from rawkern.arguments.memory import dtype_name
+from rawkern.arguments.rules import DTYPES
+from rawkern.base import operator_state
+from rawkern.base import torch_private as private
+from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
+from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, function_of, keep, preamble, table
+from rawkern.errors import UnsupportedError
+from rawkern.kernel import RawKernel
+from rawkern.launch.native import PLAN
+
+__all__ = ["Map", "watching"]
+
+MOST = 16  # parameters of a kernel that a `Map` calls
+#: What all of them have in common. A dict and a name in it stand one behind the other.
+WATCH = Record(
+    "Watch",
+    tuple(
+        (name, "ptr")
+        for name in (
+            "table", "function_modes", "transforms", "transform_state", "forward_mode", "forward_level", "no_level",
+            "torch", "empty_like", "finish", "PyDict_GetItem",
+        )
+    ),
+)  # fmt: skip
+#: A kernel for a dtype and a kind of device, with the elements that a thread does.
+ROW = Record(
+    "Row",
+    (("dtype", "i32"), ("kind", "i32"), ("itemsize", "i64"), ("width", "i64"), ("plan", "ptr"), ("next", "ptr")),
+)
+#: A callable; `numbers` has a bit for each input that is no tensor, `rows` is where the first row's address stands.
+MAP = Record(
+    "Map",
+    (
+        ("watch", "ptr"), ("careful", "ptr"), ("inputs", "i64"), ("outputs", "i64"), ("numbers", "i64"),
+        ("rows", "ptr"),
+    ),
+)  # fmt: skip
+
+
+@cache
+def _watch() -> Filled:
+    found = Filled(WATCH, table=table(), function_modes=function_of(private.function_modes, 4))
+    found.set(transform_state=private.transform_state())
+    objects = {
+        "transforms": private.transforms,
+        "forward_mode": vars(forward_ad), "forward_level": "_current_level", "no_level": -1, "torch": vars(torch),
+        "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
+    }  # fmt: skip
+    for name, value in objects.items():
+        keep(value)
+        found.set(**{name: id(value)})
+    found.set(PyDict_GetItem=address_of(ctypes.pythonapi.PyDict_GetItem))
+    keep(found)
+    return found
+
+
+@cache
+def _code() -> Any:
+    records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
+    text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
+    parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "DONE": DONE, "UNFINISHED": UNFINISHED}
+    parts |= {"type_offset": TYPE_OFFSET, "CPU": CPU} | dict(
+        zip(("impl_offset", "keys_offset"), private.tensor_layout(), strict=True)
+    )
+    for name, part in parts.items():
+        text = text.replace(f"{{{name}}}", str(part))
+    engine = in_memory(stored_object("\n".join([*(record.llvm for record in records[:-1]), preamble(), text])))
+    keep(engine)
+    return engine
+
+
+class _Method(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_FASTCALL, _KEYWORDS = 0x80, 0x2  # METH_*
+
+
+def _builtin(name: str, record: Filled) -> Callable[..., Any]:
+    """A function of Python's that runs ``rk_op_NAME`` with a record."""
+    method = _Method(name.encode(), _code().get_function_address(f"rk_op_{name}"), _FASTCALL | _KEYWORDS, None)
+    keep((method, record))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return make(ctypes.addressof(method), record.address.to_bytes(8, "little"), None)
+
+
+class _Watching:
+    """What native code tells, made at the first call: most programs that define operators launch no kernel yet."""
+
+    def quiet(self) -> bool:
+        """Whether nothing but autograd watches torch's calls on this thread; not for code that Dynamo traces."""
+        self._make()
+        return self.quiet()
+
+    def look(self, *tensors: torch.Tensor | None) -> bool | None:
+        """Whether autograd has to know of a call with these tensors; None unless they are plain, on one device, there.
+
+        It is None, too, while anything else watches or has launches go the careful way.
+        """
+        self._make()
+        return self.look(*tensors)
+
+    def fit(self, *pairs: torch.Tensor | None) -> bool:
+        """Whether the first of each two is None, or both are plain tensors of one dtype, device and shape."""
+        self._make()
+        return self.fit(*pairs)
+
+    def _make(self) -> None:
+        try:
+            found = {name: _builtin(name, _watch()) for name in ("quiet", "look", "fit")}
+        except UnsupportedError:  # this torch is not one that native code can read
+            found = {"quiet": _quiet, "look": _look, "fit": _fit}
+        vars(self).update(found)
+
+
+watching = _Watching()
+
+
+def _quiet() -> bool:
+    return not (
+        private.dispatch_modes()
+        or private.function_modes()
+        or private.transforms()
+        or private.jit_tracing()
+        or forward_ad._current_level >= 0
+    )
+
+
+def _look(*tensors: torch.Tensor | None) -> bool | None:
+    there = [t for t in tensors if t is not None]
+    plain = all(type(t) in private.PLAIN and t.layout is torch.strided and not t.is_nested for t in there)
+    if not (_quiet() and plain and len({t.device for t in there}) == 1) or there[0].is_meta:
+        return None
+    if operator_state.state.level > operator_state.IMPLEMENTATION:
+        return None
+    return torch.is_grad_enabled() and any(t.requires_grad for t in there)
+
+
+def _fit(*pairs: torch.Tensor | None) -> bool:
+    return all(
+        a is None or (type(a) in private.PLAIN and b is not None and a.shape == b.shape and a.dtype is b.dtype)
+        for a, b in zip(pairs[::2], pairs[1::2], strict=True)
+    )
+
+
+class Map:
+    """Calls of a kernel ``(inputs..., outputs..., long long n)`` with new outputs like the first input.
+
+    They are native where all tensors are plain, contiguous and of one dtype and shape, nothing watches and nothing is
+    recorded. Everything else goes to functions of Python: to `careful` from `run`, which is for code inside operators,
+    and to `public` from `call`, which is for users. They are attributes; before the first kernel is known they are
+    those functions themselves.
+
+    Parameters
+    ----------
+    careful : callable
+        What makes any call inside an operator; it tells of each kernel that it finds with `learn`.
+    inputs, outputs : int
+        How many there are.
+    numbers : sequence of int
+        Which inputs are a double of the kernel, and no tensor.
+    """
+
+    __slots__ = ("_rows", "_shape", "call", "careful", "known", "public", "run")
+
+    def __init__(self, careful: Callable[..., Any], inputs: int, outputs: int = 1, numbers: Sequence[int] = ()) -> None:
+        self.run = self.careful = careful
+        self.call = self.public = careful
+        self.known: dict[tuple[torch.dtype, bool], int] = {}  # how often kernels were found
+        self._rows = ctypes.c_uint64(0)
+        self._shape = {"inputs": inputs, "outputs": outputs, "numbers": sum(1 << k for k in numbers)}
+
+    def for_users(self, public: Callable[..., Any]) -> None:
+        """Say what makes the calls of users that are not plain."""
+        self.call = self.public = public
+
+    def learn(self, kernel: RawKernel, width: int, dtype: torch.dtype, on_gpu: bool) -> None:
+        """Make calls with a dtype on a kind of device native, if this is the second time that it is asked.
+
+        The kernel's threads do `width` elements each.
+        """
+        times = self.known[dtype, on_gpu] = self.known.get((dtype, on_gpu), 0) + 1
+        if times != 2 or self._shape["inputs"] + self._shape["outputs"] >= MOST:
+            return
+        try:
+            watch = _watch()
+            kind, bits, lanes = DTYPES[dtype_name(dtype)]
+            plan = kernel.forall(0).plan
+            row = Filled(
+                ROW, dtype=kind | bits << 8 | lanes << 16, kind=CUDA if on_gpu else CPU, itemsize=dtype.itemsize,
+                width=width, plan=plan.record.address, next=self._rows.value,
+            )  # fmt: skip
+            keep((plan, row))
+            self._rows.value = row.address
+            if self.run is self.careful:
+                common = {"watch": watch.address, "rows": ctypes.addressof(self._rows), **self._shape}
+                self.run = _builtin("map", Filled(MAP, careful=id(self.careful), **common))
+                self.call = _builtin("map", Filled(MAP, careful=id(self.public), **common))
+                keep(self)
+        except UnsupportedError:  # this torch is not one that native code can read
+            pass

@@ -1,0 +1,212 @@
+"""Operators in machine code: which calls are native, and that every other goes to Python's functions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import rawkern
+from rawkern.base import operator_state
+from rawkern.formulas.loop import Loop
+from rawkern.formulas.parameters import parse_parameters
+from rawkern.launch import intercept
+from rawkern.operators import native
+from rawkern.operators.native import watching
+
+
+def values(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
+
+
+def loop(inputs: str, outputs: str, operation: str) -> Loop:
+    return Loop("native_test", parse_parameters(inputs, "test"), parse_parameters(outputs, "test"), operation)
+
+
+class Calls:
+    """A loop's calls, warmed up, and how many of those that came after went to Python."""
+
+    def __init__(self, of: Loop, *args: Any) -> None:
+        self.of, self.careful = of, of.fast.careful
+        self.count = 0
+        of.fast.run = of.fast.careful = self.counted
+        of.fast.for_users(self.counted)
+        for _ in range(4):
+            of.fast.call(*args)
+        self.count = 0
+
+    def counted(self, *args: Any, **names: Any) -> Any:
+        self.count += 1
+        return self.careful(*args, **names)
+
+
+def test_plain_calls_are_native(device: str) -> None:
+    x, y = values(3, 5, device=device), values(3, 5, seed=1, device=device)
+    calls = Calls(loop("T x, T w, float64 s", "T y, T z", "y = x * w + T(s); z = x - w"), x, y, 0.5)
+    out, other = calls.of.fast.call(x, y, 2)
+    assert calls.count == 0
+    torch.testing.assert_close((out, other), (x * y + 2, x - y))
+    assert out.shape == x.shape and out.device == x.device and out._version == 0 and not out.requires_grad
+    bigger, w = values(1 << 18, device=device), values(1 << 18, seed=1, device=device)
+    torch.testing.assert_close(calls.of.fast.run(bigger, w, 0.25), (bigger * w + 0.25, bigger - w))
+    parameter = torch.nn.Parameter(x)
+    with torch.no_grad():
+        assert type(calls.of.fast.call(parameter, y, 0.0)[0]) is torch.Tensor
+    with torch.inference_mode():
+        assert calls.of.fast.call(x, y, 0.0)[0].is_inference()
+    assert calls.count == 0
+
+
+NOT_PLAIN: dict[str, Callable[[torch.Tensor], tuple[Any, ...]]] = {
+    "another dtype": lambda x: (x.double(), x.double()),
+    "two dtypes": lambda x: (x, x.double()),
+    "transposed": lambda x: (x.t(), x.t()),
+    "one transposed": lambda x: (x, x.t().contiguous().t()),
+    "another shape": lambda x: (x, x[0]),
+    "as many elements": lambda x: (x, x.reshape(5, 3).reshape(3, 1, 5)[:, 0].expand(3, 5)[:, :1]),
+    "empty": lambda x: (x[:0], x[:0]),
+    "negated": lambda x: (torch._neg_view(x), x),
+    "requires grad": lambda x: (x, x.clone().requires_grad_()),
+    "a subclass": lambda x: (x.as_subclass(Other), x),
+    "meta": lambda x: (x.to("meta"), x.to("meta")),
+}
+
+
+class Other(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind", NOT_PLAIN)
+def test_others_go_to_python(kind: str, device: str) -> None:
+    x = values(3, 5, device=device)
+    calls = Calls(loop("T x, T w", "T y", "y = x * w"), x, x)
+    args = NOT_PLAIN[kind](x)
+    with operator_state.inside_op(fake=kind == "meta"):
+        try:
+            found = calls.of.fast.run(*args)
+        except (TypeError, RuntimeError):
+            assert kind in ("two dtypes", "a subclass")
+        else:
+            assert kind == "meta" or torch.allclose(found.double(), args[0].double() * args[1].double(), atol=1e-6)
+    assert calls.count == 1
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+WATCHERS: dict[str, Callable[[], Any]] = {
+    "dispatch mode": Dispatch,
+    "function mode": Functions,
+    "forward mode": forward_ad.dual_level,
+    "composed": lambda: operator_state.inside_op(composed=True),
+    "a hook": lambda: intercept.intercepted(lambda launch: launch.proceed()),
+}
+
+
+@pytest.mark.parametrize("what", WATCHERS)
+def test_what_watches(what: str, device: str) -> None:
+    x = values(4, device=device)
+    calls = Calls(loop("T x", "T y", "y = x + 1"), x)
+    seen: list[Any] = []
+
+    def elsewhere() -> None:
+        seen.append(watching.quiet())
+
+    with WATCHERS[what]():
+        if what != "composed":  # which a launch refuses
+            with operator_state.inside_op():
+                assert torch.equal(calls.of.fast.call(x), x + 1) and calls.count == 1
+        assert watching.look(x) is None
+        assert watching.quiet() is (what in ("composed", "a hook"))
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert watching.quiet() and watching.look(x) is False
+    assert seen == [what != "forward mode"]  # whose level is the whole process's
+
+
+def test_transforms_are_seen_in_each_thread(device: str) -> None:
+    inside: list[Any] = []
+    torch.func.vmap(lambda x: inside.append((watching.quiet(), watching.look(x))) or x * 2)(values(3, device=device))
+    assert inside == [(False, None)] and watching.quiet()
+
+
+def test_look(device: str) -> None:
+    x, g = values(3, device=device), values(3, device=device).requires_grad_()
+    look = watching.look
+    assert look(x) is look(x, None, x) is False and look(x, g) is look(g.view(3)) is True
+    with torch.no_grad():
+        assert look(g) is False
+    for wrong in ((), (None,), (x, 1), ([x],), (x, x.to("meta")), (x.to_sparse(),), (torch._neg_view(x),)):
+        assert look(*wrong) is None
+
+
+def test_fit(device: str) -> None:
+    x = values(3, 2, device=device)
+    assert watching.fit(x, x + 1, None, x, x, torch.nn.Parameter(x)) is True
+    for a, b in ((x, x.t()), (x, x.double()), (x, None), (1, x), (x, x[:2]), (x, x[None])):
+        assert watching.fit(x, x, a, b) is False
+
+
+def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """Another torch, which machine code cannot read: the same answers from Python, and every call its own."""
+    x, g = values(3, device=device), values(3, device=device).requires_grad_()
+    assert native._quiet() is True and native._look(x, None) is False and native._look(x, g) is True
+    assert native._look(x.to("meta")) is native._look(None) is native._look(x.to_sparse()) is None
+    assert native._fit(x, g, None, x) is True and native._fit(x, x[:2]) is False
+
+    def refuse() -> None:
+        raise rawkern.UnsupportedError("another torch")
+
+    monkeypatch.setattr(native, "_watch", refuse)
+    calls = Calls(loop("T x", "T y", "y = x - 1"), x)
+    assert torch.equal(calls.of.fast.call(x), x - 1) and calls.count == 1
+    answers = native._Watching()
+    assert answers.quiet() is True and answers.look(g) is True and answers.fit(x, g) is True
+
+
+def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    x = values(4, device=device)
+    calls = Calls(loop("T x", "T y, T z", "y = x; z = x"), x)
+    made: list[torch.Tensor] = []
+
+    def once(t: torch.Tensor) -> torch.Tensor:
+        if made:
+            raise MemoryError("no more")
+        made.append(torch.zeros_like(t))
+        return made[0]
+
+    monkeypatch.setattr(torch, "empty_like", once)
+    with pytest.raises(MemoryError, match="no more"):
+        calls.of.fast.call(x)
+    assert calls.count == 0
+
+
+def test_an_operator_with_parameters_called_as_its_variables(device: str) -> None:
+    @rawkern.op("rawkern_tests::variables")
+    def variables(result: torch.Tensor, level: int, recorded: float) -> torch.Tensor:
+        return result * level + recorded
+
+    @variables.backward
+    def _(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * ctx.level
+
+    x = values(3, device=device).requires_grad_()
+    y = variables(x, 3, 0.5)
+    torch.testing.assert_close(y, x * 3 + 0.5)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], torch.full_like(x, 3))
+    with torch.no_grad():
+        torch.testing.assert_close(variables(x, 3, 0.5), x * 3 + 0.5)
