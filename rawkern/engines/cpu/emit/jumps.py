@@ -1,7 +1,8 @@
 """Lanes go to a block: at once, when it is their turn, or round a loop.
 
 A lane that cannot go on with the others waits at a block: its bit is set in the block's ``wait`` mask. The code visits
-the blocks in order (`control_flow`), so a check stands where lanes can wait and the lowest block with waiting lanes runs next.
+the blocks in order (`control_flow`), so a check stands where lanes can wait and the lowest block with waiting lanes
+runs next.
 """
 
 from __future__ import annotations

@@ -61,10 +61,10 @@ _RELAXED = frozenset(("relaxed", "volatile", "mmio", "cv"))
 class Op:
     """One decoded mnemonic; two are the same if their text is.
 
-    `base` is the first word, `name` the opcode: the row of `facts`, or else the first word. `mods` are the other words in
-    order but for the `types`. `space` is that of the memory, or "generic"; `order` how strong an access is: "relaxed"
-    (volatile ones too), "acquire", "release", "acq_rel", or empty for a plain one. A load or store has `count` values
-    for each lane. `meets` is as in `facts`, for this form of the instruction.
+    `base` is the first word, `name` the opcode: the row of `facts`, or else the first word. `mods` are the other words
+    in order but for the `types`. `space` is that of the memory, or "generic"; `order` how strong an access is:
+    "relaxed" (volatile ones too), "acquire", "release", "acq_rel", or empty for a plain one. A load or store has
+    `count` values for each lane. `meets` is as in `facts`, for this form of the instruction.
     """
 
     text: str

@@ -8,7 +8,7 @@ from typing import NamedTuple
 class Facts(NamedTuple):
     """A row of the table; the defaults are those of an opcode that is not known."""
 
-    #: "move", "convert", "shift"; "arith" and "compare", which take floats as numbers; "memory": loads, stores, atomics.
+    #: "move", "convert", "shift"; "arith" and "compare", which take floats as numbers; "memory".
     kind: str = ""
     #: The first operand is a destination.
     result: bool = True

@@ -1,7 +1,7 @@
 """Loads and stores: lanes' addresses to as few accesses as can be shown or seen to do.
 
-Addresses known to be equal or consecutive (`uniformity`), in all lanes or in each segment, become one access, or one for
-each segment. Others go out of line (`gather`). Inactive lanes never touch memory.
+Addresses known to be equal or consecutive (`uniformity`), in all lanes or in each segment, become one access, or one
+for each segment. Others go out of line (`gather`). Inactive lanes never touch memory.
 """
 
 from __future__ import annotations

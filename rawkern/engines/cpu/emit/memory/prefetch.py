@@ -1,9 +1,9 @@
 """Accesses ask for memory that is used some time later.
 
-Those in loops along rows (`row_loops`) ask for what their warp comes to some turns later. Asking for an address that is not
-there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks mostly
-begin there. Outside of loops, accesses of warps that can wait ask for what a later block comes to; others run one after
-the other, so that the CPU sees the order itself, and asking takes a tenth of a small kernel's time.
+Those in loops along rows (`row_loops`) ask for what their warp comes to some turns later. Asking for an address that is
+not there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks
+mostly begin there. Outside of loops, accesses of warps that can wait ask for what a later block comes to; others run
+one after the other, so that the CPU sees the order itself, and asking takes a tenth of a small kernel's time.
 """
 
 from __future__ import annotations
