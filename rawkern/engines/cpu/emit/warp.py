@@ -36,9 +36,7 @@ class Exchange:
 def at_once(f: FunctionLowering, instr: Instr) -> None:
     """An instruction at which lanes meet, done by those that are here: nobody else can come."""
     row = EXCHANGES[instr.op.name]
-    if not instr.op.meets:
-        if row.exchange is not vote:
-            raise f.unsupported("without .sync there is none since compute capability 7.0")
+    if not instr.op.meets:  # which `vote` alone can be
         vote(f, instr, f.values.value(instr.args[1], 1), f.lanes.act())
         return
     mask = f.values.value(instr.args[-1], 32)
