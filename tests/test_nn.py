@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.ops.common import numbers
+from tests.library.common import numbers
 
 nn, F = rawkern.nn, torch.nn.functional
 WEIGHTS = torch.tensor([0.5, 2.0, 1.25, 0.0, 3.0, 0.75, 1.0])

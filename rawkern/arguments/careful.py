@@ -32,34 +32,17 @@ _SYMBOLIC = {
 
 
 class Bound(NamedTuple):
-    """Arguments ready for a launch.
+    """Arguments ready for a launch."""
 
-    Attributes
-    ----------
-    device : torch.device or None
-        Where the tensors are; None without any. `torch.device("meta")` says that the arguments were checked inside an
-        operator's fake implementation and there is nothing to launch.
-    values : tuple
-        For `struct.pack(signature.format, *values)`.
-    written : tuple of torch.Tensor
-        Tensors behind non-const pointers; their versions have been bumped.
-    keep : tuple
-        Objects that must live until the launch has been issued.
-    tensors : tuple of torch.Tensor
-        Every torch tensor whose memory the kernel gets, for `tensors.record`.
-    index : int
-        CUDA device index; -1 for the CPU and for no device.
-    fresh : bool
-        Whether `bind` made GPU memory on torch's current stream; a launch on another stream must wait for that one.
-    """
-
+    #: Where the tensors are; None without any. `torch.device("meta")` says that the arguments were checked inside an
+    #: operator's fake implementation and there is nothing to launch.
     device: torch.device | None
-    values: tuple[Any, ...]
-    written: tuple[torch.Tensor, ...]
-    keep: tuple[Any, ...]
-    tensors: tuple[torch.Tensor, ...]
-    index: int = -1
-    fresh: bool = False
+    values: tuple[Any, ...]  # for `struct.pack(signature.format, *values)`
+    written: tuple[torch.Tensor, ...]  # tensors behind non-const pointers; their versions have been bumped
+    keep: tuple[Any, ...]  # objects that must live until the launch has been issued
+    tensors: tuple[torch.Tensor, ...]  # every torch tensor whose memory the kernel gets, for `tensors.record`
+    index: int = -1  # CUDA device index; -1 for the CPU and for no device
+    fresh: bool = False  # `bind` made GPU memory on torch's current stream; a launch on another has to wait for that
 
 
 class Arguments:

@@ -48,17 +48,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """A kernel's name and parameters; `careful.bind` turns Python arguments into packed C values.
-
-    Attributes
-    ----------
-    format : str
-        `struct` format of the kernel-parameter block, offsets as CUDA lays them out, padding written as "x".
-    size : int
-        Bytes of that block.
-    offsets : tuple of int
-        Where each parameter begins in it.
-    """
+    """A kernel's name and parameters; `careful.bind` turns Python arguments into packed C values."""
 
     name: str
     params: tuple[Param, ...]
@@ -79,14 +69,17 @@ class Signature:
 
     @property
     def format(self) -> str:
+        """`struct` format of the block of parameters, offsets as CUDA lays them out, padding written as "x"."""
         return self._block[0]
 
     @property
     def size(self) -> int:
+        """Bytes of that block."""
         return self._block[1]
 
     @property
     def offsets(self) -> tuple[int, ...]:
+        """Where each parameter begins in it."""
         return self._block[2]
 
     @cached_property
@@ -102,17 +95,10 @@ class Signature:
 def make_signature(
     entry: EntryLike, names: Sequence[str], struct_layout: Callable[[str], StructLayout] | None = None
 ) -> Signature:
-    """The signature of a compiled kernel.
+    """The signature of a compiled kernel, which has `name` and `params` (C++ type spellings).
 
-    Parameters
-    ----------
-    entry
-        Has `name` and `params` (C++ type spellings).
-    names
-        Parameter names; missing or empty ones become arg0, arg1, ...
-    struct_layout
-        Gives the layout of a struct by its C++ name. Called here for structs passed by value, and at a first launch
-        for structs behind pointers.
+    Missing or empty names become arg0, arg1, ... `struct_layout` gives the layout of a struct by its C++ name; it is
+    called here for structs passed by value, and at a first launch for structs behind pointers.
     """
     params = []
     for index, text in enumerate(entry.params):

@@ -228,6 +228,19 @@ def detached(values: Any) -> Any:
     return tree_map_only(torch.Tensor, torch.Tensor.detach, values)
 
 
+def schema_of(op: Any) -> Any:
+    """The schema of a torch operator: of rawkern.op, torch.library.custom_op or torch.ops; None for functions."""
+    overload = getattr(op, "overload", op)
+    return getattr(getattr(overload, "_opoverload", overload), "_schema", None)
+
+
+def written_arguments(op: Any) -> list[str]:
+    """The names of the arguments that a torch operator writes to, by its schema."""
+    schema = schema_of(op)
+    arguments = schema.arguments if schema is not None else ()
+    return [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+
+
 def sleep_on_gpu(cycles: int) -> None:
     """Keep the current CUDA stream busy for that many clock cycles."""
     sleep = _get("cuda._sleep")

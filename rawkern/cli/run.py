@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import json
 import math
 import os
@@ -19,18 +18,19 @@ from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, t
 from rawkern.errors import OutOfBoundsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import torch
 
     from rawkern.arguments.signature import Signature
-    from rawkern.cli.margins import Margins
-    from rawkern.cli.summary import Summary
     from rawkern.kernel import RawKernel
+    from rawkern.testing.guards import Guarded
 
 __all__ = ["declare", "main"]
 
 _REPEATS = 100
+# Bytes around each tensor, which keep wild writes from other memory; they are no NaNs, so that `y[i] += 1` shows.
+_MARGIN = 1 << 20
 _ARGUMENTS = """\
 an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
@@ -48,7 +48,7 @@ class Launch:
     kernel: RawKernel
     signature: Signature
     arguments: dict[str, Any]
-    margins: dict[str, Margins]  # by tensor; none for checked launches, which need none
+    margins: dict[str, Guarded]  # by tensor; none for checked launches, which need none
     go: Callable[[], None]
     form: str  # "forall(1000)", "grid 4, block 256"
 
@@ -153,14 +153,21 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
             _synchronize(launch, options)
     seconds = time.perf_counter() - start
     findings = findings or tuple(_outside(launch))
-    summaries = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
+    told = [summary(name, before[name], tensor) for name, tensor in tensors.items()]
     if options.save:
         _save(options.save, tensors)
     times = _timed(options, launch, device, before) if options.time and not findings else []
+    median = statistics.median(times) if times else None
+    report = {
+        "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
+        "seconds": {"first": seconds, "median": median, "repeats": len(times)}, "tensors": told,
+        "findings": [{"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line}
+                     for f in findings],
+    }  # fmt: skip
     if options.json:
-        print(json.dumps(_as_json(launch, device, seconds, times, summaries, findings), indent=2))
+        print(json.dumps(_strict(report), indent=2))
     else:
-        _print(options, launch, device, seconds, times, summaries, findings)
+        _print(report, launch.arguments, options.check)
     if findings:
         print("\n\n".join(map(str, findings)), file=sys.stderr)
     return 1 if findings else 0
@@ -178,7 +185,9 @@ def _synchronize(launch: Launch, options: argparse.Namespace) -> None:
 
 def _outside(launch: Launch) -> Iterator[Outside]:
     for name, margins in launch.margins.items():
-        if (index := margins.written()) is not None:
+        if (found := margins.outside()) is not None:
+            side, near = found
+            index = margins.tensor.numel() + near if side == "behind" else -1 - near
             has = plural(margins.tensor.numel(), "element")
             yield Outside(f"{launch.kernel.name} writes {name}[{index}]; {name} has {has}")
 
@@ -220,8 +229,9 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
     import rawkern
     from rawkern.cli.arguments import evaluated, replaced, tensors_in
-    from rawkern.cli.margins import surround
+    from rawkern.cli.expressions import POISON
     from rawkern.engines.devices import default_device
+    from rawkern.testing.guards import surround
 
     module = rawkern.RawModule(
         path=options.file, options=compile_options(options), include_dirs=options.include_dirs,
@@ -232,7 +242,8 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
         signature = kernel.state().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
-        margins = {} if options.check else {name: surround(t) for name, t in tensors_in(arguments).items()}
+        tensors = {} if options.check else tensors_in(arguments)
+        margins = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
         arguments = replaced(arguments, lambda name, t: margins[name].tensor if margins else t)
     if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
@@ -293,28 +304,26 @@ def _save(folder: str, tensors: dict[str, torch.Tensor]) -> None:
 # Showing --------------------------------------------------------------------------------------------------------
 
 
-def _print(
-    options: argparse.Namespace, launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
-    summaries: Sequence[Summary], findings: Sequence[Any],
-) -> None:  # fmt: skip
+def _print(report: dict[str, Any], arguments: dict[str, Any], checked: bool) -> None:
     from rawkern.cli.summary import shown
 
-    print(f"{launch.signature}\n{launch.form} on {device}")
-    if plain := [f"{name} = {value}" for name, value in _plain_arguments(launch.arguments).items()]:
+    print(f"{report['signature']}\n{report['launch']} on {report['device']}")
+    if plain := [f"{name} = {value}" for name, value in _plain_arguments(arguments).items()]:
         print(", ".join(plain))
     head = ("", "dtype", "shape", "changed", "min", "max", "mean", "NaN", "first")
     rows = []
-    for s in summaries:
-        total = math.prod(s.shape)
-        changed = f"{s.changed} of {total}" if s.changed else "no"
-        shape, first = "x".join(map(str, s.shape)) or "()", " ".join(map(shown, s.first))
-        rows.append((s.name, s.dtype, shape, changed, shown(s.low), shown(s.high), shown(s.mean), s.nans,
-                     first + (" ..." if total > len(s.first) else "")))  # fmt: skip
+    for t in report["tensors"]:
+        total = math.prod(t["shape"])
+        changed = f"{t['changed']} of {total}" if t["changed"] else "no"
+        shape, numbers = "x".join(map(str, t["shape"])) or "()", (shown(t[name]) for name in ("low", "high", "mean"))
+        first = " ".join(map(shown, t["first"])) + (" ..." if total > len(t["first"]) else "")
+        rows.append((t["name"], t["dtype"], shape, changed, *numbers, t["nans"], first))
     if rows:
         print("\n" + table(head, rows, left=(0, 1, 8)))
-    first = f"\n{'checked launch' if options.check else 'first launch'}: {duration(seconds)}"
-    print(first + (f"; the median of {len(times)}: {duration(statistics.median(times))}" if times else ""))
-    if options.check:
+    seconds, findings = report["seconds"], report["findings"]
+    median = f"; the median of {seconds['repeats']}: {duration(seconds['median'])}" if seconds["repeats"] else ""
+    print(f"\n{'checked launch' if checked else 'first launch'}: {duration(seconds['first'])}{median}")
+    if checked:
         found = paint(plural(len(findings), "finding"), "red") if findings else paint("nothing found", "green")
         print(f"checks: {found}")
 
@@ -332,22 +341,10 @@ def _plain_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _as_json(
-    launch: Launch, device: torch.device, seconds: float, times: Sequence[float],
-    summaries: Sequence[Summary], findings: Sequence[Any],
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "kernel": launch.kernel.name, "signature": str(launch.signature), "device": str(device), "launch": launch.form,
-        "seconds": {"first": seconds, "median": statistics.median(times) if times else None, "repeats": len(times)},
-        "tensors": [{key: _strict(value) for key, value in dataclasses.asdict(s).items()} for s in summaries],
-        "findings": [
-            {"error": f.error.__name__, "message": f.message, "file": f.file, "line": f.line} for f in findings
-        ],
-    }  # fmt: skip
-
-
 def _strict(value: Any) -> Any:
     """A value as JSON has it; complex numbers, NaN and infinities are none there and become text."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
         return list(map(_strict, value))
     finite = not isinstance(value, (float, complex)) or (isinstance(value, float) and math.isfinite(value))

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["Summary", "changed_elements", "shown", "summary", "to_numpy"]
+__all__ = ["changed_elements", "shown", "summary", "to_numpy"]
 
 _FIRST = 4
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A tensor after a launch."""
+def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> dict[str, Any]:
+    """Compare a tensor with its copy from before the launch; ``rawkern run --json`` prints this as it is.
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    changed: int  # elements whose bits are not what they were before
-    # Over the elements that are not NaN, in float64; None where there are none, and for complex numbers.
-    low: float | int | None
-    high: float | int | None
-    mean: float | None
-    nans: int
-    first: tuple[Any, ...]  # the first few elements, in memory order
-
-
-def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> Summary:
-    """Compare a tensor with its copy from before the launch."""
+    ``changed`` are elements whose bits are not what they were. ``low``, ``high`` and ``mean`` are those of the elements
+    that are not NaN, in float64; None where there are none, and for complex numbers. ``first`` are the first few
+    elements, in memory order.
+    """
     values = to_numpy(after).reshape(-1)
     low = high = mean = None
     nans = int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
@@ -40,7 +28,10 @@ def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> Summary:
             mean = float(there.mean(dtype=np.float64))
     dtype = str(after.dtype).removeprefix("torch.")
     first = tuple(values[:_FIRST].tolist())
-    return Summary(name, dtype, tuple(after.shape), changed_elements(before, after), low, high, mean, nans, first)
+    return {
+        "name": name, "dtype": dtype, "shape": tuple(after.shape), "changed": changed_elements(before, after),
+        "low": low, "high": high, "mean": mean, "nans": nans, "first": first,
+    }  # fmt: skip
 
 
 def changed_elements(before: torch.Tensor, after: torch.Tensor) -> int:

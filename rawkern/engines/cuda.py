@@ -83,12 +83,8 @@ HINTS = {
 def load_module(program: Program, *, device: torch.device | None) -> Module:
     """Load a compiled program on one device.
 
-    Raises
-    ------
-    LaunchError
-        Under CUDA graph capture, or when the driver refuses the program.
-    MissingDependencyError
-        CuPy is not installed, or finds no GPU.
+    LaunchError under CUDA graph capture, or when the driver refuses the program; MissingDependencyError if CuPy is not
+    installed, or finds no GPU.
     """
     index = torch.cuda.current_device() if device is None or device.index is None else device.index
     return Module(program, index)

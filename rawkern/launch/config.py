@@ -37,23 +37,9 @@ class LaunchConfig:
 def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, *, cooperative: bool = False) -> LaunchConfig:
     """Check what a user gave for a launch of the kernel ``name``.
 
-    Parameters
-    ----------
-    name : str
-        The kernel, for error messages.
-    grid, block : int or tuple of 1 to 3 positive ints
-        Blocks of the grid, threads of a block. Missing axes are 1.
-    shared_mem : int
-        Bytes of dynamic shared memory of each block, 0 or more.
-    cooperative : bool
-        Whether all blocks have to run at the same time.
-
-    Raises
-    ------
-    TypeError
-        A value that is no int.
-    ValueError
-        A number that no CUDA device accepts.
+    Grid and block are an int or a tuple of 1 to 3 positive ints; missing axes are 1. Shared memory is dynamic, in bytes
+    of a block; in a cooperative launch all blocks have to run at the same time. TypeError for a value that is no int,
+    ValueError for a number that no CUDA device accepts.
     """
     grid3 = _dim3(name, "grid", grid, MAX_GRID)
     block3 = _dim3(name, "block", block, MAX_BLOCK)
@@ -79,10 +65,7 @@ def count(name: str, n: Any) -> int:
 def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = False) -> LaunchConfig:
     """The one-dimensional launch whose threads cover ``n`` elements, at least one block of them.
 
-    Raises
-    ------
-    ValueError
-        When ``n`` needs more blocks than a grid can have.
+    ValueError when ``n`` needs more blocks than a grid can have.
     """
     size = _integer(block)
     if size is None:
@@ -99,21 +82,10 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = 
 
 
 def check_kernel_limits(name: str, config: LaunchConfig, max_threads: int, max_shared_mem: int, static: int) -> None:
-    """Compare a launch with what the compiled kernel and its device allow.
+    """Compare a launch with what the compiled kernel and its device allow; ValueError names limit and way out.
 
-    Parameters
-    ----------
-    max_threads : int
-        The kernel's ``max_threads_per_block`` (registers and ``__launch_bounds__`` decide it).
-    max_shared_mem : int
-        Bytes of shared memory a block can have here, static and dynamic together.
-    static : int
-        Bytes of shared memory the kernel declares itself.
-
-    Raises
-    ------
-    ValueError
-        The limit, the value and the way out.
+    ``max_threads`` is the kernel's ``max_threads_per_block`` (registers and ``__launch_bounds__`` decide it); in bytes,
+    ``max_shared_mem`` is what a block can have here, static and dynamic together, ``static`` what the kernel declares.
     """
     if config.threads > max_threads:
         raise ValueError(

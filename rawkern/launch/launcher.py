@@ -37,10 +37,7 @@ _NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful va
 class Plan:
     """A kernel with block and shared memory settled: what all its launchers share, native code included.
 
-    Parameters
-    ----------
-    block : tuple of 3 ints or None
-        None lets each device's kernel pick, for grids that cover a number of elements.
+    A block of None lets each device's kernel pick, for grids that cover a number of elements.
     """
 
     def __init__(self, kernel: Kernel, block: tuple[int, int, int] | None, shared_mem: int, cooperative: bool) -> None:

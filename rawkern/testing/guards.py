@@ -15,7 +15,7 @@ from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import has_memory
 from rawkern.launch import intercept
 
-__all__ = ["Guarded", "bytes_of", "place", "unwritten", "watched"]
+__all__ = ["Guarded", "bytes_of", "place", "surround", "unwritten", "watched"]
 
 GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind the end, 8 each
 
@@ -30,33 +30,33 @@ class Guarded:
     before: torch.Tensor | None  # the bytes as they were, for an input; None where what is inside may change
     byte: int  # what the guards consist of
     itemsize: int
+    guard: int = GUARD  # bytes on each side
+
+    def outside(self) -> tuple[str, int] | None:
+        """Where memory around the tensor is overwritten, "behind" or "before" it, and how many elements away."""
+        behind, before = self.buffer[self.buffer.numel() - self.guard :], self.buffer[: self.guard].flip(0)
+        for side, memory in (("behind", behind), ("before", before)):
+            wrong = memory != self.byte
+            if bool(wrong.any()):
+                return side, int(wrong.int().argmax()) // self.itemsize
+        return None
 
     def damage(self, written: bool) -> tuple[str, str] | None:
         """What has been overwritten that may not be: the kind ("guard", "input") and the words, or None."""
-        now, size = self.buffer, self.itemsize
-        if self.before is None:
-            inside = slice(GUARD, now.numel() - GUARD)
-            wrong = now != self.byte
-            wrong[inside] = False
-        else:
-            was = self.before
-            if written:
-                was = was.clone()
-                t = self.tensor
-                tensor_over(was.untyped_storage(), t.dtype, t.storage_offset(), t.shape, t.stride()).copy_(t)
-            wrong = now != was
+        if (found := self.outside()) is not None:
+            side, near = found
+            edge = "end" if side == "behind" else "beginning"
+            return "guard", f"memory {side} {self.name} is overwritten, {near} elements from its {edge}"
+        was = self.before
+        if was is None:
+            return None
+        if written:
+            was, t = was.clone(), self.tensor
+            tensor_over(was.untyped_storage(), t.dtype, t.storage_offset(), t.shape, t.stride()).copy_(t)
+        wrong = self.buffer != was
         if not bool(wrong.any()):
             return None
-        start, end = GUARD, now.numel() - GUARD
-        at = wrong.nonzero().flatten()
-        behind, ahead = at[at >= end], at[at < start]
-        if behind.numel():
-            near = (int(behind[0]) - end) // size
-            return "guard", f"memory behind {self.name} is overwritten, {near} elements from its end"
-        if ahead.numel():
-            near = (start - int(ahead[-1]) - 1) // size
-            return "guard", f"memory before {self.name} is overwritten, {near} elements from its beginning"
-        index = _index_of(self.tensor, (int(at[0]) - start) // size)
+        index = _index_of(self.tensor, (int(wrong.nonzero()[0]) - self.guard) // self.itemsize)
         if index is None:
             return "guard", f"memory between the elements of {self.name} is overwritten"
         return "input", f"{self.name}{list(index)} is changed, which is not declared (mutates=)"
@@ -77,7 +77,9 @@ def place(name: str, values: torch.Tensor, how: tuple[tuple[int, ...], int, int]
     """Lay values out in guarded memory of a device, as `samples.spread` says."""
     strides, start, count = how
     byte = 0xFF if values.is_floating_point() or values.is_complex() else 0  # NaN; no wild index
-    buffer, t = _guarded(values.shape, strides, start, count, values.dtype, device, byte)
+    size = values.dtype.itemsize
+    buffer = torch.full((2 * GUARD + count * size,), byte, dtype=torch.uint8, device=device)
+    t = tensor_over(buffer.untyped_storage(), values.dtype, GUARD // size + start, values.shape, strides)
     if 0 in strides and values.numel():
         narrowed = [
             slice(0, 1) if s == 0 and n > 1 else slice(None) for s, n in zip(strides, values.shape, strict=True)
@@ -88,12 +90,12 @@ def place(name: str, values: torch.Tensor, how: tuple[tuple[int, ...], int, int]
     return Guarded(name, t, buffer, buffer.clone(), byte, t.element_size())
 
 
-def _guarded(
-    shape: Any, strides: Any, start: int, count: int, dtype: torch.dtype, device: torch.device, byte: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    size = dtype.itemsize
-    buffer = torch.full((2 * GUARD + count * size,), byte, dtype=torch.uint8, device=device)
-    return buffer, tensor_over(buffer.untyped_storage(), dtype, GUARD // size + start, shape, strides)
+def surround(name: str, values: torch.Tensor, byte: int, guard: int = GUARD) -> Guarded:
+    """Copy a tensor into guarded memory, its elements one behind the other; what is inside may change."""
+    buffer = torch.full((2 * guard + values.nbytes,), byte, dtype=torch.uint8, device=values.device)
+    inside = buffer[guard : guard + values.nbytes].view(values.dtype).view(values.shape)
+    inside.copy_(values)
+    return Guarded(name, inside, buffer, None, byte, values.element_size(), guard)
 
 
 @contextlib.contextmanager
@@ -144,15 +146,10 @@ class _Copies:
         if storage.data_ptr() not in self.storages:
             raw = tensor_over(storage)
             byte = 0xFF if value.is_floating_point() or value.is_complex() else 0
-            buffer, inside = _guarded(raw.shape, (1,), 0, raw.numel(), torch.uint8, value.device, byte)
-            inside.copy_(raw)
+            copy = replace(surround("", raw, byte), itemsize=value.element_size())
             if byte and storage.data_ptr() not in self.values:
-                _mark(inside, value.dtype)
-            self.storages[storage.data_ptr()] = (
-                raw,
-                Guarded("", inside, buffer, None, byte, value.element_size()),
-                which,
-            )
+                _mark(copy.tensor, value.dtype)
+            self.storages[storage.data_ptr()] = raw, copy, which
         buffer = self.storages[storage.data_ptr()][1].buffer
         start = GUARD // value.element_size() + value.storage_offset()
         made = tensor_over(buffer.untyped_storage(), value.dtype, start, value.shape, value.stride())

@@ -159,8 +159,7 @@ def op_check(operators: list[Any]) -> list[Problem]:
     """Run torch.library.opcheck on operators with the arguments that they were called with."""
     problems = []
     for overload, args, kwargs in operators:
-        written = [a.name for a in overload._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-        if written:
+        if private.written_arguments(overload):
             args = private.detached(args)
         found = torch.library.opcheck(overload, args, kwargs, raise_exception=False)
         failed: dict[str, list[str]] = {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base import torch_private as private
 from rawkern.base.nested import mapped
 from rawkern.formulas.elementwise import Elementwise
 from rawkern.formulas.reduction import Reduction
@@ -158,7 +159,7 @@ def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
     found: list[str | None] = []
     if isinstance(op, (Elementwise, Reduction)):
         found += [p.name for p in op.loop.inputs]
-    elif (schema := _schema(op)) is not None:
+    elif (schema := private.schema_of(op)) is not None:
         found += [a.name for a in schema.arguments if not a.kwarg_only]
     else:
         with contextlib.suppress(TypeError, ValueError):
@@ -167,20 +168,12 @@ def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
     return (found + [None] * count)[:count]
 
 
-def _schema(op: Any) -> Any:
-    """The schema of a torch operator: of rawkern.op, torch.library.custom_op or torch.ops; None for functions."""
-    overload = getattr(op, "overload", op)
-    return getattr(getattr(overload, "_opoverload", overload), "_schema", None)
-
-
 def _written(
     op: Any, mutates: Sequence[str | int] | None, owners: Sequence[str | int], called: Sequence[str | int]
 ) -> frozenset[int]:
     """Which tensors are written to: as told, else as the operator's schema says."""
     if mutates is None:
-        schema = _schema(op)
-        arguments = schema.arguments if schema is not None else ()
-        mutates = [a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write]
+        mutates = private.written_arguments(op)
     wanted = {called[m] if type(m) is int and m < len(called) else m for m in mutates}
     if unknown := wanted.difference(owners):
         raise ValueError(f"check_kernel: mutates names {unknown.pop()!r}, which is no tensor of the sample inputs")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from rawkern.cli.summary import changed_elements, shown, summary
+from rawkern.cli.summary import changed_elements, shown
+from rawkern.cli.summary import summary as told
+
+
+def summary(name: str, before: torch.Tensor, after: torch.Tensor) -> SimpleNamespace:
+    return SimpleNamespace(**told(name, before, after))
 
 
 def test_numbers_of_a_tensor() -> None:

@@ -16,6 +16,12 @@ from .launches import difference, inputs, outputs
 from .reference import PRELUDE
 from .tree import Listing
 
+#: What the engine says where it cannot let lanes elsewhere run; the one refusal that a program may meet by right.
+REFUSAL = (
+    "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
+    "the CPU engine takes such calls only from all threads of a warp together"
+)
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -26,8 +32,15 @@ class Failure:
     detail: str
 
     @property
+    def refused(self) -> bool:
+        """Whether the program was refused by right, which is no failure."""
+        return self.kind.endswith("LaunchError") and REFUSAL in self.detail
+
+    @property
     def manner(self) -> str:
         """What two failures have in common that have one cause: the kind, and of an error what it says without its numbers."""
+        if self.refused:
+            return "refused"
         if "Error" not in self.kind:
             return self.kind
         text = re.sub(r"kernel\.cu:\d+", "", self.detail.split("; it comes from")[0].splitlines()[0])

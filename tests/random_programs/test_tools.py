@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.random_programs import isolated, reduce
+from tests.random_programs.__main__ import main
 from tests.random_programs.batch import Batch
 from tests.random_programs.engine import Failure
 from tests.random_programs.launches import difference
@@ -95,6 +97,30 @@ def test_an_error_is_told(tmp_path: Path) -> None:
     bad = listing("out[threadIdx.x] = nothing;")
     listings = {SEED: generate(SEED).listing(), 7: bad}
     assert [f.kind for f in Batch([SEED, 7], tmp_path, listings=listings).failures()] == ["generator: not defined"]
+
+
+DOWN = """static __device__ __noinline__ int down(int n, int v) {
+    v = __shfl_sync(~0u, v, v + 1 & 31, 32);
+    return n ? down(n - 1, v) + n : v;
+}"""
+
+
+@needs_compiler
+def test_a_refusal_by_right_is_told_from_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lanes meet in two calls of a function that calls itself; nothing but that is let pass."""
+    program = listing("out[threadIdx.x] = threadIdx.x & 1 ? down(2, threadIdx.x) : down(2, 5) * 2;", block=32)
+    program = replace(program, text=program.text.replace("{", "{ " + DOWN, 1))
+    (failure,) = Batch([7], tmp_path, listings={7: program}).failures()
+    assert failure.kind == "LaunchError" and failure.refused and failure.manner == "refused"
+    assert not Failure(7, "wrong result", failure.detail).refused
+    assert not Failure(7, "LaunchError", "k: kernel.cu:5: thread (0,0,0) executed a trap").refused
+    program.write(tmp_path / "refused.cu")
+    monkeypatch.setattr("sys.argv", ["random_programs", str(tmp_path / "refused.cu")])
+    assert main() == 0
+    out = capsys.readouterr().out
+    assert "seed 7: refused: " in out and "0 failures, 1 refused" in out
 
 
 class Ending(Batch):

@@ -154,6 +154,37 @@ def test_lanes_hand_on_a_value(device, order, load):
     assert chain.tolist() == want
 
 
+@pytest.mark.parametrize("order", ["up", "down"])
+@pytest.mark.parametrize("how", ["called", "pointer", "debug"])
+def test_lanes_wait_by_calls(device, how, order):
+    """The loop itself neither looks at memory nor has a fence: functions that it calls do."""
+    code = r"""
+    __device__ __noinline__ int look(int* p) { return atomicAdd(p, 0); }
+    __device__ __noinline__ int other(int* p) { return *p + 1; }
+    __device__ __noinline__ int deeper(int* p) { return look(p) * 2; }
+    extern "C" __global__ void k(int up, int* chain, int which) {
+        int n = gridDim.x * blockDim.x, i = blockIdx.x * blockDim.x + threadIdx.x;
+        int at = up ? i : n - 1 - i, v;
+        #if POINTER
+        int (*f)(int*) = which ? other : deeper;
+        while ((v = f(chain + at)) == 0) { }
+        #else
+        while ((v = deeper(chain + at)) == 0) { }
+        #endif
+        atomicExch(chain + at + 1, v % 1000 + at);
+    }"""
+    if device == "cuda" and order == "down":
+        pytest.skip("hardware need not run later lanes first")
+    chain = torch.zeros(71, dtype=torch.int32, device=device)
+    chain[0] = 5
+    options = (f"-DPOINTER={int(how == 'pointer')}", *(["-G"] if how == "debug" else []))
+    rawkern.RawKernel(code, options=options)[1, 70](int(order == "up"), chain, 0)
+    want = [5]
+    for at in range(70):
+        want.append(want[-1] * 2 % 1000 + at)
+    assert chain.tolist() == want
+
+
 def test_warps_hand_on_through_shared_memory(device):
     code = r"""extern "C" __global__ void k(int* out) {
         __shared__ volatile int turn; __shared__ volatile int value;
@@ -323,6 +354,61 @@ def test_exchange_inside_a_divergent_warp(device):
     out = poison(64, device)
     rawkern.RawKernel(code)[1, 64](out)
     assert out.tolist() == [(t + 16) * 3 if t % 32 < 16 else (t - 16) * 2 for t in range(64)]
+
+
+# Functions that call themselves: they cannot become part of their callers ------------------------------------------------
+
+WALK = r"""
+__device__ __noinline__ int walk(volatile int* flag, int n, int how) {
+    int t = threadIdx.x, v = n;
+    if (n > 0 && (how == 4 || (t + n) % 3)) v += walk(flag, n - 1, how) * 2;
+    for (int k = 0; k < flag[1 + n]; k++) { __threadfence(); v += k + t; }          // could wait
+    if (how == 1) while (flag[0] == 0) { }
+    if (how == 2) while (atomicAdd((int*)flag, 0) == 0) { }
+    if (how >= 3) __syncthreads();
+    return v;
+}
+// lanes from `from` on call nothing, the last thread sets the flag
+extern "C" __global__ void k(volatile int* flag, volatile int* out, int how, int from) {
+    int t = threadIdx.x, v = -1;
+    if (t < from) v = walk(flag, 2, how);
+    out[t] = v;
+    if (t == blockDim.x - 1) flag[0] = 1;
+}"""
+
+
+@pytest.fixture(scope="module")
+def walks():
+    return rawkern.RawKernel(WALK)
+
+
+def walk(walks, device, how: int, start: int, threads: int) -> list[int]:
+    flag, out = torch.tensor([0, 1, 2, 90], dtype=torch.int32, device=device), poison(threads, device)
+    walks[1, threads](flag, out, how, start)
+    return out.tolist()
+
+
+@pytest.mark.parametrize(
+    ("how", "start", "threads"),
+    [(0, 20, 32), (1, 20, 64), (2, 20, 64), (4, 64, 64)],
+    ids=["no wait", "on another warp", "on another warp by atomics", "together"],
+)
+def test_some_lanes_wait_in_recursion(device, walks, how, start, threads):
+    def value(t: int, n: int) -> int:
+        v = n + (value(t, n - 1) * 2 if n > 0 and (how == 4 or (t + n) % 3) else 0)
+        return v + sum(k + t for k in range((1, 2, 90)[n]))
+
+    want = [value(t, 2) if t < start else -1 for t in range(threads)]
+    assert walk(walks, device, how, start, threads) == want
+
+
+@pytest.mark.rawkern_unchecked("of the usual build's own words")
+@pytest.mark.parametrize(
+    ("how", "start"), [(1, 31), (2, 31), (3, 32), (4, 31)], ids=["flag", "atomic", "some return", "barrier"]
+)
+def test_waiting_in_recursion_for_lanes_elsewhere_is_refused(walks, how, start):
+    with pytest.raises(LaunchError, match=r"kernel.cu:\d+: thread \(\d+,0,0\) .* function that calls itself"):
+        walk(walks, "cpu", how, start, 32)
 
 
 # Deadlocks and interrupts ------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawkern.engines.cpu.analysis.fixed import fixed_registers
@@ -34,20 +35,25 @@ class Analysis:
         return any(i < w < t and w in self.waitable for w in self.concurrent[i])
 
 
-def spin_headers(flow: Flow) -> set[int]:
-    """Headers of loops that may wait for another thread: they look at what others write, and branch on it."""
+def looks(instr: Instr, used: set[str]) -> bool:
+    """Whether an instruction looks at what other threads write, or lets them run; `used` are the registers read."""
+    if instr.op.writes:  # an atomic whose result nobody reads only adds up
+        return instr.op.observes and any(name in used for name in destinations(instr))
+    return instr.op.observes
+
+
+def spin_headers(flow: Flow, calls_looking: Callable[[Instr], bool]) -> set[int]:
+    """Headers of loops that may wait for another thread: they look at what others write, and branch on it.
+
+    `calls_looking` says whether an instruction calls a function that looks.
+    """
     used = {name for instr in flow.instructions() for name in sources(instr)}
     used |= {block.pred.name for block in flow.blocks if block.pred is not None}
-
-    def waits(instr: Instr) -> bool:
-        if instr.op.writes:  # an atomic whose result nobody reads only adds up
-            return instr.op.observes and any(name in used for name in destinations(instr))
-        return instr.op.observes
-
     found = set()
     for header, members in flow.loops:
         blocks = [flow.blocks[m] for m in members]
-        if any(waits(i) for block in blocks for i in block.instrs) and _decides_by_memory(blocks):
+        look = any(looks(i, used) or calls_looking(i) for block in blocks for i in block.instrs)
+        if look and _decides_by_memory(blocks):
             found.add(header)
     return found
 
@@ -61,8 +67,8 @@ def _decides_by_memory(blocks: list[Block]) -> bool:
         before = len(read)
         for block in blocks:
             for instr in block.instrs:
-                op = instr.op
-                fixed = op.space == "const" or (op.space == "param" and not calls)
+                op = instr.op  # nobody changes what is fixed while the kernel runs
+                fixed = op.space == "const" or op.has("nc") or (op.space == "param" and not calls)
                 loads = op.name == "activemask" or (op.reads and not fixed)
                 if loads or not read.isdisjoint(sources(instr)):
                     read.update(destinations(instr))
@@ -73,7 +79,12 @@ def _decides_by_memory(blocks: list[Block]) -> bool:
 
 
 def analyse(
-    function: Function, flow: Flow, tid_segments: int, waiting: set[str], free_running: bool = False
+    function: Function,
+    flow: Flow,
+    tid_segments: int,
+    waiting: set[str],
+    calls_looking: Callable[[Instr], bool],
+    free_running: bool = False,
 ) -> Analysis:
     """Find kinds and divergence together, to a fixpoint.
 
@@ -84,6 +95,8 @@ def analyse(
         where they lie otherwise.
     waiting : set of str
         Functions that wait for other threads when they are called.
+    calls_looking : callable
+        Whether an instruction calls a function that looks at what other threads write.
     free_running : bool
         Whether it is known that lanes may wait anywhere.
     """
@@ -97,7 +110,8 @@ def analyse(
         for name, writes in definitions.items()
         if len(writes) == 1 and writes[0].op.base == "mov" and isinstance(writes[0].args[1], Imm)
     }
-    result = Analysis({}, constants, free_running=free_running, spin_headers=spin_headers(flow))
+    spinning = spin_headers(flow, calls_looking)
+    result = Analysis({}, constants, free_running=free_running, spin_headers=spinning)
     forced: set[str] = set()
     fixed: dict[str, Instr] | None = None
     waits = Waits(flow)

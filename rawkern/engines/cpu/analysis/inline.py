@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from rawkern.engines.cpu.analysis import control_flow
-from rawkern.engines.cpu.analysis.divergence import spin_headers
+from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
 from rawkern.engines.cpu.analysis.storage import symbols
 from rawkern.engines.cpu.ptx.data import Function, Instr, Label, Ptx, Reg, Sym
 from rawkern.engines.cpu.ptx.decode import decode
-from rawkern.engines.cpu.ptx.operands import callee, mapped
+from rawkern.engines.cpu.ptx.operands import callee, mapped, sources
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,15 @@ class Calls:
     def of(self, function: Function) -> list[str]:
         return [name for item in function.body for name in self.targets(item)]
 
+    @cached_property
+    def looking(self) -> set[str]:
+        """Names of the device functions that look at what other threads write or let them run, or call such."""
+        return _with_callers(self, _looks)
+
+    def look(self, item: Instr) -> bool:
+        """Whether an instruction may call a function that looks at what other threads write."""
+        return any(name in self.looking for name in self.targets(item))
+
 
 def calls(ptx: Ptx, functions: list[Function]) -> Calls:
     """Find the functions whose addresses are taken, in code or in variables."""
@@ -56,7 +66,7 @@ def calls(ptx: Ptx, functions: list[Function]) -> Calls:
 
 def waiting_functions(graph: Calls) -> set[str]:
     """Names of the device functions that wait for other threads of the block or end them, or call such."""
-    return _with_callers(graph, _waits)
+    return _with_callers(graph, lambda f: _waits(f, graph))
 
 
 def meeting_functions(graph: Calls) -> set[str]:
@@ -75,10 +85,16 @@ def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:
     return found
 
 
-def _waits(function: Function) -> bool:
+def _looks(function: Function) -> bool:
+    instrs = [i for i in function.body if isinstance(i, Instr)]
+    used = {name for i in instrs for name in sources(i)}
+    return any(looks(i, used) for i in instrs)
+
+
+def _waits(function: Function, graph: Calls) -> bool:
     if any(isinstance(i, Instr) and (i.op.meets == "block" or i.op.base == "exit") for i in function.body):
         return True
-    return bool(spin_headers(control_flow.build(function)))
+    return bool(spin_headers(control_flow.build(function), graph.look))
 
 
 def recursive_functions(graph: Calls) -> set[str]:

@@ -44,13 +44,13 @@ class Plan:
         return self.sites.index(text)
 
 
-def _analysed(function: Function, segments: int, called: set[str]) -> tuple[Flow, Analysis]:
+def _analysed(function: Function, segments: int, called: set[str], graph: inline.Calls) -> tuple[Flow, Analysis]:
     """Control flow and analysis of a function, with places for lanes to meet where they may come to them apart."""
     result = split_registers(control_flow.build(function))
-    analysis = analyse(function, result, segments, called)
+    analysis = analyse(function, result, segments, called, graph.look)
     if analysis.free_running and any(isinstance(i, Instr) and i.op.meets in ("mask", "warp") for i in function.body):
         result = split_registers(control_flow.build(function, meetings=True))
-        analysis = analyse(function, result, segments, called, free_running=True)
+        analysis = analyse(function, result, segments, called, graph.look, free_running=True)
     return result, analysis
 
 
@@ -64,7 +64,7 @@ def make_plan(ptx: Ptx, kernel: str, layout: Globals, tid_shape: str) -> Plan:
     flows, analyses = {}, {}
     for f in functions:
         try:
-            flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called)
+            flows[f.name], analyses[f.name] = _analysed(f, SEGMENTS.get(tid_shape, 0), called, graph)
         except UnsupportedError as error:
             raise UnsupportedError(f"{kernel}: {error}") from None
     shared, shared_static = lay_out_shared(ptx, functions)

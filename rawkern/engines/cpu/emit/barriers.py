@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.convergence import report_unmet, resume_meetings
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import after, hand_over, jump, wait_at
+from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, wait_at
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BAR, BLOCK
@@ -33,6 +34,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
         e.label(some)
         _park(f, number, expected, e.bin("and", predicate, act))
         e.label(together)
+    _refuse_part(f, instr, act)
     f.watch.arrive(instr, number, len(args) > 1)
     wait = const("i1", 0 if op.has("arrive") else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
@@ -42,6 +44,12 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     _take_result(f, instr, bar)
     f.values.flush()
     jump(f, follow, act)
+
+
+def _refuse_part(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
+    """In a function that calls itself `lanes` are an error if more of the warp are elsewhere: it arrives as a whole."""
+    if f.function.name in f.plan.waiting_functions:
+        refuse_parted(f, instr, lanes, elsewhere(f, remaining(f, lanes)))
 
 
 def _come(f: FunctionLowering, args: str, number: Val) -> Val:
@@ -103,7 +111,7 @@ def _resume_loops(f: FunctionLowering) -> None:
         for h, m in masks.items():
             wait_at(f, h, m)
             e.line(f"store i32 0, ptr %defer{h}")
-        hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+        give_way(f, masks)
 
 
 def _kept(f: FunctionLowering, name: str, key: int) -> Val:
@@ -141,6 +149,7 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
         if not f.flow.blocks[key].instrs[-1].op.has("arrive"):
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
+    _refuse_part(f, f.flow.blocks[barriers[0]].instrs[-1], lanes)
     f.watch.arrive_parted(number, freed)
     bar = _come(f, args, number)
     f.watch.depart(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import function_address
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -19,15 +20,17 @@ def mangle(name: str) -> str:
     return f'"k.{name}"'
 
 
-def signature(function: Function) -> tuple[str, str]:
+def signature(plan: Plan, function: Function) -> tuple[str, str]:
     """Name and parameters of a function in LLVM IR.
 
-    A kernel gets the block's index, a device function buffers for its parameters and results.
+    A kernel gets the block's index, a device function buffers for its parameters and results; one that waits for other
+    threads is told whether lanes of the warp are elsewhere.
     """
     params = ["ptr %launch", "ptr %blk", "i32 %warp", "i32 %initial"]
     if function.entry:
         params += [f"i32 %ctaid.{axis}" for axis in "xyz"]
     else:
+        params += ["i1 %parted"] if function.name in plan.waiting_functions else []
         params += [f"ptr %arg{k}" for k in range(len(function.params) + len(function.returns))]
     return mangle(function.name), ", ".join(params)
 
@@ -48,17 +51,34 @@ def call(f: FunctionLowering, instr: Instr) -> None:
     function = f.plan.ptx.functions.get(name)
     if function is None or not function.defined:
         raise f.unsupported(f"function {name} has no definition here; device-side libraries cannot be linked")
-    _call(f, instr, name, f.lanes.act(), _buffers(f, results, params))
+    _call(f, name, f.lanes.act(), _buffers(f, results, params))
 
 
-def _call(f: FunctionLowering, instr: Instr, name: str, mask: Val, buffers: str) -> None:
-    """Call a function for the lanes of `mask`; one that waits for other threads only for all lanes that are left."""
-    e = f.e
-    if name in f.plan.waiting_functions and f.analysis.free_running:
-        alive = e.let("i32", 1, "load i32, ptr %alive")
-        with e.where(e.cmp("icmp ne", mask, alive), rare=True):
-            service(f, "UNSUPPORTED", instr)
-    e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{buffers})")
+def _call(f: FunctionLowering, name: str, mask: Val, buffers: str) -> None:
+    """Call a function for the lanes of `mask`."""
+    parted = f", {elsewhere(f, mask)}" if name in f.plan.waiting_functions else ""
+    f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{parted}{buffers})")
+
+
+def remaining(f: FunctionLowering, lanes: Val) -> Val:
+    """The lanes that have not ended or returned; `lanes`, which run, are all of them where none can wait."""
+    return f.e.let("i32", 1, "load i32, ptr %alive") if f.analysis.free_running else lanes
+
+
+def elsewhere(f: FunctionLowering, lanes: Val) -> Val:
+    """Whether the warp has lanes that have not ended and are not among `lanes`; for callers of functions that wait."""
+    if f.function.entry:
+        return f.e.cmp("icmp ne", lanes, remaining(f, lanes))
+    return f.e.bin("or", Val("%parted", "i1"), f.e.cmp("icmp ne", lanes, Val("%initial", "i32")))
+
+
+def refuse_parted(f: FunctionLowering, instr: Instr, lanes: Val, parted: Val) -> None:
+    """An error where `parted`: `lanes` wait in a function that calls itself, for lanes that cannot run meanwhile."""
+    known = dict(f.cache)
+    with f.e.where(parted, rare=True):
+        f.lanes.set_act(lanes)
+        service(f, "UNSUPPORTED", instr)
+        f.cache = known
 
 
 def _buffers(f: FunctionLowering, results: list, params: list) -> str:
@@ -76,7 +96,7 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
         address = const("i64", function_address(f.plan.ptx, function.name), LANES)
         here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
         with e.where(e.cmp("icmp ne", here, 0)):
-            _call(f, instr, function.name, here, _buffers(f, results, params))
+            _call(f, function.name, here, _buffers(f, results, params))
         left = e.bin("and", left, e.invert(here))
     with e.where(e.cmp("icmp ne", left, 0), rare=True):
         service(f, "POINTER", instr, targets)

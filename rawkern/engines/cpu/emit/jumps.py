@@ -7,6 +7,7 @@ runs next.
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr
@@ -16,6 +17,7 @@ POLL_EVERY = 4096  # back edges of ordinary loops between looks at the clock
 SHORT = 16  # back edges before the warps of a block take turns in a loop along rows
 TURN_EVERY = 4  # and then the back edges from turn to turn
 SPIN_LIMIT = 64  # back edges of a loop that waits for other threads before those get their turn
+PATIENCE = 1 << 22  # back edges for which lanes wait in a call that not all lanes of their warp are in
 
 
 def jump(f: FunctionLowering, t: int, mask: Val) -> None:
@@ -91,8 +93,29 @@ def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
         e.line(f"store i32 0, ptr %wait{header}")
         e.line(f"br label %c{f.analysis.checks[0]}")
         e.label(alone)
-    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+    give_way(f, {header: mask})
     e.line(f"br label %b{header}")
+
+
+def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
+    """Let other warps run while lanes wait in loops, given by header.
+
+    In a call that not all lanes of the warp are in, they may wait for one elsewhere, which cannot run before the call
+    is over. Nothing tells what they wait for, so it is an error if the turns of others have not helped for long.
+    """
+    if f.function.name in f.plan.waiting_functions:
+        e = f.e
+        f.frame.counter("patience", PATIENCE)
+        rounds = 1 if f.control.polling.keys() >= lanes.keys() else SPIN_LIMIT
+        patience = e.bin("sub", e.let("i32", 1, "load i32, ptr %patience"), rounds)
+        e.line(f"store {patience}, ptr %patience")
+        here = remaining(f, next(iter(lanes.values())))
+        lost = e.bin("and", e.cmp("icmp ult", patience, rounds), elsewhere(f, here))
+        for header, mask in lanes.items():
+            loop = next(members for h, members in f.flow.loops if h == header)
+            first = next(i for m in sorted(loop) for i in f.flow.blocks[m].instrs)
+            refuse_parted(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
+    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
 
 
 def nanosleep(f: FunctionLowering, instr: Instr) -> None:

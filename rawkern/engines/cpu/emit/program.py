@@ -36,7 +36,7 @@ def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[I
     module, build = Module(features=features), instrument(plan)
     for function in plan.functions:
         module.functions.append(lower_function(plan, module, function, HANDLERS, build))
-    name, params = signature(plan.ptx.functions[plan.kernel])
+    name, params = signature(plan, plan.ptx.functions[plan.kernel])
     inline = "" if plan.waiting else " alwaysinline"
     module.functions.append(
         f"define internal void @rk_body({params}){inline} {{\n  call void @{name}({params})\n  ret void\n}}"

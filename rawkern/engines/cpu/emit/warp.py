@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.engines.cpu.analysis.uniformity import constant
-from rawkern.engines.cpu.emit.calls import service
+from rawkern.engines.cpu.emit.calls import refuse_parted
 from rawkern.engines.cpu.emit.forms import LANES, Form, Lazy, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
@@ -53,8 +53,7 @@ def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
     named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
     asks = e.bin("and", f.lanes.mask_of(named), f.lanes.act())
-    with e.where(e.cmp("icmp ne", asks, 0), rare=True):
-        service(f, "UNSUPPORTED", instr)
+    refuse_parted(f, instr, f.lanes.act(), e.cmp("icmp ne", asks, 0))
 
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:

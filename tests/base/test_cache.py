@@ -1,0 +1,177 @@
+"""The disk cache: what is read back is what was written, or nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from rawkern.base import cache
+from rawkern.errors import RawkernError
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "cache"
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", str(path))
+    return path
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_put_and_get(folder: Path) -> None:
+    data = bytes(range(256)) * 3 + b"\n\0"
+    assert cache.get("key-1") is None
+    cache.put("key-1", data)
+    cache.put("key-2", b"")
+    assert cache.get("key-1") == data
+    assert cache.get("key-2") == b""
+    cache.put("key-1", b"new")
+    assert cache.get("key-1") == b"new"
+    assert cache.info() == (folder, 2, sum(path.stat().st_size for path in _files(folder)))
+    cache.clear()
+    assert cache.get("key-1") is None and cache.info().entries == 0
+
+
+def test_directory_is_private_and_follows_the_environment(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache.directory() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.delenv("RAWKERN_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache.directory() == tmp_path / "xdg" / "rawkern"
+
+
+@pytest.mark.parametrize("where", [0, 20, 60, -1])
+def test_damaged_entry_is_not_trusted(folder: Path, where: int) -> None:
+    cache.put("key", b"machine code" * 10)
+    (path,) = _files(folder)
+    content = bytearray(path.read_bytes())
+    content[where] ^= 1
+    path.write_bytes(content)
+    assert cache.get("key") is None
+    cache.put("key", b"rebuilt")
+    assert cache.get("key") == b"rebuilt"
+
+
+@pytest.mark.parametrize("length", [0, 10, 30, 100])
+def test_truncated_entry_is_not_trusted(folder: Path, length: int) -> None:
+    cache.put("key", b"machine code" * 10)
+    (path,) = _files(folder)
+    path.write_bytes(path.read_bytes()[:length])
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
+def test_directory_that_others_can_write_to_is_refused(folder: Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.raises(RawkernError, match=r"others can write to the cache directory .*cache .*set RAWKERN_CACHE_DIR"):
+        cache.get("key")
+    folder.chmod(0o755)
+    assert cache.get("key") is None
+
+
+def test_directory_in_one_that_others_can_write_to_is_refused(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    folder.parent.chmod(0o777)
+    with pytest.raises(RawkernError, match=r"lies in .* which others can write to"):
+        cache.directory()
+    folder.parent.chmod(0o1777)  # as /tmp: nobody else can rename what is ours
+    assert cache.directory() == folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_directory_of_somebody_else_is_refused(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(RawkernError, match="belongs to user 12345, not to you"):
+        cache.directory()
+
+
+def test_symbolic_link_is_followed_to_what_is_checked(folder: Path, tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    real.chmod(0o777)
+    folder.symlink_to(real)
+    with pytest.raises(RawkernError, match="others can write"):
+        cache.directory()
+    real.chmod(0o700)
+    assert cache.directory() == real
+
+
+def test_file_in_its_place_is_refused(folder: Path) -> None:
+    folder.write_text("not a directory")
+    with pytest.raises(RawkernError, match="is not a directory"):
+        cache.directory()
+
+
+def test_unwritable_disk_only_costs_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", "/proc/rawkern-cache")  # no file can be made there, not even by root
+    cache.put("key", b"data")
+    assert cache.get("key") is None
+
+
+def test_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.put("key", b"old")
+
+    def full(source: str, target: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    cache.put("key", b"new")
+    assert cache.get("key") == b"old"
+    assert len(_files(folder)) == 1
+
+
+@pytest.mark.parametrize("key", ["", "../evil", "a/b", ".hidden", "x" * 201, "a\n"])
+def test_bad_key(folder: Path, key: str) -> None:
+    with pytest.raises(ValueError, match="is not a cache key"):
+        cache.put(key, b"")
+
+
+def test_many_threads_and_processes_write_one_key(folder: Path) -> None:
+    program = (
+        "import sys; from rawkern.base import cache\n"
+        "for i in range(100):\n"
+        "    cache.put('key', bytes([i]) * 5000)\n"
+        "    data = cache.get('key')\n"
+        "    assert data is not None and len(set(data)) == 1 and len(data) == 5000, data\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    running = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(2)]
+    wrong: list[bytes | None] = []
+
+    def work() -> None:
+        for i in range(100):
+            cache.put("key", bytes([i]) * 5000)
+            data = cache.get("key")
+            if data is None or len(data) != 5000 or len(set(data)) != 1:
+                wrong.append(data)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [process.wait() for process in running] == [0, 0]
+    assert not wrong
+
+
+def test_records() -> None:
+    value = {"names": ["a", "b"], "size": 3}
+    cache.put_record("record-1", value, b"bytes\nwith newlines\n")
+    assert cache.get_record("record-1") == (value, b"bytes\nwith newlines\n")
+    cache.put_record("record-2", None)
+    assert cache.get_record("record-2") == (None, b"")
+    assert cache.get_record("record-3") is None
+    cache.put("record-4", b"no JSON\nbytes")
+    assert cache.get_record("record-4") is None

@@ -1,0 +1,118 @@
+"""Registers that stay in memory, where lanes may wait anywhere: which they are, and that results are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rawkern
+from rawkern.compile.programs import CPU_ARCH, compile_program
+from rawkern.compile.source import from_text
+from rawkern.engines.cpu.analysis.plan import Plan, make_plan
+from rawkern.engines.cpu.emit import slots
+from rawkern.engines.cpu.runtime import jit
+
+SCAN = (Path(__file__).parents[4] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
+LOCK = r"""
+extern "C" __global__ void add(int* lock, const float* x, float* sum, int rounds) {
+    float v = x[threadIdx.x], w = v * 2;
+    for (int k = 0; k < rounds; k++) { v = v * 0.5f + w; if (v > 1) { w = w - v; } }
+    bool done = false;
+    while (!done) {
+        if (atomicCAS(lock, 0, 1) == 0) { sum[0] += v; __threadfence(); atomicExch(lock, 0); done = true; }
+    }
+    sum[1 + threadIdx.x] = w;
+}
+"""
+
+
+def planned(text: str, kernel: str) -> Plan:
+    translation = jit.Translation(compile_program(from_text(text), CPU_ARCH).ptx)
+    return make_plan(translation.parsed(), kernel, translation.globals(), "line")
+
+
+def in_memory(plan: Plan) -> frozenset[str]:
+    return slots.registers_in_memory(plan.flows[plan.kernel], plan.analyses[plan.kernel])
+
+
+def test_small_kernels_leave_all_registers_to_llvm():
+    assert planned(LOCK, "add").analyses["add"].free_running
+    assert in_memory(planned(LOCK, "add")) == frozenset()
+
+
+def test_large_kernels_leave_the_registers_of_small_loops_to_llvm(monkeypatch):
+    plan = planned(SCAN, "selective_scan")
+    blended = {name for _, name in plan.analyses["selective_scan"].blends}
+    assert 0.9 * len(blended) < len(in_memory(plan)) < len(blended)
+    plan = planned(LOCK, "add")
+    analysis = plan.analyses["add"]
+    monkeypatch.setattr(slots, "MERGES", 2 * len(analysis.checks) ** 2)
+    blended = {name for _, name in analysis.blends}
+    left = blended - in_memory(plan)
+    assert len(left) == 2
+    loops = [members for _, members in plan.flows["add"].loops]
+    written = {name: {i for i, other in analysis.blends if other == name} for name in blended}
+
+    def tightness(name: str) -> int:
+        return min((len(members) for members in loops for i in written[name] if i in members), default=999)
+
+    assert max(map(tightness, left)) <= min(map(tightness, in_memory(plan)))
+
+
+def scanned(u, delta, z, a, b, c, skip, bias):
+    """What `selective_scan` computes, in double precision, with softplus."""
+    u, delta, z, a, b, c = (t.double().numpy() for t in (u, delta, z, a, b, c))
+    dt = np.log1p(np.exp(delta + bias))
+    h = np.zeros((len(u), len(a)))
+    y = np.zeros_like(u)
+    for t in range(u.shape[1]):
+        h = np.exp(dt[:, t, None] * a) * h + (dt[:, t] * u[:, t])[:, None] * b[:, t]
+        y[:, t] = h @ c[:, t] + skip * u[:, t]
+    return y * z / (1 + np.exp(-z)), h
+
+
+@pytest.mark.parametrize("merges", [0, 100_000, slots.MERGES])
+def test_results_do_not_depend_on_where_registers_are(merges, monkeypatch):
+    monkeypatch.setattr(slots, "MERGES", merges)
+    name = f"scan_{merges}"  # the cache does not know of the change
+    kernel = rawkern.RawKernel(SCAN.replace("selective_scan(", f"{name}(").replace("ITEMS = 16", "ITEMS = 4"), name)
+    rows, length, states = 2, 601, 3
+    g = torch.Generator().manual_seed(0)
+    u, delta, z = (torch.randn(rows, length, generator=g).half() for _ in range(3))
+    b, c = (torch.randn(states, length, generator=g).half() for _ in range(2))
+    a = -torch.rand(states, generator=g)
+    y, last = torch.full_like(u, float("nan")), torch.full((rows, states), float("nan"))
+    kernel[rows, 64](length, states, u, delta, z, a, b, c, 0.5, -0.25, True, y, last)
+    expected, state = scanned(u, delta, z, a, b, c, 0.5, -0.25)
+    np.testing.assert_allclose(y.double(), expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(last.double(), state, rtol=1e-4, atol=1e-5)
+    digest = hash(y.numpy().tobytes() + last.numpy().tobytes())
+    assert _seen.setdefault("scan", digest) == digest
+
+
+_seen: dict[str, int] = {}  # results of the runs before
+
+
+@pytest.mark.parametrize("merges", [0, slots.MERGES])
+def test_checked_launches_find_the_same(merges, monkeypatch):
+    monkeypatch.setattr(slots, "MERGES", merges)
+    name = f"add_{merges}"
+    text = LOCK.replace("add(", f"{name}(")
+    unset = text.replace(
+        "float v = x[threadIdx.x]",
+        "__shared__ float s[40]; if (threadIdx.x != 7) s[threadIdx.x] = x[threadIdx.x]; float v = s[threadIdx.x]",
+    )
+    x = torch.rand(40, generator=torch.Generator().manual_seed(0))
+    lock, sums = torch.zeros(1, dtype=torch.int32), torch.zeros(41)
+    with rawkern.check():
+        rawkern.RawKernel(text, name)[1, 40](lock, x, sums, 3)
+    v, w = x, x * 2
+    for _ in range(3):
+        v = v * 0.5 + w
+        w = torch.where(v > 1, w - v, w)
+    torch.testing.assert_close(sums, torch.cat([v.sum()[None], w]))
+    with pytest.raises(rawkern.UninitializedReadError, match=r"thread \(7,0,0\)"), rawkern.check():
+        rawkern.RawKernel(unset, name)[1, 40](lock, x, sums, 3)

@@ -1,0 +1,292 @@
+"""The engine for GPUs on one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.errors import LaunchError
+from tests.engines.kit import values
+
+ADD = r"""
+extern "C" __global__ void add(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a + x[i];
+}"""
+
+
+SPIN = r"""
+extern "C" __global__ void spin(long long cycles, const float* x, float* y, int n) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f * x[i];
+}"""
+
+
+TILE = r"""
+extern "C" __global__ void reverse(const float* x, float* y, int n) {
+    extern __shared__ float tile[];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) tile[i] = x[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = tile[n - 1 - i];
+}"""
+
+
+@pytest.mark.gpu
+def test_launches_run_on_torchs_current_stream() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    spin.forall(x.numel())(1, x, out, x.numel())
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        first = torch.full_like(x, float("nan"))
+        spin.forall(x.numel())(100_000_000, x, first, x.numel())
+        second = torch.full_like(x, float("nan"))
+        spin.forall(x.numel())(1, first, second, x.numel())  # ordered after the first, or it reads NaN
+    assert not stream.query()
+    stream.synchronize()
+    torch.testing.assert_close(second, 4 * x)
+
+
+@pytest.mark.gpu
+def test_repeated_launches_follow_the_current_stream() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    for _ in range(4):
+        spin.forall(x.numel())(1, x, out, x.numel())
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        spin.forall(x.numel())(100_000_000, x, out, x.numel())
+    assert not stream.query() and torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["torch", "cupy"])
+def test_stream_argument_and_recording(kind: str) -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    spin.forall(x.numel())(1, x, torch.empty_like(x), x.numel())
+    if kind == "torch":
+        side = torch.cuda.Stream()
+    else:
+        import cupy
+
+        side = cupy.cuda.Stream(non_blocking=True)
+    torch.cuda.synchronize()
+    out = torch.full_like(x, float("nan"))
+    torch.cuda.synchronize()
+    source = x.clone()
+    torch.cuda.synchronize()
+    spin((4,), (256,), (100_000_000, source, out, x.numel()), stream=side)
+    del source  # recorded on the stream: its memory is not given out while the kernel runs
+    for _ in range(4):
+        torch.full((x.numel(),), 1e30, device="cuda")
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out, 2 * x)
+
+
+@pytest.mark.gpu
+def test_launch_returns_before_the_kernel_ends() -> None:
+    spin = rawkern.RawKernel(SPIN)
+    x = values()
+    out = torch.empty_like(x)
+    spin.forall(x.numel())(1, x, out, x.numel())
+    torch.cuda.synchronize()
+    spin.forall(x.numel())(200_000_000, x, out, x.numel())
+    assert not torch.cuda.current_stream().query()
+    torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("warm", [1, 3])
+def test_graph_capture_and_replay(warm: int) -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    for _ in range(warm):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
+    out.fill_(float("nan"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
+    assert out.isnan().all()
+    graph.replay()
+    torch.testing.assert_close(out, x + 1.5)
+    x.mul_(2)
+    graph.replay()
+    torch.testing.assert_close(out, x + 1.5)
+
+
+@pytest.mark.gpu
+def test_first_launch_in_a_capture_says_warm_up() -> None:
+    add = rawkern.RawKernel(ADD.replace("a + x", "a - x"))
+    x = values()
+    out = torch.empty_like(x)
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(LaunchError, match="warm up first"), torch.cuda.graph(graph):
+        add.forall(x.numel())(x.numel(), 1.5, x, out)
+    torch.cuda.synchronize()
+    add.forall(x.numel())(x.numel(), 1.5, x, out)
+    torch.testing.assert_close(out, 1.5 - x)
+
+
+@pytest.mark.gpu
+def test_big_shared_memory_up_to_the_devices_maximum() -> None:
+    reverse = rawkern.RawKernel(TILE)
+    most = torch.cuda.get_device_properties(0).shared_memory_per_block_optin
+    n = most // 4
+    x = values(n)
+    out = torch.full_like(x, float("nan"))
+    reverse[1, 256, n * 4](x, out, n)
+    torch.testing.assert_close(out, x.flip(0))
+    with pytest.raises(ValueError, match=rf"shared_mem is {most + 4} bytes, the maximum here is {most} bytes"):
+        reverse[1, 256, most + 4](x, out, n)
+
+
+@pytest.mark.gpu
+def test_a_thread_whose_first_cuda_call_is_a_launch() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    outs = [torch.full_like(x, float("nan")) for _ in range(4)]
+    add.forall(x.numel())(x.numel(), 0.0, x, torch.empty_like(x))
+    torch.cuda.synchronize()
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(2000):
+                add.forall(x.numel())(x.numel(), float(number), x, outs[number])
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert not errors
+    for number, out in enumerate(outs):
+        torch.testing.assert_close(out, x + number)
+
+
+@pytest.mark.gpu
+def test_first_launch_of_all_in_a_thread() -> None:
+    add = rawkern.RawKernel(ADD.replace("a + x", "a * x"))
+    x = values()
+    out = torch.full_like(x, float("nan"))
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=lambda: add.forall(x.numel())(x.numel(), 3.0, x, out))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(out, 3 * x)
+
+
+@pytest.mark.gpu
+def test_a_forked_child_is_refused_as_torch_does() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values()
+    out = torch.empty_like(x)
+    add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        try:
+            add.forall(x.numel())(x.numel(), 0.0, x, out)
+            os.write(write, b"launched")
+        except BaseException as error:
+            os.write(write, str(error).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as file:
+        assert b"Cannot re-initialize CUDA in forked subprocess" in file.read()
+
+
+@pytest.mark.gpu
+def test_memory_stays_flat() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values(2**22)
+    out = torch.empty_like(x)
+    add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    for _ in range(10):
+        add.forall(x.numel())(x.numel(), 0.0, x, out)
+    torch.cuda.synchronize()
+    assert torch.cuda.max_memory_allocated() == before
+
+
+@pytest.mark.gpu
+def test_cooperative_grid_sync() -> None:
+    source = r"""
+    #include <cooperative_groups.h>
+    extern "C" __global__ void total(const int* x, int* parts, int* out, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) atomicAdd(&parts[blockIdx.x], x[i]);
+        cooperative_groups::this_grid().sync();
+        if (i == 0) { int s = 0; for (int b = 0; b < gridDim.x; b++) s += parts[b]; out[0] = s; }
+    }"""
+    total = rawkern.RawKernel(source, enable_cooperative_groups=True)
+    x = torch.arange(-500, 4000, device="cuda", dtype=torch.int32)
+    parts = torch.zeros(64, device="cuda", dtype=torch.int32)
+    out = torch.full((1,), -1, device="cuda", dtype=torch.int32)
+    total[64, 128](x, parts, out, x.numel())
+    assert out.item() == x.sum().item()
+    with pytest.raises(LaunchError, match="a cooperative launch needs all 1000000 blocks at once"):
+        total[1000000, 128](x, parts, out, x.numel())
+
+
+@pytest.mark.multigpu
+def test_each_device_runs_its_own_tensors() -> None:
+    add = rawkern.RawKernel(ADD)
+    for _ in range(2):
+        for index in (1, 0):
+            x = values(device=f"cuda:{index}")
+            out = torch.full_like(x, float("nan"))
+            add.forall(x.numel())(x.numel(), float(index), x, out)
+            assert torch.cuda.current_device() == 0
+            torch.testing.assert_close(out, x + index)
+
+
+@pytest.mark.multigpu
+def test_threads_with_a_device_each_share_a_launcher() -> None:
+    add = rawkern.RawKernel(ADD)
+    xs = [values(device=f"cuda:{index}") for index in (0, 1)]
+    outs = [torch.full_like(x, float("nan")) for x in xs]
+    launch = add.forall(xs[0].numel())
+
+    def work(index: int) -> None:
+        torch.cuda.set_device(index)
+        for i in range(500):
+            launch(xs[index].numel(), float(index + i), xs[index], outs[index])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index in (0, 1):
+        torch.testing.assert_close(outs[index], xs[index] + (index + 499))
+
+
+@pytest.mark.multigpu
+def test_tensors_on_two_devices_are_refused() -> None:
+    add = rawkern.RawKernel(ADD)
+    x = values(device="cuda:0")
+    with pytest.raises(ValueError, match="cuda:1"):
+        add.forall(x.numel())(x.numel(), 1.0, x, torch.empty_like(x, device="cuda:1"))

@@ -1,0 +1,162 @@
+"""Files that are edited, and copies of kernels: pickled, copied, freed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.errors import CompileError
+from tests.kernel.kit import MANY, SAXPY, Recorder, one_file, write, xy
+
+
+def test_an_edit_is_compiled_at_the_next_launch(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.load(path).times
+    x, y = xy()
+    times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 1
+    write(path, path.read_text().replace("FACTOR *", "FACTOR + "))
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 2
+    write(tmp_path / "factor.h", "#define FACTOR 3.5f\n")
+    times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37)
+    assert recorder.loaded == 3
+    codes = [one["program"].code for one in recorder.launches]
+    assert codes[0] == codes[1] and codes[3] == codes[4] and len({*codes}) == 3
+
+
+def test_an_edit_that_does_not_compile_raises_until_it_is_mended(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    good = path.read_text()
+    times = rawkern.load(path).times
+    x, y = xy()
+    launch = times[1, 64]
+    launch(x, y, 37)
+    write(path, good.replace("y[i] =", "y[i] ="[:-1] + "!"))
+    for _ in range(3):
+        with pytest.raises(CompileError, match=r"times\.cu:4") as caught:
+            launch(x, y, 37)
+        assert caught.value.line == 4 and "^" in caught.value.excerpt
+    assert len(recorder.launches) == 1
+    write(path, good + "\n")
+    launch(x, y, 37)
+    assert len(recorder.launches) == 2
+
+
+def test_an_edit_that_changes_parameters_or_drops_the_kernel(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    good = path.read_text()
+    times = rawkern.load(path).times
+    x, y = xy()
+    times[1, 64](x, y, 37)
+    write(path, good.replace("int n)", "int n, double extra)"))
+    with pytest.raises(TypeError, match=r"times takes 4 arguments, 3 were given: .*double extra\)"):
+        times[1, 64](x, y, 37)
+    times[1, 64](x, y, 37, 0.5)
+    write(path, good.replace("void times", "void other"))
+    with pytest.raises(ValueError, match="there is no kernel 'times'; the source has other"):
+        times[1, 64](x, y, 37)
+
+
+def test_all_kernels_of_a_module_see_an_edit_and_a_reload(recorder: Recorder, tmp_path: Path) -> None:
+    two = "__global__ void a(int* x) { *x = 1; }\n__global__ void b(int* x) { *x = 2; }\n"
+    path = write(tmp_path / "two.cu", two)
+    pair = rawkern.load(path)
+    x = torch.zeros(1, dtype=torch.int32)
+    pair.a[1, 1](x)
+    pair.b[1, 1](x)
+    assert recorder.loaded == 1
+    write(path, two.replace("= 2", "= 3"))
+    pair.a[1, 1](x)
+    pair.b[1, 1](x)
+    assert recorder.loaded == 2
+    pair.reload()
+    pair.b[1, 1](x)
+    pair.a[1, 1](x)
+    assert recorder.loaded == 3
+    write(path, "__global__ void a(int* x) { nonsense }\n")
+    with pytest.raises(CompileError, match="nonsense"):
+        pair.reload()
+
+
+def test_a_file_edited_before_its_first_use(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.RawKernel(path=path)
+    write(path, path.read_text().replace("void times", "void later"))
+    assert times.signature.startswith("void later(")
+
+
+def test_an_edit_does_not_disturb_launches_of_other_threads(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    times = rawkern.load(path).times
+    x, y = xy()
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                times[1, 64](x, y, 37)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for factor in range(3, 8):
+        write(tmp_path / "factor.h", f"#define FACTOR {factor}\n")
+        times[1, 64](x, y, 37)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert recorder.loaded >= 5
+
+
+def test_pickling_keeps_source_options_and_name(recorder: Recorder) -> None:
+    kernel = rawkern.RawKernel(MANY, "axpy<float, 3>", ("-DUNUSED=1",), enable_cooperative_groups=True)
+    again = pickle.loads(pickle.dumps(kernel))
+    assert again is not kernel
+    assert again.signature == kernel.signature
+    assert again.unit.settings == kernel.unit.settings
+    x, y = xy()
+    again[1, 64](2.0, x, y, 37)
+    assert recorder.launches[-1]["cooperative"]
+
+
+def test_kernels_of_a_file_pickle_by_path(recorder: Recorder, tmp_path: Path) -> None:
+    path = one_file(tmp_path)
+    source_module = rawkern.load(path)
+    first, second, again = pickle.loads(pickle.dumps((source_module.times, source_module.times, source_module)))
+    assert first is second and first.unit is again.unit
+    write(path, path.read_text().replace("void times", "void times2"))
+    assert again.kernels == ("times2",)
+
+
+def test_a_copy_is_the_kernel_itself() -> None:
+    kernel = rawkern.RawKernel(SAXPY)
+    assert copy.copy(kernel) is kernel and copy.deepcopy({"k": kernel})["k"] is kernel
+    source_module = rawkern.RawModule(SAXPY)
+    assert copy.deepcopy(source_module) is source_module
+
+
+def test_kernels_are_freed(recorder: Recorder) -> None:
+    import weakref
+
+    kernel = rawkern.RawKernel(SAXPY)
+    x, y = xy()
+    kernel.forall(37)(37, 2.0, x, y)
+    dead = weakref.ref(kernel.unit)
+    recorder.launches.clear()
+    del kernel
+    gc.collect()
+    assert dead() is None

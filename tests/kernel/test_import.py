@@ -1,0 +1,76 @@
+"""What importing and packaging bring, and what they do without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rawkern
+from rawkern import module
+from tests.kernel.kit import SAXPY
+
+
+def run(code: str, *, cwd: Path | None = None, path: str | None = None) -> str:
+    """Run Python in a process of its own and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(rawkern.__file__).parents[1]) if path is None else path}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, env=environment, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, time, torch; t = time.perf_counter(); import rawkern; t = time.perf_counter() - t;"
+        "print(t < 0.1, [m for m in ('cupy', 'llvmlite', 'ml_dtypes', 'platformdirs') if m in sys.modules])"
+    )
+    assert run(code) == "True []"
+
+
+def test_code_from_the_disk_cache_needs_no_compiler() -> None:
+    code = (
+        "import sys, torch, rawkern\n"
+        f"k = rawkern.RawKernel({SAXPY!r})\n"
+        "x = torch.ones(3)\n"
+        "k.forall(3)(3, 2.0, x, x.clone())\n"
+        "print([m for m in sys.modules if m.startswith(('rawkern.engines.cpu.ptx', 'rawkern.engines.cpu.analysis'))])"
+    )
+    run(code)
+    assert run(code) == "[]"
+
+
+def test_without_cupy_the_first_use_gives_the_pip_line(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['cupy'] = None\n"
+        "import torch, rawkern\n"
+        f"k = rawkern.RawKernel({SAXPY!r})\n"
+        "x = torch.ones(3)\n"
+        "try:\n    k.forall(3)(3, 2.0, x, x.clone())\n"
+        "except rawkern.MissingDependencyError as error:\n    print(error)"
+    )
+    environment = dict(os.environ)
+    try:
+        os.environ["RAWKERN_CACHE_DIR"] = str(tmp_path / "cache")
+        assert 'pip install "rawkern[cuda13]"' in run(code)
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+
+
+def test_public_names() -> None:
+    assert set(rawkern.__all__) <= set(dir(rawkern))
+    with pytest.raises(AttributeError, match="module 'rawkern' has no attribute 'nope'"):
+        rawkern.nope  # noqa: B018
+
+
+def test_own_sources_are_found_by_bare_name(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in module.own_sources().glob("*.cu"))
+    with pytest.raises(FileNotFoundError, match="'nonesuch' is neither a file nor one of rawkern's own sources"):
+        rawkern.load("nonesuch")
+    for name in names:
+        assert rawkern.load(name).unit.settings.path == str(module.own_sources() / f"{name}.cu")

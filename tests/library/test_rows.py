@@ -1,0 +1,65 @@
+"""What all operators over rows have in common: opcheck, torch.compile with any sizes, and the choice of an instance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.library import cross_entropy, embedding, norm, rows, scale_by_sign_of_sum, softmax, sum  # noqa: F401
+from tests.library.common import numbers
+
+
+def _operators(device: str) -> dict[str, tuple]:
+    """Operators that only gradients call, and arguments; `test_check_kernel.py` has the others."""
+    x, y = numbers((5, 6, 8), torch.float32, device), numbers((5, 6, 8), torch.float32, device, seed=1)
+    w = numbers(8, torch.float32, device, seed=2).requires_grad_()
+    x.requires_grad_()
+    ops = torch.ops.rawkern
+    return {
+        "softmax_grad": (ops.softmax_grad, (x, y, 2, True)),
+        "sum_spread": (ops.sum_spread, (w, [5, 6, 8], [0, 1], False)),
+    }
+
+
+@pytest.mark.parametrize("name", list(_operators("cpu")))
+def test_opcheck(name: str, device: str) -> None:
+    operator, arguments = _operators(device)[name]
+    torch.library.opcheck(operator.default, arguments)
+
+
+def test_one_compilation_serves_all_sizes(device: str) -> None:
+    def both(x, w, table, index):
+        h, s = rawkern.add_rms_norm(rawkern.layer_norm(x, w.shape, w, w), x, w.shape, w)
+        h = rawkern.softmax(h, -1) + rawkern.log_softmax(s, 0) + rawkern.sum(x, 0) + rawkern.mean(x, 1, True)
+        return rawkern.cross_entropy(rawkern.scale_by_sign_of_sum(h + rawkern.embedding(index, table)), index)
+
+    compiled = torch.compile(both, fullgraph=True, backend="aot_eager", dynamic=True)
+    w, table = numbers(16, torch.float32, device), numbers((16, 16), torch.float32, device, seed=1).requires_grad_()
+    for n in (6, 9, 12):
+        x = numbers((n, 16), torch.float32, device, seed=n).requires_grad_()
+        index = torch.arange(n, device=device)
+        with torch.compiler.set_stance("default" if n == 6 else "fail_on_recompile"):
+            got = compiled(x, w, table, index)
+        wanted = both(x, w, table, index)
+        torch.testing.assert_close(got, wanted)
+        grads = (torch.autograd.grad(loss, (x, table)) for loss in (got, wanted))
+        for a, b in zip(*grads, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_autocast_computes_in_float32(device: str) -> None:
+    x = numbers((4, 8), torch.bfloat16, device)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert rawkern.softmax(x, 1).dtype is torch.float32
+        assert rawkern.layer_norm(x, 8, torch.ones(8, device=device)).dtype is torch.float32
+
+
+def test_few_instances_for_many_shapes(device: str) -> None:
+    found = set()
+    x = torch.empty(1 << 20, device=device)
+    for n in (1, 3, 4, 100, 128, 1000, 1001, 4096, 5000, 16384, 33333, 100_000):
+        plan = rows.plan(8, n, 1, x)
+        assert plan.held * plan.width * (plan.group if plan.group == 32 else plan.block) >= n or not plan.held
+        found.add(plan.arguments)
+    assert len(found) <= 7
