@@ -18,10 +18,6 @@ from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
-__all__ = [
-    "CPU_ARCH", "Entry", "Program", "compile_program", "constant", "parameter_names", "struct_layout", "templates",
-]  # fmt: skip
-
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes

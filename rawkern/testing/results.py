@@ -10,8 +10,6 @@ import torch
 from rawkern.arguments.memory import dtype_name
 from rawkern.testing.guards import bytes_of, unwritten
 
-__all__ = ["TOLERANCE", "Outcome", "Problem", "compare", "same_bits"]
-
 # Relative to the largest element: roundings of sums; torch's own tolerances for half types.
 TOLERANCE = {
     torch.float64: 1e-10,

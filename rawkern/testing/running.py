@@ -28,8 +28,6 @@ from rawkern.testing.trials import (
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
-__all__ = ["Run"]
-
 _OWN = {"unwritten": "unwritten", "guard": "guard", "input": "input"}  # kinds that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
 _SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
