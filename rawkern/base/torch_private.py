@@ -65,6 +65,8 @@ any_requires_grad: Callable[..., bool] = _get("_C._any_requires_grad")
 below_autograd: Any = _get("_C._AutoDispatchBelowAutograd")
 _fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
+# Where the level of forward-mode AD stands, -1 for none: a module and a name in it.
+forward_level = torch.autograd.forward_ad, "_current_level"
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
 
@@ -75,6 +77,11 @@ def called_straight(function: Any) -> Any:
     if node is not None:
         node.apply = function.backward
     return function
+
+
+def forward_mode() -> bool:
+    """Whether a level of forward-mode AD is active."""
+    return getattr(*forward_level) >= 0
 
 
 def single_level() -> Any:

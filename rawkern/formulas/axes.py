@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["MAX_DIMS", "PACK_BYTES", "aligned_ways", "index_type", "joined", "pack_ways", "packed", "strided_layout"]
-
 MAX_DIMS = 8  # of a struct, after dimensions have been joined; reduce.cuh has the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 

@@ -11,8 +11,6 @@ import torch
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
 
-__all__ = ["check_assigned", "qualified_name", "read_parameters", "typed"]
-
 
 def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
     """Return a name's namespace, rawkern's own for ``kind`` where there is none, and the rest.

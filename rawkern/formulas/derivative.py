@@ -17,8 +17,6 @@ from rawkern.formulas.functions import symbolic
 from rawkern.formulas.parameters import INTEGERS
 from rawkern.formulas.statements import REAL, is_truth, values_after
 
-__all__ = ["closed", "derive", "names_in"]
-
 
 def names_in(text: str) -> set[str]:
     """Return the identifiers that stand in a piece of C, comments and strings aside."""

@@ -21,8 +21,6 @@ from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shap
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 
-__all__ = ["Elementwise", "elementwise", "make_elementwise"]
-
 
 def elementwise(
     in_params: str,

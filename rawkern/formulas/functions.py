@@ -7,8 +7,6 @@ import importlib
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["functions", "symbolic"]
-
 
 @functools.cache
 def symbolic() -> Any:

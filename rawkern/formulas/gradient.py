@@ -18,8 +18,6 @@ from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import joint_shape
 from rawkern.formulas.reduce_loop import sum_to
 
-__all__ = ["Gradient", "with_letters", "without_grads"]
-
 
 @dataclass(eq=False)
 class Gradient:

@@ -18,8 +18,6 @@ from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 from rawkern.operators.native import Map
 
-__all__ = ["Loop"]
-
 
 @dataclass(eq=False)
 class Loop(Statements):

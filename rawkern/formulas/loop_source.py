@@ -9,8 +9,6 @@ from rawkern.formulas.axes import MAX_DIMS
 from rawkern.formulas.derivative import closed, names_in
 from rawkern.formulas.parameters import Formula
 
-__all__ = ["ARRAY", "ONE", "RAW", "VALUE", "Statements"]
-
 # How an input comes to the kernel.
 ARRAY, ONE, VALUE, RAW = "array", "one", "value", "raw"
 

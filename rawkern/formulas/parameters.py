@@ -10,18 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from rawkern.arguments.memory import dtype_name
 from rawkern.base.ctype import C_NAMES
-
-__all__ = [
-    "DTYPES",
-    "INTEGERS",
-    "Formula",
-    "Parameter",
-    "c_name",
-    "differentiable",
-    "floating",
-    "parse_parameters",
-]
 
 # NumPy's names of the dtypes there are: what each is in CUDA C, and the type it is computed in.
 _HALF = ("float16", "bfloat16")
@@ -127,7 +117,7 @@ def differentiable(p: Parameter) -> bool:
 
 def c_name(what: str, dtype: torch.dtype) -> str:
     """Return what a dtype is in CUDA C; `what` is the operator, for the message."""
-    name = str(dtype).removeprefix("torch.")
+    name = dtype_name(dtype)
     if name not in DTYPES:
         raise TypeError(f"{what}: there is no kernel for {name}; there is one for {', '.join(DTYPES)}")
     return DTYPES[name][0]

@@ -12,8 +12,6 @@ import torch
 from rawkern.arguments.memory import dtype_name, refuse_layout
 from rawkern.formulas.parameters import DTYPES, Parameter
 
-__all__ = ["as_outs", "check_out", "device_of", "joint_shape", "prepare"]
-
 
 def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
     """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ."""

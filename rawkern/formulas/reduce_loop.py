@@ -18,8 +18,6 @@ from rawkern.formulas.reduce_source import STRUCT_BYTES, Expressions
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
 
-__all__ = ["ReduceLoop", "sum_to"]
-
 
 @dataclass(eq=False)
 class ReduceLoop(Expressions):

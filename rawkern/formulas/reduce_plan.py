@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from rawkern.formulas.axes import MAX_DIMS, index_type, joined, pack_ways, packed
 
-__all__ = ["THREADS", "Plan", "make_plan"]
-
 THREADS = 256  # REDUCE_THREADS of reduce.cuh
 BLOCKS = 6  # that a multiprocessor has room for
 STEPS = 4  # that a thread makes along a row on a GPU, if the row is that long, so that its loads overlap

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from rawkern.arguments.memory import dtype_name
 from rawkern.formulas.derivative import closed
 from rawkern.formulas.parameters import DTYPES, Formula
-
-__all__ = ["STRUCT_BYTES", "Expressions"]
 
 UNROLL = 2  # packs that a thread loads before it uses the first; more take registers, so fewer blocks fit
 STRUCT_BYTES = 64  # the largest accumulator that is a struct
@@ -33,10 +32,15 @@ class Expressions(Formula):
         kind = self.reduce_type or self.outputs[0].type
         return DTYPES[kind][1] if kind in DTYPES else kind
 
+    @property
+    def struct(self) -> bool:
+        """Whether that is a struct of the preamble, which no tensor can hold."""
+        return self.accumulator not in (*self.letters, *(computed for _, computed in DTYPES.values()))
+
     def accumulator_dtype(self, dtypes: dict[str, torch.dtype]) -> torch.dtype | None:
         """The dtype that is reduced in; None for a struct of the user's."""
         kind = self.reduce_type or self.outputs[0].type
-        name = str(dtypes[kind]).removeprefix("torch.") if kind in dtypes else kind
+        name = dtype_name(dtypes[kind]) if kind in dtypes else kind
         if name not in DTYPES:
             return None
         return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)

@@ -22,8 +22,6 @@ from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
 
-__all__ = ["Reduction", "reduction"]
-
 
 def reduction(
     in_params: str,
@@ -143,6 +141,10 @@ class Reduction:
     def _derived(self) -> tuple[str, str]:
         """The statements that assign ``grad_a`` from the outputs' gradients, and the inputs' from ``grad_mapped_``."""
         loop = self.loop
+        if loop.struct:
+            raise NotDifferentiable(
+                f"{self.name}: can't derive the backward of a struct, {loop.accumulator}; pass backward="
+            )
         if re.sub(r"[\s()]", "", loop.reduce) not in ("a+b", "b+a"):
             raise NotDifferentiable(
                 f"{self.name}: can derive the backward of a sum (a + b) only, not of '{loop.reduce}'; pass backward="
@@ -205,6 +207,11 @@ class Reduction:
     def _define(self, qualified: str) -> Any:
         """Define the torch operator: all inputs are tensors of the parameters' dtypes, axes are sorted and >= 0."""
         loop, keep = self.loop, "a" in self._reads
+        if keep and loop.struct:
+            raise ValueError(
+                f"{self.name}: backward reads a, which is the struct {loop.accumulator} and is not kept; "
+                "compute what it needs from the inputs and outputs"
+            )
 
         def forward(*args: Any) -> Any:
             *tensors, axis, keepdims = args

@@ -10,8 +10,6 @@ from rawkern.errors import NotDifferentiable
 from rawkern.formulas.functions import functions, symbolic
 from rawkern.formulas.parameters import INTEGERS
 
-__all__ = ["REAL", "is_truth", "values_after"]
-
 
 def values_after(operation: str, inputs: Mapping[str, str], outputs: Mapping[str, str], name: str) -> dict[str, Any]:
     """Return what each variable is after the statements, as a SymPy expression of the inputs (real symbols)."""

@@ -9,8 +9,6 @@ import torch
 from rawkern.formulas.elementwise import Elementwise, elementwise
 from rawkern.library.instances import floating
 
-__all__ = ["add_sin_cos", "geglu", "gelu", "silu", "swiglu"]
-
 
 class _Pair:
     """One formula as two operators: for half types the functions in it are cheaper (`fast.cuh`)."""
@@ -110,7 +108,7 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     Parameters
     ----------
     input : torch.Tensor
-        float16, bfloat16 (both computed in float32), float32 or float64, of any shape and strides.
+        As for `silu`.
     approximate : {"none", "tanh"}
         "tanh" for ``input / 2 * (1 + tanh(sqrt(2 / pi) * (input + 0.044715 * input**3)))``.
 
@@ -121,10 +119,8 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
 
     Raises
     ------
-    TypeError
-        For another dtype.
-    ValueError
-        For another approximation.
+    TypeError, ValueError
+        For another dtype; for another approximation.
     """
     return _chosen("gelu", _gelu, approximate).of(floating("gelu", "the argument", input))(input)
 
@@ -151,48 +147,18 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Return ``gelu(gate, approximate) * up``; differentiable any number of times.
-
-    Parameters
-    ----------
-    gate, up : torch.Tensor
-        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
-    approximate : {"none", "tanh"}
-        As for `gelu`.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the broadcast shape and the promoted dtype.
+    """Return ``gelu(gate, approximate) * up``; tensors and result as for `swiglu`, approximation as for `gelu`.
 
     Raises
     ------
-    TypeError
-        For another dtype.
-    ValueError
-        For another approximation.
+    TypeError, ValueError
+        For another dtype; for another approximation.
     """
     return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
 
 
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; differentiable any number of times.
-
-    Parameters
-    ----------
-    a, b : torch.Tensor
-        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the broadcast shape and the promoted dtype.
-
-    Raises
-    ------
-    TypeError
-        For another dtype.
-    """
+    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; otherwise as `swiglu`."""
     return _add_sin_cos.of(floating("add_sin_cos", "the argument", a), b)(a, b)
 
 

@@ -12,10 +12,7 @@ from rawkern.arguments.memory import refuse_layout
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
-from rawkern.library.instances import C_NAMES, floating
-from rawkern.module import own_sources
-
-__all__ = ["adamw_"]
+from rawkern.library.instances import C_NAMES, floating, kernel
 
 _CHUNK = 1 << 14  # elements a block updates
 _STEP = struct.Struct("7d")  # Step of adamw.cu
@@ -101,10 +98,9 @@ def _check(k: int, p: torch.Tensor, others: dict[str, torch.Tensor]) -> None:
             raise ValueError(f"adamw_: {name}[{k}] is on {t.device}, params[{k}] is on {p.device}")
 
 
-@functools.cache
 def _kernel(dtype: torch.dtype, state: torch.dtype, on_gpu: bool) -> RawKernel:
     width = PACK_BYTES // max(dtype.itemsize, state.itemsize) if on_gpu else 1  # the CPU engine makes its own vectors
-    return RawKernel(path=own_sources() / "adamw.cu", name=f"adamw<{C_NAMES[dtype]}, {C_NAMES[state]}, {width}>")
+    return kernel("adamw", "adamw", dtype, C_NAMES[state], str(width))
 
 
 @functools.lru_cache(maxsize=64)

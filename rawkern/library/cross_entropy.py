@@ -12,8 +12,6 @@ from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, WARP, accumulator, contiguous, pieces, plan, run, sizes
 from rawkern.operators import op
 
-__all__ = ["cross_entropy"]
-
 REDUCTIONS = ("none", "mean", "sum")
 SHORT_HELD = 2  # packs of short rows that a thread keeps; long ones are read as a stream
 

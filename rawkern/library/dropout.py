@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 
-from rawkern.kernel import RawKernel
-from rawkern.library.instances import C_NAMES, floating
-from rawkern.module import own_sources
+from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
-
-__all__ = ["dropout"]
 
 
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
@@ -63,13 +58,8 @@ def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
     n = x.numel()
     # The words reach no further than 2^bits - 1, which p = 1 does not drop but scale by 0.
     drop, scale = min(round(p * 2**bits), 2**bits - 1), 1 / (1 - p) if p < 1 else 0.0
-    _kernel(x.dtype).forall(-(-n // (8 if bits == 16 else 4)))(x, out, seed, drop, scale, n)
+    kernel("dropout", "dropout", x.dtype).forall(-(-n // (8 if bits == 16 else 4)))(x, out, seed, drop, scale, n)
     return out
-
-
-@functools.cache
-def _kernel(dtype: torch.dtype) -> RawKernel:
-    return RawKernel(path=own_sources() / "dropout.cu", name=f"dropout<{C_NAMES[dtype]}>")
 
 
 @_dropout.backward

@@ -5,6 +5,7 @@ A call with plain tensors is one native call (`Map`); everything else goes throu
 
 from __future__ import annotations
 
+import functools
 import numbers
 from typing import Any
 
@@ -15,10 +16,8 @@ from torch.compiler import is_dynamo_compiling
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import parse_parameters
-from rawkern.library.instances import C_NAMES, not_a_tensor, shown
+from rawkern.library.instances import C_NAMES, c_name, not_a_tensor
 from rawkern.operators import op
-
-__all__ = ["mul", "relu", "relu_", "scale", "square"]
 
 
 def _loop(inputs: str, outputs: str, operation: str, name: str) -> Loop:
@@ -36,10 +35,15 @@ _MUL_GRAD = _loop("T g, T x, T w", "T d, T e", "d = g * w; e = g * x", "mul_back
 
 def _run(loop: Loop, x: Tensor, *rest: Any) -> Tensor:
     """Run a loop inside an operator, for the dtypes there are."""
-    if x.dtype not in C_NAMES:
-        name, dtypes = loop.name, ", ".join(map(shown, C_NAMES))
-        raise TypeError(f"{name}: the tensor is {shown(x.dtype)}; there is {name} for {dtypes}")
+    c_name(loop.name, x.dtype)
     return loop.fast.run(x, *rest)
+
+
+def _checked(name: str, call: Any, x: Any) -> Tensor:
+    """Call an operator, with what has to be a tensor."""
+    if not isinstance(x, Tensor):
+        not_a_tensor(name, x)
+    return call(x)
 
 
 # square -------------------------------------------------------------------------------------------------------------
@@ -65,13 +69,7 @@ def square(x: Tensor) -> Tensor:
     TypeError
         For another dtype, or something that is no tensor.
     """
-    return _any_square(x) if is_dynamo_compiling() else _SQUARE.fast.call(x)
-
-
-def _any_square(x: Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        not_a_tensor("square", x)
-    return _square(x)
+    return _checked("square", _square, x) if is_dynamo_compiling() else _SQUARE.fast.call(x)
 
 
 @op("rawkern::square", elementwise=True, strided=True)
@@ -157,30 +155,9 @@ def _(ctx: Any, grad_out: Tensor) -> Tensor:
 def relu(x: Tensor) -> Tensor:
     """Return x where it is not negative, else 0; differentiable any number of times.
 
-    As in torch, NaN stays NaN and the derivative at 0 is 0.
-
-    Parameters
-    ----------
-    x : torch.Tensor
-        As for `square`.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the same shape, dtype and device.
-
-    Raises
-    ------
-    TypeError
-        As for `square`.
+    As in torch, NaN stays NaN and the derivative at 0 is 0. Argument, result and errors are as for `square`.
     """
-    return _any_relu(x) if is_dynamo_compiling() else _RELU.fast.call(x)
-
-
-def _any_relu(x: Tensor) -> Tensor:
-    if not isinstance(x, Tensor):
-        not_a_tensor("relu", x)
-    return _relu(x)
+    return _checked("relu", _relu, x) if is_dynamo_compiling() else _RELU.fast.call(x)
 
 
 def relu_(x: Tensor) -> Tensor:
@@ -191,9 +168,7 @@ def relu_(x: Tensor) -> Tensor:
     RuntimeError
         For a leaf that requires grad, or a view of one, while gradients are recorded, as in torch.
     """
-    if not isinstance(x, Tensor):
-        not_a_tensor("relu_", x)
-    return _relu_(x)
+    return _checked("relu_", _relu_, x)
 
 
 @op("rawkern::relu", save=("out",), elementwise=True, strided=True)
@@ -302,7 +277,7 @@ def _summed(grad: Tensor, shape: torch.Size) -> Tensor:
 
 
 for _which, _public in (
-    (_SQUARE, _any_square), (_SQUARE_GRAD, _square_grad), (_SCALE, _any_scale), (_RELU, _any_relu),
-    (_RELU_GRAD, _relu_grad), (_MUL, _any_mul),
+    (_SQUARE, functools.partial(_checked, "square", _square)), (_SQUARE_GRAD, _square_grad), (_SCALE, _any_scale),
+    (_RELU, functools.partial(_checked, "relu", _relu)), (_RELU_GRAD, _relu_grad), (_MUL, _any_mul),
 ):  # fmt: skip
     _which.fast.for_users(_public)

@@ -11,8 +11,6 @@ from rawkern.library.instances import kernel
 from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
 from rawkern.operators import op
 
-__all__ = ["embedding"]
-
 CHUNK = 32  # of embedding.cu
 THREADS = 256  # of a block of the backward, at most
 # What indices are sorted as, by the number of entries: a sort takes a pass over them for each of their bytes.

@@ -10,11 +10,8 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
 from rawkern.kernel import RawKernel
-from rawkern.library.instances import C_NAMES, floating
-from rawkern.module import own_sources
+from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
-
-__all__ = ["nbody_forces"]
 
 
 def nbody_forces(
@@ -122,7 +119,5 @@ def _kernels(
 ) -> tuple[RawKernel, RawKernel, int, int]:
     """Return the kernel, the one that adds its slices, threads of a block and bodies of a thread."""
     threads, per = (32, 4) if on_gpu else (128, 1)
-    instance = f"{name}<{C_NAMES[dtype]}, {dims}, {threads}, {per}, {'true' if soft else 'false'}>"
-    path = own_sources() / "nbody.cu"
-    finish = RawKernel(path=path, name=f"nbody_finish<{C_NAMES[dtype]}>")
-    return RawKernel(path=path, name=instance), finish, threads, per
+    forces = kernel("nbody", name, dtype, f"{dims}, {threads}, {per}, {'true' if soft else 'false'}")
+    return forces, kernel("nbody", "nbody_finish", dtype), threads, per

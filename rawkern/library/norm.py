@@ -15,8 +15,6 @@ from rawkern.library.rows import accumulator, contiguous, looping, plan, run
 from rawkern.library.sum import column_sums
 from rawkern.operators import op
 
-__all__ = ["add_layer_norm", "add_rms_norm", "layer_norm", "rms_norm"]
-
 BACKWARD_REGISTERS = 128  # of a thread of norm_backward, at most
 
 
@@ -130,29 +128,7 @@ def add_rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return ``rms_norm(s, ...)`` and s = input + residual, in one pass over memory; differentiable once.
-
-    s is rounded to the input's dtype before it is normalized.
-
-    Parameters
-    ----------
-    input, residual : torch.Tensor
-        Of one shape, dtype and device, as for `rms_norm`.
-    normalized_shape, weight, eps
-        As for `rms_norm`.
-
-    Returns
-    -------
-    torch.Tensor
-        The norm of the sum.
-    torch.Tensor
-        The sum.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for `rms_norm`.
-    """
+    """Return ``rms_norm(s, ...)`` and s = input + residual; as `add_layer_norm`, with the arguments of `rms_norm`."""
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
     return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)
 

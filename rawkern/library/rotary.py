@@ -13,8 +13,6 @@ from rawkern.formulas.parameters import parse_parameters
 from rawkern.library.instances import floating
 from rawkern.operators import op
 
-__all__ = ["rotary_embedding"]
-
 _loop = Loop(
     "rotary",
     parse_parameters("T a, T b, S cosine, S sine, int32 sign", "rotary"),

@@ -14,23 +14,6 @@ from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.library.instances import kernel
 
-__all__ = [
-    "BLOCK",
-    "WARP",
-    "Plan",
-    "accumulator",
-    "contiguous",
-    "looping",
-    "multiprocessors",
-    "pack_width",
-    "pieces",
-    "plan",
-    "run",
-    "sizes",
-    "symbolic",
-    "wrapped",
-]
-
 WARP, BLOCK = 32, 1024  # values of G in row.cuh, besides 1
 HELD = 4  # packs of 16 bytes that a GPU thread keeps in registers, twice as many of longer rows
 THREADS = 256  # of a block that does not keep a row in registers

@@ -12,8 +12,6 @@ from rawkern.library.rows import BLOCK, THREADS, WARP, accumulator, contiguous, 
 from rawkern.library.sum import part_sums
 from rawkern.operators import op
 
-__all__ = ["scale_by_sign_of_sum"]
-
 SIZE = 1 << 13  # elements of x that a group of threads scales
 PARTS = 512  # sums at most, which each group adds up for itself
 

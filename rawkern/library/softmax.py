@@ -11,8 +11,6 @@ from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import contiguous, plan, run, sizes, wrapped
 from rawkern.operators import op
 
-__all__ = ["log_softmax", "softmax"]
-
 
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return exp(x) / sum(exp(x)) over one dimension; differentiable twice.
@@ -44,25 +42,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
 
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
-
-    No exp(x) overflows. Half types are computed in float32 and rounded once.
-
-    Parameters
-    ----------
-    input, dim, dtype
-        As for `softmax`.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the same shape and device, contiguous.
-
-    Raises
-    ------
-    TypeError, IndexError
-        As for `softmax`.
-    """
+    """Return x - log(sum(exp(x))) over one dimension, where no exp(x) overflows; otherwise as `softmax`."""
     return _softmax(*_checked("log_softmax", input, dim, dtype), True)
 
 

@@ -24,8 +24,6 @@ from rawkern.library.rows import (
 )
 from rawkern.operators import op
 
-__all__ = ["column_sums", "mean", "part_sums", "row_sums", "sum"]
-
 LOADS = 4  # of row.cuh
 LONG_COLUMNS = 2048  # elements of columns that are worth more and smaller blocks
 RESIDENT = {8: 5, 4: 8, 2: 8, 1: 8}  # those blocks of V columns a thread that a multiprocessor holds at once
@@ -77,25 +75,7 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return the mean over some or all dimensions; differentiable any number of times.
-
-    Half types are added in float32 and rounded once.
-
-    Parameters
-    ----------
-    input, dim, keepdim, dtype
-        As for `sum`.
-
-    Returns
-    -------
-    torch.Tensor
-        Of the input's dtype and device; NaN where nothing is added.
-
-    Raises
-    ------
-    TypeError, IndexError, ValueError
-        As for `sum`.
-    """
+    """Return the mean over some or all dimensions, NaN where nothing is added; otherwise as `sum`."""
     return _reduced("mean", input, dim, keepdim, dtype)
 
 

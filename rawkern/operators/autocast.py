@@ -11,8 +11,6 @@ import torch
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["check_autocast", "register_autocast"]
-
 
 def check_autocast(decl: Declaration) -> None:
     """Raise for what is no rule."""

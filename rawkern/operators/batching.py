@@ -10,8 +10,6 @@ import torch
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["batched", "one_of", "refuse_batches", "run_batched", "without_batch"]
-
 
 def refuse_batches(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any], args: Sequence[Any]) -> NoReturn:
     """The rule of operators that are not elementwise."""

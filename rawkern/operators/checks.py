@@ -11,8 +11,6 @@ from rawkern.arguments.memory import refuse_layout
 from rawkern.base import torch_private as private
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["changed", "named", "no_aliases", "one_device", "refuse_changes", "refuse_layouts", "verify"]
-
 
 def named(decl: Declaration, args: Sequence[Any]) -> Iterator[tuple[str, bool, torch.Tensor]]:
     """Yield the tensors among the arguments: name, whether it is written to, and the tensor."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from rawkern.operators.declaration import Declaration, Param
 
-__all__ = ["Context", "make_context", "nest"]
-
 
 class Context:
     """The `ctx` of a backward or jvp.

@@ -13,8 +13,6 @@ import torch
 
 from rawkern.base import generated
 
-__all__ = ["Declaration", "Param", "declare"]
-
 _KINDS = {"Tensor": "tensor", "Tensor?": "optional", "Tensor[]": "list"}
 _RESERVED = ("saved_tensors", "needs_input_grad", "shapes")
 

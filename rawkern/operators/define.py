@@ -11,8 +11,6 @@ from rawkern.operators.declaration import declare
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
 
-__all__ = ["DefinedOperator", "op"]
-
 
 class DefinedOperator(Protocol):
     """The function that `rawkern.op` makes: called as the function it was made of."""

@@ -9,8 +9,6 @@ import torch
 
 from rawkern.operators.reverse import Reverse
 
-__all__ = ["elementwise_jvp"]
-
 
 def elementwise_jvp(
     reverse: Reverse, saved: Sequence[Any], about: Any, tangents: Sequence[torch.Tensor | None]

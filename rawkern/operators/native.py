@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from rawkern.arguments.memory import dtype_name
 from rawkern.arguments.rules import DTYPES
@@ -21,8 +20,6 @@ from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, function_of, keep
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
-
-__all__ = ["Map", "watching"]
 
 MOST = 16  # parameters of a kernel that a `Map` calls
 #: What all of them have in common. A dict and a name in it stand one behind the other.
@@ -55,10 +52,10 @@ MAP = Record(
 def _watch() -> Filled:
     found = Filled(WATCH, table=table(), function_modes=function_of(private.function_modes, 4))
     found.set(transform_state=private.transform_state())
+    module, level = private.forward_level
     objects = {
-        "transforms": private.transforms,
-        "forward_mode": vars(forward_ad), "forward_level": "_current_level", "no_level": -1, "torch": vars(torch),
-        "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
+        "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,
+        "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
     }  # fmt: skip
     for name, value in objects.items():
         keep(value)
@@ -142,7 +139,7 @@ def _quiet() -> bool:
         or private.function_modes()
         or private.transforms()
         or private.jit_tracing()
-        or forward_ad._current_level >= 0
+        or private.forward_mode()
     )
 
 

@@ -21,8 +21,6 @@ from rawkern.operators.recorded import make_function
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
 
-__all__ = ["Operator"]
-
 
 class Operator:
     """An operator from one function; `rawkern.op` makes it and gives the user a plain function for it.
@@ -101,7 +99,7 @@ class Operator:
 
     def _above(self, overload: Any, keyset: Any, *args: Any, **kwargs: Any) -> Any:
         recorded = torch.is_grad_enabled() and private.any_requires_grad(*args, **kwargs)
-        if not recorded and forward_ad._current_level < 0:
+        if not recorded and not private.forward_mode():
             with private.below_autograd():
                 return overload.redispatch(keyset & private.after_autograd, *args, **kwargs)
         full = self.declaration.arrange(*args, **kwargs)
@@ -218,7 +216,7 @@ class _Call:
 
     @property
     def watched(self) -> bool:
-        return forward_ad._current_level >= 0
+        return private.forward_mode()
 
     def __call__(self, *args: Any) -> Any:
         keys = self.keyset & private.after_autograd

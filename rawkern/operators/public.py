@@ -14,8 +14,6 @@ from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
 from rawkern.operators.operator import Operator
 
-__all__ = ["make_public"]
-
 _TESTS = {
     "float": "type({0}) is float",
     "SymInt": "type({0}) is int",

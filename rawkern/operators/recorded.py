@@ -14,9 +14,6 @@ from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
 from rawkern.operators.reverse import Reverse
 
-__all__ = ["make_function", "quiet"]
-
-
 _NOTHING = (), (), (), ()  # what is kept for an operator that saves all its inputs
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
@@ -15,8 +14,6 @@ from rawkern.errors import LaunchError
 from rawkern.operators.batching import batched, one_of, without_batch
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
-
-__all__ = ["Reverse", "composed"]
 
 
 class Reverse:
@@ -214,7 +211,7 @@ class Reverse:
                 return self.overload.redispatch(keyset & private.after_autograd, *args)
 
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
-        if not recorded and forward_ad._current_level < 0:
+        if not recorded and not private.forward_mode():
             return below()
         try:
             guarded = (unpacked[0], self._guarded(unpacked[1], unpacked[0]), *unpacked[2:])

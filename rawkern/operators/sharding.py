@@ -10,8 +10,6 @@ import torch
 
 from rawkern.operators.declaration import Declaration
 
-__all__ = ["register_shardings"]
-
 Sharding = tuple[list[Any], list[Any]]  # placements of outputs and inputs, along one dimension of the mesh
 
 

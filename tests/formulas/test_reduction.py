@@ -239,3 +239,16 @@ def test_parts_of_a_long_row():
     x = values(3, 1 << 20, device="cuda")
     torch.testing.assert_close(norm(x, axis=1), reference(x, 1).float(), rtol=1e-5, atol=0)
     torch.testing.assert_close(norm(x.t().contiguous(), axis=0), reference(x, 1).float(), rtol=1e-5, atol=0)
+
+
+def test_a_struct_is_not_kept_for_the_backward():
+    preamble = "struct Mean { float sum, n; __device__ Mean(float s = 0, float c = 1) : sum(s), n(c) {} };"
+    parts = "T x", "T y", "Mean(x)", "Mean(a.sum + b.sum, a.n + b.n)", "y = a.sum / a.n", "Mean(0, 0)", "mean_of"
+    options = {"reduce_type": "Mean", "preamble": preamble}
+    with pytest.raises(ValueError, match="mean_of: backward reads a, which is the struct Mean and is not kept"):
+        rawkern.reduction(*parts, **options, backward="grad_x = grad_y / a.n")
+    x = torch.randn(8, 5, requires_grad=True)
+    by_count = rawkern.reduction(*parts, **options, backward="grad_x = grad_y / count")
+    torch.testing.assert_close(torch.autograd.grad(by_count(x, axis=1).sum(), x)[0], torch.full_like(x, 1 / 5))
+    with pytest.raises(rawkern.NotDifferentiable, match="mean_of: can't derive the backward of a struct, Mean"):
+        _ = rawkern.reduction(*parts, **options).backward_source
