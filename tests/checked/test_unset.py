@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.checked import launches
 
 SET = {
     "by a barrier": r"""
@@ -35,7 +36,7 @@ def test_what_instructions_set_where_threads_meet_is_set(how):
     x = torch.arange(32, dtype=torch.int32) + 2
     for checks in (False, True):
         out = torch.full((32,), -7, dtype=torch.int32)
-        with rawkern.check() if checks else rawkern.checked.launches.paused():
+        with rawkern.check() if checks else launches.paused():
             kernel[1, 32](x, out)
         results.append(out)
     assert torch.equal(*results) and -7 not in results[0]
@@ -52,3 +53,14 @@ extern "C" __global__ void k(int* out) {
     with rawkern.check(), pytest.raises(rawkern.UninitializedReadError) as caught:
         kernel[1, 1](torch.zeros(2, dtype=torch.int32))
     assert [r.line for r in caught.value.reports] == [6]
+
+
+def test_comparing_with_what_is_not_set_gives_what_is_not_set():
+    kernel = rawkern.RawKernel(r"""
+extern "C" __global__ void k(int* out) {
+    int r;
+    asm volatile("{ .reg .s32 v; set.lt.u32.s32 %0, v, 5; }" : "=r"(r));
+    out[0] = r;
+}""")
+    with rawkern.check(), pytest.raises(rawkern.UninitializedReadError):
+        kernel[1, 1](torch.zeros(2, dtype=torch.int32))
