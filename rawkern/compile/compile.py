@@ -19,7 +19,7 @@ from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
 
-__all__ = ["PROBE", "Built", "Entry", "build", "declared", "instance_of", "probe_of", "probe_type"]
+__all__ = ["PROBE", "Entry", "Program", "build", "declared", "instance_of", "probe_of", "probe_type"]
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,25 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Built:
-    """What one source became."""
+class Program:
+    """A compiled source."""
 
-    code: bytes  # PTX text, or a cubin
+    source: Source
+    arch: str  # "compute_80": code is PTX; "sm_90": code is a cubin
+    code: bytes
     entries: tuple[Entry, ...]
     symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
-    log: str
+    log: str  # the compiler's warnings
+    key: str  # names it in the cache: same key, same program
+
+    @property
+    def ptx(self) -> str:
+        """The code as PTX text; only where `arch` is a virtual one."""
+        return self.code.decode()
 
 
-def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
-    """Compile a source; `asked` are the template instances and overloads it must hold.
+def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Program:
+    """Compile a source; `asked` are the template instances and overloads it must hold, `key` names the program.
 
     CompileError if it does not compile, has no kernel, or lacks an instance that was asked for.
     """
@@ -64,12 +72,10 @@ def build(source: Source, arch: str, asked: tuple[str, ...]) -> Built:
     if not types:
         raise _no_kernel(source, result.log)
     lowered = dict(result.lowered)
-    return Built(
-        result.cubin if arch.startswith("sm_") else _tidy(result.ptx, source).encode(),
-        tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items()),
-        tuple((name, lowered[expression]) for name, expression in wanted.items()),
-        result.log,
-    )
+    code = result.cubin if arch.startswith("sm_") else _tidy(result.ptx, source).encode()
+    entries = tuple(Entry(symbol, name, params or ()) for symbol, (name, params) in types.items())
+    symbols = tuple((name, lowered[expression]) for name, expression in wanted.items())
+    return Program(source, arch, code, entries, symbols, result.log, key)
 
 
 def declared(source: Source) -> tuple[declarations.Declaration, ...]:

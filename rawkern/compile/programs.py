@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 
 from rawkern._version import __version__
@@ -15,7 +14,7 @@ from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import constants, layout
-from rawkern.compile.compile import Entry, build, declared
+from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
@@ -27,24 +26,6 @@ __all__ = [
 CPU_ARCH = "compute_80"
 _FORMAT = 1  # raised when what is stored, or how it is compiled, changes
 _ARCH = re.compile(r"(?:compute|sm)_\d+[af]?\Z")
-
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled source."""
-
-    source: Source
-    arch: str  # "compute_80": code is PTX; "sm_90": code is a cubin
-    code: bytes
-    entries: tuple[Entry, ...]
-    symbols: tuple[tuple[str, str], ...]  # (name expression asked for, symbol)
-    log: str  # the compiler's warnings
-    key: str  # names it in the cache: same key, same program
-
-    @property
-    def ptx(self) -> str:
-        """The code as PTX text; only where `arch` is a virtual one."""
-        return self.code.decode()
 
 
 # --- In memory -------------------------------------------------------------------------------------------
@@ -74,8 +55,7 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
     with mine:  # one thread compiles, others that want the same wait for it
         program = _remembered(key) or _stored(key, source, arch)
         if program is None:
-            built = build(source, arch, name_expressions)
-            program = Program(source, arch, built.code, built.entries, built.symbols, built.log, key)
+            program = build(source, arch, name_expressions, key)
             if not Watch(source).changed():
                 _store(program)
             else:  # the compiler may have read other headers than the key tells of: an edit has come in between

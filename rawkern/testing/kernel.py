@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
-from rawkern.testing.running import Run, Settings
+from rawkern.testing.running import Run
 from rawkern.testing.samples import make_sample
 from rawkern.testing.trials import Target, Trial, exact, judge, problem_of
 
@@ -118,15 +118,15 @@ def check_kernel(
             "check_kernel: two calls of the reference with the same inputs differ, so the operator cannot give "
             "the same; let both take their random numbers, or a seed, as an argument"
         )
-    settings = Settings(dtypes, differentiable, deterministic, backend, frozenset(skip))
-    run = Run(target, settings, KernelReport(target.name))
+    report, wanted = KernelReport(target.name), tuple(dtypes or ())
+    run = Run(target, report, wanted, differentiable, deterministic, backend, frozenset(skip))
     if reference is None:
-        run.report.left_out["reference"] = "none is given; results are compared with those on plain inputs"
+        report.left_out["reference"] = "none is given; results are compared with those on plain inputs"
     for place in places:
         run.device(replace(first, device=place))
-    if run.report.failures:
-        raise KernelCheckError(run.report)
-    return run.report
+    if report.failures:
+        raise KernelCheckError(report)
+    return report
 
 
 def _devices(given: Sequence[str | torch.device] | None) -> list[torch.device]:

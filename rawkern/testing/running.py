@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,31 +27,26 @@ from rawkern.testing.trials import (
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
-__all__ = ["Run", "Settings"]
+__all__ = ["Run"]
 
 _OWN = {"unwritten": "unwritten", "guard": "guard", "input": "input"}  # kinds that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
 _SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options of `check_kernel` that say what is run."""
+@dataclass
+class Run:
+    """The checks of `check_kernel` on one device after the other; what they find goes into the report."""
 
-    dtypes: Sequence[torch.dtype] | None
+    target: Target
+    report: KernelReport
+    wanted: Sequence[torch.dtype]  # dtypes that must be taken
     differentiable: bool | None
     deterministic: bool
     backend: str
     skip: frozenset[str]
-
-
-class Run:
-    """The checks on one device after the other; what they find goes into the report."""
-
-    def __init__(self, target: Target, settings: Settings, report: KernelReport) -> None:
-        self.target, self.settings, self.report = target, settings, report
-        self.known: set[str] = set()  # kinds of problems that the sample itself has
-        self.broken: set[str] = set()  # checks that have failed, and the dtypes
+    known: set[str] = field(default_factory=set)  # kinds of problems that the sample itself has
+    broken: set[str] = field(default_factory=set)  # checks that have failed, and the dtypes
 
     def device(self, trial: Trial) -> None:
         """Run all checks on the device of a trial."""
@@ -92,7 +87,7 @@ class Run:
             problems = examine(self.target, trial, expected)
         self.known = {p.kind for p in problems}
         for check in ("reference", "unwritten", "guard", "input"):
-            if check in self.settings.skip:
+            if check in self.skip:
                 self.leave_out(check, trial, "skipped as asked")
                 continue
             mine = [p for p in problems if _OWN.get(p.kind, "reference") == check]
@@ -111,11 +106,11 @@ class Run:
 
         Returns the trial that other checks vary, without gradients if they are wrong; and that with them, if any.
         """
-        if self.settings.differentiable is False or "gradient" in self.settings.skip:
+        if self.differentiable is False or "gradient" in self.skip:
             self.leave_out("gradient, gradcheck", trial, "skipped as asked")
             return trial, trial
         found, why = _differentiable(self.target, trial)
-        if isinstance(why, Problem) or (self.settings.differentiable and found is None):
+        if isinstance(why, Problem) or (self.differentiable and found is None):
             problem = why if isinstance(why, Problem) else Problem("raises", f"there is no gradient: {why}")
             self.fail("gradient", trial, problem, None)
             return trial, trial
@@ -139,14 +134,13 @@ class Run:
     def repeat(self, trial: Trial, expected: Outcome) -> list[Problem]:
         """Several calls do not disturb each other; and give the same bits, if they have to."""
         problems = programs.kept(self.target, trial, expected)
-        if not problems and self.settings.deterministic:
+        if not problems and self.deterministic:
             problems = programs.repeated(self.target, trial, expected)
         return problems
 
     def dtypes(self, trial: Trial) -> None:
         """Other dtypes of the sample: each is refused or right."""
-        wanted = tuple(self.settings.dtypes or ())
-        others = dict.fromkeys((*trial.sample.dtypes(), *wanted))
+        others = dict.fromkeys((*trial.sample.dtypes(), *self.wanted))
         trials = [
             replace(trial, sample=trial.sample.as_dtype(d), title=str(d).removeprefix("torch."))
             for d in others
@@ -155,7 +149,7 @@ class Run:
         for d in INDICES:
             if (sample := trial.sample.with_indices(d)) is not None:
                 trials.append(replace(trial, sample=sample, title=f"{str(d).removeprefix('torch.')} indices"))
-        must = {str(d).removeprefix("torch.") for d in wanted}
+        must = {str(d).removeprefix("torch.") for d in self.wanted}
         self.vary("dtype", ((t, None) for t in trials), trial, must=must)
 
     def empty(self, trial: Trial) -> None:
@@ -165,7 +159,7 @@ class Run:
 
     def gradcheck(self, trial: Trial) -> None:
         """Gradients beside differences of results."""
-        if not trial.backward or "gradcheck" in self.settings.skip or "float64" in self.broken:
+        if not trial.backward or "gradcheck" in self.skip or "float64" in self.broken:
             return
         trial = replace(trial, sample=trial.sample.as_dtype(torch.float64).finite())
         trial = small(self.target, trial)
@@ -192,7 +186,7 @@ class Run:
         operators = programs.called(self.target, trial)
         if not operators:
             self.leave_out("opcheck", trial, "it launches kernels itself or calls torch only, it is no torch operator")
-        elif "opcheck" not in self.settings.skip:
+        elif "opcheck" not in self.skip:
             problems = programs.op_check(operators)
             if problems:
                 self.fail("opcheck", trial, problems[0], None, [p.text for p in problems[1:]])
@@ -201,7 +195,7 @@ class Run:
         full = operators is not None
         if not full:
             self.leave_out("compile as one graph", trial, "launches outside of operators break graphs")
-        backend, resize = self.settings.backend, "size" not in self.broken
+        backend, resize = self.backend, "size" not in self.broken
         self.once("compile", trial, lambda t, e: programs.compiled(self.target, t, backend, full, resize), False)
 
     def devices(self, trial: Trial, expected: Outcome) -> list[Problem]:
@@ -232,7 +226,7 @@ class Run:
         must: Iterable[str] | None = (),
     ) -> None:
         """Run several trials of one check. Refusals are noted, but for those that `must` be taken (None: all)."""
-        if check in self.settings.skip:
+        if check in self.skip:
             self.leave_out(check, like, "skipped as asked")
             return
         failed: list[tuple[Trial, Problem]] = []
@@ -263,7 +257,7 @@ class Run:
         self, check: str, trial: Trial, run: Callable[[Trial, Outcome], list[Problem]], shrinks: bool = True
     ) -> None:
         """Run one check of one trial."""
-        if check in self.settings.skip:
+        if check in self.skip:
             self.leave_out(check, trial, "skipped as asked")
             return
 

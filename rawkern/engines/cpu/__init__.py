@@ -1,8 +1,8 @@
 """The CPU engine: PTX to LLVM IR, a warp of 32 lanes as one vector, blocks over cores.
 
-The way of a kernel: `parser` makes PTX plain data; `plan` settles its functions (`flow` orders their blocks, `ssa`
-splits registers, `kinds` and `divergence` find what lanes share); `program` emits LLVM IR, through `control` and the
-table in `instructions`; `jit` makes machine code; `grid` runs it.
+The way of a kernel: `parser` makes PTX plain data; `plan` settles its functions (`control_flow` orders their blocks,
+`ssa` splits registers, `uniformity` and `divergence` find what lanes share); `program` emits LLVM IR, through `control`
+and the table in `instructions`; `jit` makes machine code; `grid` runs it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ mixing the two broadcasts the scalar.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 BITS = {
@@ -122,6 +123,19 @@ class Emitter:
 
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
+
+    @contextmanager
+    def where(self, cond: Val, rare: bool = False, follow: str = "") -> Iterator[None]:
+        """What is emitted meanwhile runs if a scalar condition holds, and goes on behind it or at the label `follow`.
+
+        With `rare` that is hardly ever (``!0`` of the module's metadata).
+        """
+        inside, on = self.fresh("then")[1:], self.fresh("on")[1:]
+        self.line(f"br {cond}, label %{inside}, label %{on}{', !prof !0' if rare else ''}")
+        self.label(inside)
+        yield
+        self.line(f"br label %{follow or on}")
+        self.label(on)
 
     def let(self, ty: str, n: int, text: str) -> Val:
         """Emit ``%new = text``, a value of `n` lanes of `ty`."""

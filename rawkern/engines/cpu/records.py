@@ -239,7 +239,8 @@ def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: boo
     `barrier_opens`: what else happens where a barrier does. Without an `assembler` the routine that switches stacks is
     left out. `wide`: the CPU has AVX-512.
     """
-    names = "runtime.ll", *(("runtime_warps.ll", "runtime_waiting.ll") if waiting else ("runtime_plain.ll",))
+    kind = ("warps", "waiting") if waiting else ("plain",)
+    names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
     package = resources.files("rawkern.engines.cpu.runtime")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}

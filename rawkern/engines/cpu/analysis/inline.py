@@ -13,9 +13,9 @@ from functools import cached_property
 from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
 from rawkern.engines.cpu.analysis.storage import symbols
-from rawkern.engines.cpu.ptx.data import Function, Imm, Instr, Label, Mem, Not, Pair, Ptx, Reg, Sym, Vec
+from rawkern.engines.cpu.ptx.data import Function, Instr, Label, Ptx, Reg, Sym
 from rawkern.engines.cpu.ptx.decode import decode
-from rawkern.engines.cpu.ptx.operands import callee, sources
+from rawkern.engines.cpu.ptx.operands import callee, mapped, sources
 
 
 @dataclass(frozen=True)
@@ -207,18 +207,4 @@ class _Copy:
         return Reg(f"{reg.name}~{self.number}")
 
     def renamed(self, a):
-        if isinstance(a, Reg):
-            return self._register(a)
-        if isinstance(a, Sym):
-            return Sym(self.names.get(a.name, a.name), a.offset)
-        if isinstance(a, Mem):
-            return Mem(a.base if isinstance(a.base, Imm) else self.renamed(a.base), a.offset)
-        if isinstance(a, Not):
-            return Not(self._register(a.reg))
-        if isinstance(a, Vec):
-            return Vec(tuple(self.renamed(x) for x in a.items))
-        if isinstance(a, Pair):
-            return Pair(self.renamed(a.first), self.renamed(a.second))
-        if isinstance(a, list):
-            return [self.renamed(x) for x in a]
-        return a
+        return mapped(a, self._register, lambda s: Sym(self.names.get(s.name, s.name), s.offset))

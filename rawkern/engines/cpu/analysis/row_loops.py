@@ -3,7 +3,7 @@
 Each warp would otherwise run to the end of such a loop alone, and read every eighth kilobyte, say, of a stretch of
 memory before the next comes for what it left out. Where warps have stacks of their own they take turns instead, so that
 memory is read in order, which is what the CPU fetches ahead. Where a warp's part is short that is not worth a switch of
-stacks, and where blocks step over each other's parts there is no order to see; `ahead` is for those.
+stacks, and where blocks step over each other's parts there is no order to see; `prefetch` is for those.
 """
 
 from __future__ import annotations

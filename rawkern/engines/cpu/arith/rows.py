@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import DType, Op
@@ -59,6 +59,9 @@ class Form:
             raise UnsupportedOpcode(f"{op.text}: modifier .{left[0]} is not supported by the CPU engine")
 
 
+F = TypeVar("F", bound=Form)
+
+
 @dataclass(frozen=True, slots=True)
 class Row(Form):
     """A line of the lowering table. With `lazy` the result's NaNs are left to ``canonical``."""
@@ -79,6 +82,15 @@ def row(
 ) -> Row:
     taken = form(base, types, mods)
     return Row(taken.base, taken.types, taken.mods, emit, lazy, carry)
+
+
+def index(rows: Iterable[F]) -> dict[tuple[str, str], list[F]]:
+    """Rows by instruction and types."""
+    table: dict[tuple[str, str], list[F]] = {}
+    for r in rows:
+        for types in r.types:
+            table.setdefault((r.base, types), []).append(r)
+    return table
 
 
 def fetch(e: Emitter, v: Val, t: DType) -> Val:

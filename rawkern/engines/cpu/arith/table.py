@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import approx, bits, compare, convert, floating, integer, video
-from .rows import Row, row
+from .rows import Row, index, row
 
 _S = "s16 s32 s64"
 _I = f"u16 u32 u64 {_S}"
@@ -175,13 +175,5 @@ def _cvt_rows() -> list[Row]:
     return rows
 
 
-def _index() -> dict[tuple[str, str], list[Row]]:
-    table: dict[tuple[str, str], list[Row]] = {}
-    for r in (*INTEGER, *CARRY, *BITS, *VIDEO, *COMPARISON, *FLOATING, *APPROXIMATE, *_cvt_rows()):
-        for types in r.types:
-            table.setdefault((r.base, types), []).append(r)
-    return table
-
-
-TABLE = _index()
+TABLE = index((*INTEGER, *CARRY, *BITS, *VIDEO, *COMPARISON, *FLOATING, *APPROXIMATE, *_cvt_rows()))
 BASES = frozenset(base for base, _ in TABLE)

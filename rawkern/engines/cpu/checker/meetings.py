@@ -69,16 +69,16 @@ def passing(f: FunctionLowering, block: int) -> None:
     if f.analysis.free_running:
         e = f.e
         for key in (k for k in meeting_points(f).get(block, ()) if f.flow.blocks[k].kind == "barrier"):
-            some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.mask(f'park{key}')}"), 0)
-            old = e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}")
-            e.line(f"store {e.bin('or', old, e.select(some, f.act(), 0))}, ptr %missed{key}")
+            some = e.cmp("icmp ne", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'park{key}')}"), 0)
+            old = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'missed{key}')}")
+            e.line(f"store {e.bin('or', old, e.select(some, f.lanes.act(), 0))}, ptr %missed{key}")
 
 
 def missed(f: FunctionLowering, key: int, came: Val, instr: Instr) -> None:
     """The lanes that wait at block `key` go on: those that passed by it and have not come are missing."""
     if any(key in keys for keys in meeting_points(f).values()):
         e = f.e
-        gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.mask(f'missed{key}')}"), e.invert(came))
+        gone = e.bin("and", e.let("i32", 1, f"load i32, ptr {f.frame.word(f'missed{key}')}"), e.invert(came))
         blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", gone, 0), came, 0), instr, gone)
         e.line(f"store i32 0, ptr %missed{key}")
 
@@ -96,10 +96,10 @@ def is_alone(f: FunctionLowering, instr: Instr, named: Val | None = None) -> Non
         return
     if named is not None:
         bits = e.bin("and", e.splat(named, LANES), e.splat(absent, LANES))
-        lanes = e.bin("and", f.mask_of(e.cmp("icmp ne", bits, 0)), f.act())
+        lanes = e.bin("and", f.lanes.mask_of(e.cmp("icmp ne", bits, 0)), f.lanes.act())
         blame(f, "MASK_NOT_HERE", lanes, instr, absent)
     elif _is_aligned(instr):
-        blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", absent, 0), f.act(), 0), instr, absent)
+        blame(f, "DIVERGENT_BARRIER", e.select(e.cmp("icmp ne", absent, 0), f.lanes.act(), 0), instr, absent)
 
 
 def _waits_later(flow: Flow, block: int) -> bool:
@@ -123,7 +123,7 @@ def part_ways(f: FunctionLowering, freed: dict[int, Val]) -> None:
 def members(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     """Each lane must be named by its own mask."""
     own = f.e.bin("and", f.e.bin("lshr", f.e.splat(mask, LANES), ramp("i32", 1)), 1)
-    outside = f.e.bin("and", f.mask_of(f.e.cmp("icmp eq", own, 0)), f.act())
+    outside = f.e.bin("and", f.lanes.mask_of(f.e.cmp("icmp eq", own, 0)), f.lanes.act())
     blame(f, "MASK_WITHOUT_SELF", outside, instr)
 
 
@@ -134,5 +134,5 @@ def source_lanes(f: FunctionLowering, instr: Instr, dest: str, source: Val, insi
     """
     e = f.e
     there = e.bin("and", e.bin("lshr", e.splat(named, LANES), source), 1)
-    bad = e.bin("and", f.mask_of(e.cmp("icmp eq", there, 0)), f.mask_of(inside))
-    undefined.exchanged(f, dest, e.bin("and", bad, f.act()), add_site(f, meeting_site(f, instr)))
+    bad = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", there, 0)), f.lanes.mask_of(inside))
+    undefined.exchanged(f, dest, e.bin("and", bad, f.lanes.act()), add_site(f, meeting_site(f, instr)))

@@ -27,7 +27,7 @@ from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, WRITE, Access
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Mem
 from rawkern.engines.cpu.ptx.operands import callee
 
@@ -48,10 +48,10 @@ def around(f: FunctionLowering, a: Access, form: Form, emit: Callable[[Form], li
     if not isinstance(form, (Affine, Wide)):
         return emit(_replaced(f, form, a.what, ok))
     e = f.e
-    f.actv()  # made before the ways part
+    f.lanes.actv()  # made before the ways part
     known, ways = dict(f.cache), []
     fine, failing, met = (e.fresh(x)[1:] for x in ("allowed", "refused", "checked"))
-    e.line(f"br {e.cmp('icmp eq', ok, f.act())}, label %{fine}, label %{failing}, !prof !2")
+    e.line(f"br {e.cmp('icmp eq', ok, f.lanes.act())}, label %{fine}, label %{failing}, !prof !2")
     for label in (fine, failing):
         e.label(label)
         f.cache = dict(known)
@@ -75,7 +75,7 @@ def lines(f: FunctionLowering, a: Access, at: Val, pitch: Val, count: int) -> tu
     starts = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
     mask = const("i32", (1 << count) - 1)
     got = access(f, replace(a, mask=mask), starts)
-    bad = f.mask_of(e.cmp("icmp ne", f.plain(got), starts))
+    bad = f.lanes.mask_of(e.cmp("icmp ne", f.values.plain(got), starts))
     ok = e.cmp("icmp eq", e.bin("and", bad, mask), 0)
     return e.select(ok, at, field(f, "null", SINK if a.what == WRITE else 0)), e.select(ok, pitch, 0)
 
@@ -85,7 +85,7 @@ def _replaced(f: FunctionLowering, form: Form, what: str, ok: Val) -> Form:
     e, null = f.e, field(f, "null", SINK if what != READ else 0)
     if isinstance(form, Val) and form.n == 1:
         return e.select(e.cmp("icmp eq", ok, 0), null, form)
-    return e.select(e.let("i1", LANES, f"bitcast {ok} to <32 x i1>"), f.plain(form), e.splat(null, LANES))
+    return e.select(e.let("i1", LANES, f"bitcast {ok} to <32 x i1>"), f.values.plain(form), e.splat(null, LANES))
 
 
 def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
@@ -97,7 +97,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         space = "local"
     regs = a.regs or ()
     defers = what == READ and a.regs is not None and undefined.tracks(f, regs)
-    array = array_of(f.function, f.roots, root)
+    array = array_of(f.function, f.provenance, root)
     kept = a.values is not None
     site = Site(what, space, root, size, a.size, strong, a.align or size, place(f), defers, array, kept)
     number = add_site(f, site)
@@ -112,7 +112,7 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         note(f, "fence")
     if a.order and what != WRITE and a.looks:
         e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
-    ok = _call(f, form, a.mask or f.act(), number)
+    ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
         e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
     if defers:
@@ -132,7 +132,7 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
         return e.cast("trunc", e.let("i64", 1, f"call i64 @rk_check_even({', '.join(map(str, args))})"), "i32")
 
     def apart() -> Val:
-        addresses = e.splat(f.plain(form), LANES)
+        addresses = e.splat(f.values.plain(form), LANES)
         return e.let("i32", 1, f"call i32 @rk_check({ck}, {blk}, {warp}, {mask}, {site}, {addresses})")
 
     if isinstance(form, Val):
@@ -143,7 +143,7 @@ def _call(f: FunctionLowering, form: Form, mask: Val, site: Val) -> Val:
     first, stride = starts(f, form), stride_of(form)
     near, far, met = (e.fresh(x)[1:] for x in ("even", "uneven", "looked"))
     assert stride is not None
-    f.plain(form)  # made before the ways part, as more may use it
+    f.values.plain(form)  # made before the ways part, as more may use it
     e.line(f"br {fits(f, form)}, label %{near}, label %{far}, !prof !2")
     e.label(near)
     one = evenly(first, stride)
@@ -180,17 +180,21 @@ def _tell_frame(f: FunctionLowering, space: str) -> None:
     if space not in ("generic", "local"):
         return
     size = local_frame(f.function)
-    if size and "check.frame" not in f.entry_cache:
-        f.entry.append(f"%frameinit = alloca [{size * LANES} x i8], align 64")
+    if not size:
+        put_field(f, "frame", const("i64", 0))
+        put_field(f, "frame_bytes", const("i64", 0))
+        return
+
+    def make(e: Emitter) -> Val:
+        e.line(f"%frameinit = alloca [{size * LANES} x i8], align 64")
         start = int(_hands_out(f))  # what other functions set through a pointer is not seen
-        f.entry.append(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 {start}, i64 {size * LANES}, i1 false)")
-        f.entry_cache["check.init"] = f.once.let("i64", 1, "ptrtoint ptr %frameinit to i64")
-        f.entry_cache["check.frame"] = f.once.let("i64", 1, "ptrtoint ptr %frame to i64")
-    zero = const("i64", 0)
-    put_field(f, "frame", f.entry_cache["check.frame"] if size else zero)
+        e.line(f"call void @llvm.memset.p0.i64(ptr %frameinit, i8 {start}, i64 {size * LANES}, i1 false)")
+        return e.let("i64", 1, "ptrtoint ptr %frameinit to i64")
+
+    init = f.frame.once("check.init", make)
+    put_field(f, "frame", f.frame.once("check.frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64")))
     put_field(f, "frame_bytes", const("i64", size))
-    if size:
-        put_field(f, "frame_init", f.entry_cache["check.init"])
+    put_field(f, "frame_init", init)
 
 
 def _hands_out(f: FunctionLowering) -> bool:
@@ -211,7 +215,7 @@ def _keep_unset(f: FunctionLowering, unset: Sequence[Val | None], size: int) -> 
     e, lanes, places = f.e, const("i32", 0), None
     for k, mask in enumerate(unset):
         if mask is not None:
-            lanes = e.bin("or", lanes, f.mask_of(mask))
+            lanes = e.bin("or", lanes, f.lanes.mask_of(mask))
             part = e.select(mask, const("i64", ((1 << size) - 1) << k * size, LANES), const("i64", 0, LANES))
             places = part if places is None else e.bin("or", places, part)
     put_field(f, "storing", e.resize(lanes, "i64"))

@@ -87,33 +87,32 @@ def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
 
 def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
     """The checker, the block and the warp as numbers."""
-    if "check.block" not in f.entry_cache:
-        f.entry_cache["check.block"] = f.once.let("i64", 1, "ptrtoint ptr %blk to i64")
-        f.entry_cache["check.warp"] = f.once.let("i64", 1, "zext i32 %warp to i64")
-    return f.field(LAUNCH, "session"), f.entry_cache["check.block"], f.entry_cache["check.warp"]
+    block = f.frame.once("check.block", lambda e: e.let("i64", 1, "ptrtoint ptr %blk to i64"))
+    warp = f.frame.once("check.warp", lambda e: e.let("i64", 1, "zext i32 %warp to i64"))
+    return f.frame.field(LAUNCH, "session"), block, warp
 
 
 def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
     """A field of the checker that does not change, plus a number."""
-    key = f"check.{name}.{add}"
-    if key not in f.entry_cache:
-        at = f.once.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
-        pointer = f.once.let("ptr", 1, f"inttoptr {at} to ptr")
-        value = f.once.let("i64", 1, f"load i64, {pointer}")
-        f.entry_cache[key] = f.once.bin("add", value, add) if add else value
-    return f.entry_cache[key]
+
+    def read(e: Emitter) -> Val:
+        at = e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
+        value = e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'inttoptr {at} to ptr')}")
+        return e.bin("add", value, add) if add else value
+
+    return f.frame.once(f"check.{name}.{add}", read)
 
 
 def enter(f: FunctionLowering) -> None:
     """A warp starts a kernel."""
     if f.function.entry:
         ck, blk, _ = identity(f)
-        f.entry.append(f"call i64 @rk_check_enter({ck}, {blk})")
+        f.frame.lines.append(f"call i64 @rk_check_enter({ck}, {blk})")
 
 
 def field_now(f: FunctionLowering, name: str) -> Val:
     """A field of the checker as it is now."""
-    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name))
+    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
     return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 
@@ -168,17 +167,17 @@ def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
     helper = f"rk_checked_{name}"
     f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
     extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
-    return e.call(helper, "i64", LANES, argument, argument, *extra, f.act())
+    return e.call(helper, "i64", LANES, argument, argument, *extra, f.lanes.act())
 
 
 def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
     if isinstance(mem.base, Reg):
-        return f.roots.get(mem.base.name)
-    return f.roots.get(mem.base.name) if isinstance(mem.base, Sym) else None
+        return f.provenance.get(mem.base.name)
+    return f.provenance.get(mem.base.name) if isinstance(mem.base, Sym) else None
 
 
 def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
-    at = f.e.bin("add", f.field(LAUNCH, "session"), CHECK.offset(name) + offset)
+    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name) + offset)
     f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 

@@ -75,8 +75,8 @@ def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
 
 def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
     """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
-    value = f.e.select(f.lanes(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
-    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+    value = f.e.select(f.lanes.vector(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
+    f.e.line(f"store {f.e.select(f.lanes.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
@@ -85,7 +85,7 @@ def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val
     number = const("i16", int(site.ref) + 1, LANES)
     for name, mask in zip(names, unset, strict=True):
         if name is not None:
-            bad = f.lanes(e.bin("and", mask, f.act()))
+            bad = f.lanes.vector(e.bin("and", mask, f.lanes.act()))
             e.line(f"store {e.select(bad, number, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
@@ -103,7 +103,7 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
         return
     value = Val("zeroinitializer", "i16", LANES)
     if op.base == "selp" and used:
-        pick = e.splat(f.value(instr.args[3], 1), LANES)
+        pick = e.splat(f.values.value(instr.args[3], 1), LANES)
         value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
     elif _moves(op) or _computes(op):
         for k, name in enumerate(used):
@@ -146,7 +146,7 @@ def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> N
     moved = [(name, shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
     for name, value in moved:
         value = value or Val("zeroinitializer", "i16", LANES)
-        f.e.line(f"store {f.e.select(f.lanes(mask), value, shadow(f, name))}, ptr {_slot(f, name)}")
+        f.e.line(f"store {f.e.select(f.lanes.vector(mask), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def branch(f: FunctionLowering, name: str) -> None:
@@ -167,8 +167,8 @@ def _slot(f: FunctionLowering, name: str) -> str:
     if slot is None:
         slot = shadows[name] = f"%unset{len(shadows)}"
         start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
-        f.reserve(slot, "<32 x i16>", bool(f.in_memory))
-        f.entry.append(f"store {start}, ptr {slot}")
+        f.frame.reserve(slot, "<32 x i16>", bool(f.values.in_memory))
+        f.frame.lines.append(f"store {start}, ptr {slot}")
     return slot
 
 
@@ -179,7 +179,7 @@ def shadow(f: FunctionLowering, name: str) -> Val:
 
 def keep(f: FunctionLowering, name: str, value: Val) -> None:
     """A register has been written by the active lanes."""
-    f.e.line(f"store {f.e.select(f.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+    f.e.line(f"store {f.e.select(f.lanes.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def _site(f: FunctionLowering, instr: Instr | None) -> int:
@@ -194,5 +194,5 @@ def _report(f: FunctionLowering, name: str, moved: bool) -> None:
     bad = e.cmp("icmp ne", value, 0)
     if not moved:
         bad = e.bin("and", bad, e.cmp("icmp ne", value, const("i16", UNSET, LANES)))
-    lanes = e.bin("and", f.mask_of(bad), f.act())
+    lanes = e.bin("and", f.lanes.mask_of(bad), f.lanes.act())
     sites.unset(f, lanes, value, _site(f, f.instr))

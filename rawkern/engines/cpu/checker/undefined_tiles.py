@@ -39,12 +39,12 @@ def loaded(f: FunctionLowering, a: Access, unset: Val) -> list[Val]:
 
 
 def _held(f: FunctionLowering, unset: Val, held: Held) -> Val:
-    bits, found = f.lanes(unset), None
+    bits, found = f.lanes.vector(unset), None
     for lines in dict.fromkeys(zip(*([line for line, _ in values] for values in held), strict=True)):
         part = shuffle(f.e, bits, list(lines))
         found = part if found is None else f.e.bin("and", found, part)
     assert found is not None
-    return f.mask_of(found)
+    return f.lanes.mask_of(found)
 
 
 def stored(f: FunctionLowering, a: Access) -> list[Val | None]:

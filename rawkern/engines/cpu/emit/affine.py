@@ -16,21 +16,23 @@ def lower_affine(f: FunctionLowering, instr: Instr) -> bool:
     op, args = instr.op, instr.args[1:]
     if not op.facts.affine or not any(isinstance(a, Reg) and _is_affine(f, a) for a in args):
         return False
-    forms = [f.operand_form(a, op.width(k)) for k, a in enumerate(args)]
+    forms = [f.values.operand(a, op.width(k)) for k, a in enumerate(args)]
     known = [uniformity.constant(a, f.analysis.constants) for a in args]
     kind = uniformity.affine_result(op, [kind_of(x) for x in forms], known)
     if kind is None or kind == uniformity.V:
         return False
-    f.put(instr.args[0].name, _result(f.e, op, forms, known, kind))
+    f.values.put(instr.args[0].name, _result(f.e, op, forms, known, kind))
     return True
 
 
 def _is_affine(f: FunctionLowering, reg: Reg) -> bool:
-    return isinstance(f.forms.get(reg.name), (Affine, Wide)) or f.analysis.kinds.get(reg.name, uniformity.V)[0] in "aw"
+    return (
+        isinstance(f.values.known(reg.name), (Affine, Wide)) or f.analysis.kinds.get(reg.name, uniformity.V)[0] in "aw"
+    )
 
 
 def _result(e: Emitter, op: Op, forms: list[Form], known: list[int | None], kind: uniformity.Kind) -> Form:
-    """The result of an operation of which `kinds.affine_result` knows that it has the kind `kind`."""
+    """The result of an operation of which `uniformity.affine_result` knows that it has the kind `kind`."""
     root, ty = op.base, op.types[-1]
     if root in ("add", "sub"):
         return _combine(e, forms[0], forms[1], root)

@@ -37,13 +37,13 @@ def lower_agreement(f: FunctionLowering, instr: Instr) -> bool:
     elif op.base in ("and", "or", "not") and op.type.name == "pred":
         found = _combination(f, instr)
     if found is not None:
-        f.put(instr.args[0].name, found)
+        f.values.put(instr.args[0].name, found)
     return found is not None
 
 
 def _comparison(f: FunctionLowering, instr: Instr) -> Agreed | None:
     ty = instr.op.type
-    forms = tuple(f.operand_form(a, ty.bits) for a in instr.args[1:])
+    forms = tuple(f.values.operand(a, ty.bits) for a in instr.args[1:])
     for (form, other), says in zip((forms, forms[::-1]), _ORDER[instr.op.mods[0]], strict=True):
         if isinstance(form, (Affine, Wide)) and isinstance(other, Val) and other.n == 1:
             every, none = (_all(f, form, x, other, ty.kind) for x in (says, _OPPOSITE[says]))
@@ -97,15 +97,17 @@ def _combination(f: FunctionLowering, instr: Instr) -> Agreed | None:
     """``and``, ``or``, ``not`` of such predicates and uniform ones."""
     forms: list[Form] = []
     for a in instr.args[1:]:
-        if not isinstance(a, (Reg, Not)) or (isinstance(a, Not) and isinstance(f.form(a.reg.name), Agreed)):
+        if not isinstance(a, (Reg, Not)) or (isinstance(a, Not) and isinstance(f.values.form(a.reg.name), Agreed)):
             return None
-        forms.append(f.operand_form(a, 1))
+        forms.append(f.values.operand(a, 1))
     if not any(isinstance(x, Agreed) for x in forms):
         return None
     if not all(isinstance(x, Agreed) or (isinstance(x, Val) and x.n == 1) for x in forms):
         return None
     e = f.e
-    pairs = [(x.every, x.none) if isinstance(x, Agreed) else (f.plain(x), e.invert(f.plain(x))) for x in forms]
+    pairs = [
+        (x.every, x.none) if isinstance(x, Agreed) else (f.values.plain(x), e.invert(f.values.plain(x))) for x in forms
+    ]
     every, none = zip(*pairs, strict=True)
     if len(forms) == 1:
         every, none = none, every

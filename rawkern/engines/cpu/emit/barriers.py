@@ -16,18 +16,18 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     op, args, e = instr.op, list(instr.args), f.e
     if op.has("red"):
         args.pop(0)
-    predicate = f.mask_of(f.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
-    number = f.value(args[0], 32)
-    expected = f.value(args[1], 32) if len(args) > 1 else const("i32", 0)
+    predicate = f.lanes.mask_of(f.values.value(args.pop(), 1)) if op.has("red") else const("i32", 0)
+    number = f.values.value(args[0], 32)
+    expected = f.values.value(args[1], 32) if len(args) > 1 else const("i32", 0)
     if op.base == "bar":  # every thread of the warp executes it with the same operands
         number, expected = (
-            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.first_lane()}") for v in (number, expected)
+            v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, {f.lanes.first()}") for v in (number, expected)
         )
     if number.n != 1 or expected.n != 1:
         raise f.unsupported("the barrier's number differs between lanes")
-    act = f.act()
+    act = f.lanes.act()
     if f.analysis.free_running:
-        f.flush()
+        f.values.flush()
         alive = e.let("i32", 1, "load i32, ptr %alive")
         together, some = e.fresh("together")[1:], e.fresh("some")[1:]
         e.line(f"br {e.cmp('icmp eq', act, alive)}, label %{together}, label %{some}")
@@ -42,7 +42,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     if not op.has("arrive"):
         f.watch.depart(number)
     _take_result(f, instr, bar)
-    f.flush()
+    f.values.flush()
     jump(f, follow, act)
 
 
@@ -72,32 +72,31 @@ def _take_result(f: FunctionLowering, instr: Instr, bar: Val) -> None:
     count = field("result")
     if not op.has("popc"):
         count = e.cmp("icmp ne", count, 0) if op.has("or") else e.cmp("icmp eq", count, field("result_total"))
-    f.put(instr.args[0].name, count)
+    f.values.put(instr.args[0].name, count)
 
 
 def _park(f: FunctionLowering, number: Val, expected: Val, predicate: Val) -> None:
     """Part of the warp's lanes have come to a barrier: they stay there while the others go on."""
     e, key = f.e, f.block
-    f.barriers.append(key)
-    for name, lanes in (("park", f.act()), ("parkpred", predicate)):
-        old = e.let("i32", 1, f"load i32, ptr {f.mask(f'{name}{key}')}")
+    for name, lanes in (("park", f.lanes.act()), ("parkpred", predicate)):
+        old = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'{name}{key}')}")
         e.line(f"store {e.bin('or', old, lanes)}, ptr %{name}{key}")
-    e.line(f"store {number}, ptr {f.mask(f'parkid{key}')}")
-    e.line(f"store {expected}, ptr {f.mask(f'parkcount{key}')}")
+    e.line(f"store {number}, ptr {f.frame.word(f'parkid{key}')}")
+    e.line(f"store {expected}, ptr {f.frame.word(f'parkcount{key}')}")
     e.line(f"br label %{after(f, key)}")
 
 
 def resume_set_aside(f: FunctionLowering) -> None:
     """No lane can go on: those set aside come back, or the warp arrives at a barrier for them."""
-    f.entry += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
+    f.frame.lines += ["%alive = alloca i32", "store i32 %initial, ptr %alive"]
     for h in sorted(f.analysis.spin_headers):
-        f.mask(f"defer{h}")
+        f.frame.word(f"defer{h}")
     if f.analysis.checks:
         resume_meetings(f)
         if f.analysis.spin_headers:
             _resume_loops(f)
-        if f.barriers:
-            _arrive(f)
+        if barriers := [i for i, block in enumerate(f.flow.blocks) if block.kind == "barrier"]:
+            _arrive(f, barriers)
         report_unmet(f)
 
 
@@ -108,61 +107,60 @@ def _resume_loops(f: FunctionLowering) -> None:
     union = const("i32", 0)
     for m in masks.values():
         union = e.bin("or", union, m)
-    back, nobody = e.fresh("back")[1:], e.fresh("nobody")[1:]
-    e.line(f"br {e.cmp('icmp ne', union, 0)}, label %{back}, label %{nobody}")
-    e.label(back)
-    for h, m in masks.items():
-        wait_at(f, h, m)
-        e.line(f"store i32 0, ptr %defer{h}")
-    give_way(f, masks)
-    e.line(f"br label %c{f.analysis.checks[0]}")
-    e.label(nobody)
+    with e.where(e.cmp("icmp ne", union, 0), follow=f"c{f.analysis.checks[0]}"):
+        for h, m in masks.items():
+            wait_at(f, h, m)
+            e.line(f"store i32 0, ptr %defer{h}")
+        give_way(f, masks)
 
 
-def _arrive(f: FunctionLowering) -> None:
+def _kept(f: FunctionLowering, name: str, key: int) -> Val:
+    """What lanes that are parked at a barrier have left there."""
+    return f.e.let("i32", 1, f"load i32, ptr %{name}{key}")
+
+
+def _arrive(f: FunctionLowering, barriers: list[int]) -> None:
     """If lanes wait at barriers the warp arrives at one of these, for all that wait at one of the same number."""
     e = f.e
 
-    def kept(name: str, key: int) -> Val:
-        return e.let("i32", 1, f"load i32, ptr %{name}{key}")
-
     number, count, some = const("i32", 0), const("i32", 0), const("i32", 0)
-    for key in reversed(f.barriers):
-        lanes = kept("park", key)
+    for key in reversed(barriers):
+        lanes = _kept(f, "park", key)
         here = e.cmp("icmp ne", lanes, 0)
-        number, count = e.select(here, kept("parkid", key), number), e.select(here, kept("parkcount", key), count)
+        number, count = (
+            e.select(here, _kept(f, "parkid", key), number),
+            e.select(here, _kept(f, "parkcount", key), count),
+        )
         some = e.bin("or", some, lanes)
-    arrive, other = e.fresh("arrive")[1:], e.fresh("other")[1:]
-    e.line(f"br {e.cmp('icmp ne', some, 0)}, label %{arrive}, label %{other}")
-    e.label(arrive)
+    with e.where(e.cmp("icmp ne", some, 0), follow=f"c{f.analysis.checks[0]}"):
+        _arrive_at(f, barriers, number, count)
+
+
+def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val) -> None:
+    """The warp arrives at a barrier for lanes parked there; those of each block then go on."""
+    e = f.e
     lanes, predicate, waits = const("i32", 0), const("i32", 0), const("i32", 0)
     freed = {}
-    for key in f.barriers:
-        same = e.cmp("icmp eq", kept("parkid", key), number)
-        freed[key] = e.select(same, kept("park", key), 0)
+    for key in barriers:
+        same = e.cmp("icmp eq", _kept(f, "parkid", key), number)
+        freed[key] = e.select(same, _kept(f, "park", key), 0)
         lanes = e.bin("or", lanes, freed[key])
-        predicate = e.bin("or", predicate, e.select(same, kept("parkpred", key), 0))
+        predicate = e.bin("or", predicate, e.select(same, _kept(f, "parkpred", key), 0))
         if not f.flow.blocks[key].instrs[-1].op.has("arrive"):
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
-    _refuse_part(f, f.flow.blocks[f.barriers[0]].instrs[-1], lanes)
+    _refuse_part(f, f.flow.blocks[barriers[0]].instrs[-1], lanes)
     f.watch.arrive_parted(number, freed)
     bar = _come(f, args, number)
     f.watch.depart(number)
-    for key in f.barriers:
-        go, on = e.fresh("go")[1:], e.fresh("on")[1:]
-        e.line(f"br {e.cmp('icmp ne', freed[key], 0)}, label %{go}, label %{on}")
-        e.label(go)
-        f.begin(key)
-        f.cache["act"] = freed[key]
-        block = f.flow.blocks[key]
-        _take_result(f, block.instrs[-1], bar)
-        f.flush()
-        f.copy(block.targets[0], freed[key])
-        wait_at(f, block.targets[0], freed[key])
-        e.line(f"store i32 0, ptr %park{key}")
-        e.line(f"store i32 0, ptr %parkpred{key}")
-        e.line(f"br label %{on}")
-        e.label(on)
-    e.line(f"br label %c{f.analysis.checks[0]}")
-    e.label(other)
+    for key in barriers:
+        with e.where(e.cmp("icmp ne", freed[key], 0)):
+            f.begin(key)
+            f.lanes.set_act(freed[key])
+            block = f.flow.blocks[key]
+            _take_result(f, block.instrs[-1], bar)
+            f.values.flush()
+            f.values.copy(block.targets[0], freed[key])
+            wait_at(f, block.targets[0], freed[key])
+            e.line(f"store i32 0, ptr %park{key}")
+            e.line(f"store i32 0, ptr %parkpred{key}")

@@ -7,7 +7,6 @@ from rawkern.engines.cpu.analysis.storage import function_address
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.lanes import lane_loop
-from rawkern.engines.cpu.emit.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import LAUNCH, REASONS
@@ -52,7 +51,7 @@ def call(f: FunctionLowering, instr: Instr) -> None:
     function = f.plan.ptx.functions.get(name)
     if function is None or not function.defined:
         raise f.unsupported(f"function {name} has no definition here; device-side libraries cannot be linked")
-    _call(f, name, f.act(), _buffers(f, results, params))
+    _call(f, name, f.lanes.act(), _buffers(f, results, params))
 
 
 def _call(f: FunctionLowering, name: str, mask: Val, buffers: str) -> None:
@@ -75,69 +74,57 @@ def elsewhere(f: FunctionLowering, lanes: Val) -> Val:
 
 def refuse_parted(f: FunctionLowering, instr: Instr, lanes: Val, parted: Val) -> None:
     """An error where `parted`: `lanes` wait in a function that calls itself, for lanes that cannot run meanwhile."""
-    e, known = f.e, dict(f.cache)
-    refuse, on = e.fresh("refuse")[1:], e.fresh("on")[1:]
-    e.line(f"br {parted}, label %{refuse}, label %{on}, !prof !0")
-    e.label(refuse)
-    f.cache["act"] = lanes
-    service(f, "UNSUPPORTED", instr)
-    f.cache = known
-    e.line(f"br label %{on}")
-    e.label(on)
+    known = dict(f.cache)
+    with f.e.where(parted, rare=True):
+        f.lanes.set_act(lanes)
+        service(f, "UNSUPPORTED", instr)
+        f.cache = known
 
 
 def _buffers(f: FunctionLowering, results: list, params: list) -> str:
-    return "".join(f", ptr {f.buffers[s.name]}" for s in [*params, *results])
+    return "".join(f", ptr {f.parameters.buffer(s.name)}" for s in [*params, *results])
 
 
 def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, results: list, params: list) -> None:
     """Call each function that lanes name, for those lanes."""
-    e, act = f.e, f.act()
-    targets = e.splat(f.value(pointer, 64), LANES)
+    e, act = f.e, f.lanes.act()
+    targets = e.splat(f.values.value(pointer, 64), LANES)
     left = act
     for function in f.plan.functions:
         if function.entry or (len(function.params), len(function.returns)) != (len(params), len(results)):
             continue
         address = const("i64", function_address(f.plan.ptx, function.name), LANES)
-        here = e.bin("and", f.mask_of(e.cmp("icmp eq", targets, address)), act)
-        named, other = e.fresh("named")[1:], e.fresh("other")[1:]
-        e.line(f"br {e.cmp('icmp ne', here, 0)}, label %{named}, label %{other}")
-        e.label(named)
-        _call(f, function.name, here, _buffers(f, results, params))
-        e.line(f"br label %{other}")
-        e.label(other)
+        here = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", targets, address)), act)
+        with e.where(e.cmp("icmp ne", here, 0)):
+            _call(f, function.name, here, _buffers(f, results, params))
         left = e.bin("and", left, e.invert(here))
-    lost, on = e.fresh("lost")[1:], e.fresh("on")[1:]
-    e.line(f"br {e.cmp('icmp ne', left, 0)}, label %{lost}, label %{on}, !prof !0")
-    e.label(lost)
-    service(f, "POINTER", instr, targets)
-    e.line(f"br label %{on}")
-    e.label(on)
+    with e.where(e.cmp("icmp ne", left, 0), rare=True):
+        service(f, "POINTER", instr, targets)
 
 
 def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:
     e = f.e
     if name == "vprintf":
-        text, values = (load_parameter(f, p.name, 0, 8) for p in params)
+        text, values = (f.parameters.load(p.name, 0, 8) for p in params)
         service(f, "PRINTF", instr, text, values)
-        store_parameter(f, results[0].name, 0, const("i32", 0, LANES))
+        f.parameters.store(results[0].name, 0, const("i32", 0, LANES))
     elif name == "__assertfail":
-        message, file = (load_parameter(f, p.name, 0, 8) for p in params[:2])
+        message, file = (f.parameters.load(p.name, 0, 8) for p in params[:2])
         service(f, "ASSERT", instr, message, file)
     elif name == "malloc" and f.watch.has_heap:
-        store_parameter(f, results[0].name, 0, f.watch.malloc(load_parameter(f, params[0].name, 0, 8)))
+        f.parameters.store(results[0].name, 0, f.watch.malloc(f.parameters.load(params[0].name, 0, 8)))
     elif f.watch.has_heap:
-        f.watch.free(load_parameter(f, params[0].name, 0, 8))
+        f.watch.free(f.parameters.load(params[0].name, 0, 8))
     elif name == "malloc":
-        size = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
-        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        size = e.splat(f.parameters.load(params[0].name, 0, 8), LANES)
+        heap = e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
         f.module.helper("rk_malloc", lambda m: lane_loop(m, "rk_malloc", "i64", ["i64"], _take))
-        store_parameter(f, results[0].name, 0, e.call("rk_malloc", "i64", LANES, heap, size, f.act()))
+        f.parameters.store(results[0].name, 0, e.call("rk_malloc", "i64", LANES, heap, size, f.lanes.act()))
     else:
-        address = e.splat(load_parameter(f, params[0].name, 0, 8), LANES)
-        heap = e.splat(f.field_address(LAUNCH, "heap"), LANES)
+        address = e.splat(f.parameters.load(params[0].name, 0, 8), LANES)
+        heap = e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
         f.module.helper("rk_free", lambda m: lane_loop(m, "rk_free", None, ["i64"], _give_back))
-        f.e.line(f"call void @rk_free({heap}, {address}, {f.act()})")
+        f.e.line(f"call void @rk_free({heap}, {address}, {f.lanes.act()})")
 
 
 def _take(e: Emitter, heap: str, args: list[Val]) -> Val:
@@ -176,7 +163,7 @@ def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None
     zero = const("i64", 0)
     va, vb = (f.e.splat(x or zero, LANES) for x in (a, b))
     where = const("i32", f.plan.site(instr.loc))
-    f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {f.act()}, i32 %warp, {where}, {va}, {vb})")
+    f.e.line(f"call void @rk_service(ptr %blk, i32 {REASONS[reason]}, {f.lanes.act()}, i32 %warp, {where}, {va}, {vb})")
 
 
 def trap(f: FunctionLowering, instr: Instr) -> None:

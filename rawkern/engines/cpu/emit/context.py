@@ -1,9 +1,13 @@
-"""Where the code of a PTX function is emitted, and what is made there once per call: slots, fields of the records."""
+"""Where the code of a PTX function is emitted: its call's frame, the lanes that run, and the instruction at hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rawkern.engines.cpu.analysis.plan import Plan
-from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.emit.forms import LANES
+from rawkern.engines.cpu.emit.instrument import Watch
+from rawkern.engines.cpu.ir import Emitter, Module, Val, size_of
 from rawkern.engines.cpu.ptx.data import Function, Instr
 from rawkern.engines.cpu.records import Record
 from rawkern.errors import UnsupportedError
@@ -11,45 +15,136 @@ from rawkern.errors import UnsupportedError
 _ARGUMENT = {"Launch": "%launch", "Block": "%blk"}  # which argument of every function points to a record
 
 
+class Frame:
+    """What a call makes once, at its start: values, and memory; `e` emits there."""
+
+    def __init__(self, module: Module):
+        self.lines: list[str] = []
+        self.e = Emitter(module, self.lines, "once")
+        self._made: dict[str, Val] = {}
+        self._words: dict[str, None] = {}
+        self._kept: dict[str, str] = {}  # slots that stay memory, with their types
+
+    def once(self, key: str, make: Callable[[Emitter], Val]) -> Val:
+        """The value of a name, which `make` emits when it is first asked for."""
+        if key not in self._made:
+            self._made[key] = make(self.e)
+        return self._made[key]
+
+    def field(self, record: Record, name: str) -> Val:
+        """A field of the launch or the block, read once per call."""
+        # What kernels read of a launch does not change while it runs. Said to LLVM, these loads leave the loop over
+        # warps, where each would wait for stores in flight whose addresses look alike.
+        fixed = ", !invariant.load !1" if record.name == "Launch" else ""
+
+        def read(e: Emitter) -> Val:
+            ty, place = dict(record.fields)[name], f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
+            return e.let(ty, 1, f"load {ty}, {e.let('ptr', 1, f'getelementptr %{record.name}, {place}')}{fixed}")
+
+        return self.once(f"{record.name}.{name}", read)
+
+    def field_address(self, record: Record, name: str) -> Val:
+        """A pointer among the fields as a number."""
+        key = f"{record.name}.{name}.address"
+        return self.once(key, lambda e: e.let("i64", 1, f"ptrtoint {self.field(record, name)} to i64"))
+
+    def reserve(self, ref: str, ty: str, in_memory: bool) -> None:
+        """Have memory at `ref` for the call, which LLVM may take for a register unless it shall stay memory."""
+        if in_memory:
+            self._kept[ref] = ty
+        else:
+            self.lines.append(f"{ref} = alloca {ty}")
+
+    def word(self, name: str) -> str:
+        """A word that is zero at first, a lane mask above all, as ``%name``; it may be used before this is called."""
+        self._words[name] = None
+        return f"%{name}"
+
+    def counter(self, name: str, start: int) -> None:
+        """A word ``%name`` that is `start` at first."""
+        if name not in self._made:
+            self.lines += [f"%{name} = alloca i32", f"store i32 {start}, ptr %{name}"]
+            self._made[name] = Val(f"%{name}", "ptr")
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the slots that stay memory."""
+        return sum(map(size_of, self._kept.values()))
+
+    def finish(self, in_one: bool) -> None:
+        """Make the words; `in_one` piece with what shall stay memory, and LLVM is told that others know of it."""
+        if not in_one:
+            for name in self._words:
+                self.lines += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
+            return
+        words = f"[{len(self._words)} x i32]"
+        whole = f"{{ {', '.join([*self._kept.values(), words])} }}"
+        lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
+        for k, ref in enumerate([*self._kept, "%masks"]):
+            lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
+        lines.append(f"store {words} zeroinitializer, ptr %masks")
+        lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(self._words)]
+        self.lines[:0] = lines
+
+
+class Lanes:
+    """The lanes of the warp that run in the block at hand, as 32-bit masks and as vectors of conditions."""
+
+    def __init__(self, f: Context):
+        self._f = f
+
+    def act(self) -> Val:
+        """The mask of the active lanes."""
+        return self._f.in_block("act", lambda e: e.let("i32", 1, "load i32, ptr %act"))
+
+    def set_act(self, mask: Val) -> None:
+        """From here on `mask` are the active lanes, as the memory for it says already or need not."""
+        self._f.cache["act"] = mask
+
+    def actv(self) -> Val:
+        return self.vector(self.act())
+
+    def vector(self, mask: Val) -> Val:
+        """A mask as a vector of conditions."""
+        return self._f.in_block(("lanes", mask.ref), lambda e: e.let("i1", LANES, f"bitcast {mask} to <32 x i1>"))
+
+    def mask_of(self, cond: Val) -> Val:
+        """A condition as a mask."""
+        return self._f.e.let("i32", 1, f"{'sext' if cond.n == 1 else 'bitcast'} {cond} to i32")
+
+    def first(self) -> Val:
+        """Number of the lowest active lane."""
+        act = self.act()
+        return self._f.in_block("first", lambda e: e.intrinsic("llvm.cttz", "i32", act, extra=", i1 true"))
+
+    def all_run(self) -> Val:
+        """Whether no lane is missing."""
+        act = self.act()
+        return self._f.in_block("full", lambda e: e.cmp("icmp eq", act, -1))
+
+
 class Context:
-    """A function being emitted; `function.FunctionLowering` adds what its registers hold."""
+    """A function that is being emitted; `function.FunctionLowering` adds its registers and where lanes go."""
+
+    watch: Watch
 
     def __init__(self, plan: Plan, module: Module, function: Function):
         self.plan, self.module, self.function = plan, module, function
+        self.flow, self.analysis = plan.flows[function.name], plan.analyses[function.name]
         self.e = Emitter(module)
-        self.entry: list[str] = []  # allocas and values made once per call
-        self.once = Emitter(module, self.entry, "once")
-        self.entry_cache: dict[str, Val] = {}
+        self.frame, self.lanes = Frame(module), Lanes(self)
         self.instr: Instr | None = None
+        self.block = 0
+        self.cache: dict[object, Val] = {}  # what has been made in the block so far
+
+    def in_block(self, key: object, make: Callable[[Emitter], Val]) -> Val:
+        """A value that `make` emits when it is first asked for in a block."""
+        if key not in self.cache:
+            self.cache[key] = make(self.e)
+        return self.cache[key]
 
     def unsupported(self, why: str = "") -> UnsupportedError:
         """The error for the instruction at hand; raise it."""
         op, where = (self.instr.op, self.plan.where(self.instr.loc)) if self.instr else ("?", self.plan.where(0))
         text = f"{self.plan.kernel}: the PTX instruction {op} is not supported on the CPU engine"
         return UnsupportedError(f"{text}{f' ({why})' if why else ''}; it comes from {where}")
-
-    def alloca(self, text: str, prefix: str = "l") -> str:
-        """Reserve a slot on the stack for the whole call."""
-        ref = self.e.fresh(prefix)
-        self.entry.append(f"{ref} = alloca {text}")
-        return ref
-
-    def field(self, record: Record, name: str) -> Val:
-        """A field of the launch or the block, read once per call."""
-        key = f"{record.name}.{name}"
-        if key not in self.entry_cache:
-            ty, once = dict(record.fields)[name], self.once
-            place = f"ptr {_ARGUMENT[record.name]}, i32 0, i32 {record.index(name)}"
-            at = once.let("ptr", 1, f"getelementptr %{record.name}, {place}")
-            # What kernels read of a launch does not change while it runs. Said to LLVM, these loads leave the loop over
-            # warps, where each would wait for stores in flight whose addresses look alike.
-            fixed = ", !invariant.load !1" if record.name == "Launch" else ""
-            self.entry_cache[key] = once.let(ty, 1, f"load {ty}, {at}{fixed}")
-        return self.entry_cache[key]
-
-    def field_address(self, record: Record, name: str) -> Val:
-        """A pointer among the fields as a number."""
-        key = f"{record.name}.{name}.address"
-        if key not in self.entry_cache:
-            self.entry_cache[key] = self.once.let("i64", 1, f"ptrtoint {self.field(record, name)} to i64")
-        return self.entry_cache[key]

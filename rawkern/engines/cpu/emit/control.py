@@ -12,10 +12,9 @@ from rawkern.engines.cpu.emit.convergence import meeting, release_met
 from rawkern.engines.cpu.emit.forms import LANES, Agreed
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, look, retire, wait_at, waiting_after
+from rawkern.engines.cpu.emit.jumps import after, back, jump, leave_polling, retire, wait_at, waiting_after
 from rawkern.engines.cpu.emit.opcodes import refusal
-from rawkern.engines.cpu.emit.parameters import make_buffers
-from rawkern.engines.cpu.ir import Module, Val, const, size_of
+from rawkern.engines.cpu.ir import Module, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr
 from rawkern.engines.cpu.ptx.operands import destinations
 
@@ -27,13 +26,12 @@ SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
     """The text of one function of a kernel."""
     f = FunctionLowering(plan, module, function, instrument)
-    make_buffers(f)
     f.watch.enter()
     if function.name in plan.recursive:
-        f.entry.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
+        f.frame.lines.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
     frame = local_frame(function) * LANES
     if frame:
-        f.entry.append(f"%frame = alloca [{frame} x i8], align 64")
+        f.frame.lines.append(f"%frame = alloca [{frame} x i8], align 64")
     _start(f, handlers)
     twice = _worth_twice(f)
     if twice:  # first, so that it is known where lanes that part look for others
@@ -42,16 +40,16 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         waitable = i in f.analysis.waitable
         if block.exit_only and i and not waitable:
             continue
-        if i in f.looked:
+        if i in f.control.looks:
             _check(f, i)
         _begin(f, i)
         _instructions(f, i, handlers)
         _end(f, i)
     _finish(f)
-    module.frame = max(module.frame, frame + sum(map(size_of, f.kept.values())))
+    module.frame = max(module.frame, frame + f.frame.kept_bytes)
     name, params = signature(plan, function)
     inline = "" if plan.waiting or not function.entry else " alwaysinline"
-    body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.entry]
+    body = [f"define internal void @{name}({params}){inline} {{", "entry:", *f.frame.lines]
     body += ["store i32 %initial, ptr %act"]
     if twice:
         body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
@@ -66,8 +64,8 @@ def _start(f: FunctionLowering, handlers: Handlers) -> None:
     for instr in f.analysis.fixed.values():
         _take(f, instr)
         handlers[instr.op.name](f, instr)
-    f.fixed = f.forms
-    f.entry += f.e.lines
+    f.values.fix()
+    f.frame.lines += f.e.lines
     f.e.lines = []
 
 
@@ -82,19 +80,17 @@ def _for_whole_warps(f: FunctionLowering, handlers: Handlers) -> None:
 
     Registers lie in the same slots, so where lanes part they go on in the blocks for any lanes.
     """
-    f.whole = True
     for i, block in enumerate(f.flow.blocks):
         if block.exit_only and i:
             continue
-        f.begin(i)
+        f.begin(i, whole=True)
         f.e.label(f"w{i}")
-        f.cache["act"] = const("i32", -1)
+        f.lanes.set_act(const("i32", -1))
         for reg in f.analysis.fresh[i]:
-            f.forget(reg)
+            f.values.forget(reg)
         f.watch.block(i)
         _instructions(f, i, handlers)
         _end(f, i)
-    f.whole = False
 
 
 def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
@@ -103,7 +99,7 @@ def _instructions(f: FunctionLowering, i: int, handlers: Handlers) -> None:
     for instr in block.instrs[:-1] if block.kind in ("barrier", "meeting") else block.instrs:
         _take(f, instr)
         f.watch.instruction(instr)
-        if any(name in f.fixed for name in destinations(instr)):  # done at the start
+        if any(map(f.values.is_fixed, destinations(instr))):  # done at the start
             continue
         handlers[instr.op.name](f, instr)
 
@@ -123,7 +119,7 @@ def _check(f: FunctionLowering, i: int) -> None:
     waiting = e.let("i32", 1, f"load i32, ptr %wait{i}")
     some = e.cmp("icmp ne", waiting, 0)
     e.line("store i32 0, ptr %act")
-    e.line(f"br {some}, label %b{i}, label %{look(f, f.looked[i] - {i})}")
+    e.line(f"br {some}, label %b{i}, label %{f.control.look(f.control.looks[i] - {i})}")
 
 
 def _begin(f: FunctionLowering, i: int) -> None:
@@ -137,9 +133,9 @@ def _begin(f: FunctionLowering, i: int) -> None:
         e.line(f"store i32 0, ptr %wait{i}")
         act = e.bin("or", act, waiting)
         e.line(f"store {act}, ptr %act")
-        f.cache["act"] = act
+        f.lanes.set_act(act)
     for reg in f.analysis.fresh[i]:
-        f.forget(reg)
+        f.values.forget(reg)
     leave_polling(f, i)
     f.watch.block(i)
 
@@ -148,18 +144,18 @@ def _end(f: FunctionLowering, i: int) -> None:
     """Leave a block as its last instruction says."""
     block, e = f.flow.blocks[i], f.e
     ending = block.instrs[-1] if block.kind in ("barrier", "meeting") else block.ending
-    act = f.act()
+    act = f.lanes.act()
     if ending is not None:
         _take(f, ending)
         if not block.guards:
             f.watch.instruction(ending)
     if block.kind == "ret":
-        f.flush()
+        f.values.flush()
         retire(f, act)
         e.line(f"br label %{after(f, i)}")
         return
     if block.kind == "jump" or (block.kind == "cond" and block.targets[0] == block.targets[1]):
-        f.flush()
+        f.values.flush()
         jump(f, block.targets[0], act)
         return
     if block.kind in ("barrier", "meeting"):
@@ -169,16 +165,16 @@ def _end(f: FunctionLowering, i: int) -> None:
         return
     assert block.pred is not None
     f.watch.branch(block)
-    form = f.operand_form(block.pred, 1)
+    form = f.values.operand(block.pred, 1)
     if isinstance(form, Agreed):
         _diverge(f, i, act, form)
         return
-    cond = f.plain(form)
+    cond = f.values.plain(form)
     if block.kind == "switch":
         _switch(f, i, cond)
         return
     if cond.n == 1:
-        f.flush()
+        f.values.flush()
         yes, no = e.fresh("t")[1:], e.fresh("f")[1:]
         first, second = (no, yes) if block.negated else (yes, no)
         e.line(f"br {cond}, label %{first}, label %{second}")
@@ -191,9 +187,9 @@ def _end(f: FunctionLowering, i: int) -> None:
 
 def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
     """Lanes choose between two targets; where they agree nobody waits."""
-    e, block, whole = f.e, f.flow.blocks[i], f.whole
+    e, block = f.e, f.flow.blocks[i]
     yes, no = block.targets
-    f.flush()
+    f.values.flush()
     all_label, some_label, none_label, both_label = (e.fresh(p)[1:] for p in ("all", "some", "none", "both"))
     known = dict(f.cache)
 
@@ -213,21 +209,21 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
         e.line(f"br {ways[0][0]}, label %{ways[0][1]}, label %{other}")
         e.label(other)
         e.line(f"br {ways[1][0]}, label %{ways[1][1]}, label %{each}")
-        if whole:  # where scalars did not tell, that indices do not wrap around is not known either
+        if f.control.whole:  # where scalars did not tell, that indices do not wrap around is not known either
             agreed()
-            all_label, none_label, f.whole = e.fresh("all")[1:], e.fresh("none")[1:], False
+            all_label, none_label = e.fresh("all")[1:], e.fresh("none")[1:]
+            f.control.part()
         e.label(each)
-    cond = f.plain(form)
-    taken = e.bin("and", act, f.mask_of(e.invert(cond) if block.negated else cond))
+    cond = f.values.plain(form)
+    taken = e.bin("and", act, f.lanes.mask_of(e.invert(cond) if block.negated else cond))
     e.line(f"br {e.cmp('icmp eq', taken, act)}, label %{all_label}, label %{some_label}")
     e.label(some_label)
     e.line(f"br {e.cmp('icmp eq', taken, 0)}, label %{none_label}, label %{both_label}")
     f.cache = known  # what was made for the lanes one by one is not there where they agreed
     agreed()
     e.label(both_label)
-    f.whole = False
+    f.control.part()
     _both(f, i, taken, e.bin("xor", act, taken))
-    f.whole = whole
 
 
 def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
@@ -235,7 +231,7 @@ def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     yes, no = f.flow.blocks[i].targets
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
-            f.copy(target, ending)
+            f.values.copy(target, ending)
             retire(f, ending)
             jump(f, other, going)
             return
@@ -248,14 +244,14 @@ def _part(f: FunctionLowering, i: int, going: dict[int, Val]) -> None:
     others = waiting_after(f, i)
     first = low > i and min(others, default=low) >= low
     for target, mask in going.items():
-        f.copy(target, mask)
+        f.values.copy(target, mask)
         if target != low or not first:
             wait_at(f, target, mask)
     if first:
         f.e.line(f"store {going[low]}, ptr %act")
         f.e.line(f"br label %b{low}")
     elif low > i:
-        f.e.line(f"br label %{look(f, others | set(going))}")
+        f.e.line(f"br label %{f.control.look(others | set(going))}")
     else:
         _back_to_waiting(f, low)
 
@@ -273,8 +269,8 @@ def _back_to_waiting(f: FunctionLowering, header: int) -> None:
 def _switch(f: FunctionLowering, i: int, index: Val) -> None:
     """``brx.idx``: lanes choose among many targets."""
     e, targets = f.e, f.flow.blocks[i].targets
-    act = f.act()
-    f.flush()
+    act = f.lanes.act()
+    f.values.flush()
     if index.n == 1:
         labels = [e.fresh("case")[1:] for _ in targets]
         cases = " ".join(f"i32 {k}, label %{label}" for k, label in enumerate(labels))
@@ -283,15 +279,15 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             e.label(label)
             jump(f, t, act)
         return
-    whole, f.whole = f.whole, False
+    f.control.part()
     going = {}
     for t in dict.fromkeys(targets):
         mask = const("i32", 0)
         for k, other in enumerate(targets):
             if other == t:
-                mask = e.bin("or", mask, f.mask_of(e.cmp("icmp eq", index, k)))
+                mask = e.bin("or", mask, f.lanes.mask_of(e.cmp("icmp eq", index, k)))
         mask = e.bin("and", act, mask)
-        f.copy(t, mask)
+        f.values.copy(t, mask)
         if f.flow.blocks[t].exit_only:
             retire(f, mask)
         else:
@@ -304,14 +300,13 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             e.label(some)
             _back_to_waiting(f, t)
             e.label(none)
-    e.line(f"br label %{look(f, waiting_after(f, i) | {t for t in going if t > i})}")
-    f.whole = whole
+    e.line(f"br label %{f.control.look(waiting_after(f, i) | {t for t in going if t > i})}")
 
 
 def _finish(f: FunctionLowering) -> None:
     """The end of the order: lanes set aside in spin loops or at barriers come back, or the call is over."""
     e = f.e
-    f.entry.insert(0, "%act = alloca i32")
+    f.frame.lines.insert(0, "%act = alloca i32")
     e.label("end")
     if f.analysis.free_running:
         resume_set_aside(f)
@@ -320,21 +315,5 @@ def _finish(f: FunctionLowering) -> None:
     e.line("ret void")
     release_met(f)
     for w in f.analysis.checks:
-        f.mask(f"wait{w}")
-    _make_memory(f)
-
-
-def _make_memory(f: FunctionLowering) -> None:
-    """Memory for masks, and for what shall not become registers: one piece, which LLVM is told that others know of."""
-    if not f.analysis.free_running:
-        for name in f.masks:
-            f.entry += [f"%{name} = alloca i32", f"store i32 0, ptr %{name}"]
-        return
-    words = f"[{len(f.masks)} x i32]"
-    whole = f"{{ {', '.join([*f.kept.values(), words])} }}"
-    lines = [f"%kept = alloca {whole}", 'call void asm sideeffect "", "r"(ptr %kept)']
-    for k, ref in enumerate([*f.kept, "%masks"]):
-        lines.append(f"{ref} = getelementptr {whole}, ptr %kept, i32 0, i32 {k}")
-    lines.append(f"store {words} zeroinitializer, ptr %masks")
-    lines += [f"%{name} = getelementptr i32, ptr %masks, i64 {k}" for k, name in enumerate(f.masks)]
-    f.entry[:0] = lines
+        f.frame.word(f"wait{w}")
+    f.frame.finish(in_one=f.analysis.free_running)

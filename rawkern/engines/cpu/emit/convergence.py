@@ -19,9 +19,9 @@ from rawkern.engines.cpu.ptx.data import Instr
 
 def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     """An instruction at which lanes wait for those that its mask names; `follow` is the block after it."""
-    e, row, act = f.e, EXCHANGES[instr.op.name], f.act()
+    e, row, act = f.e, EXCHANGES[instr.op.name], f.lanes.act()
     value = row.value(f, instr)
-    mask = f.value(instr.args[-1], 32)
+    mask = f.values.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
     f.watch.meet(instr, mask)
@@ -29,9 +29,8 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
         _together(f, instr, row, value, e.bin("and", act, mask), follow)
         return
     key = f.block
-    f.meetings.append(key)
     named = _union(f, mask)
-    f.actv()  # made before the ways part
+    f.lanes.actv()  # made before the ways part
     alive = e.let("i32", 1, "load i32, ptr %alive")
     missing = e.bin("and", e.bin("and", named, alive), e.invert(act))
     together, apart = e.fresh("together")[1:], e.fresh("apart")[1:]
@@ -42,8 +41,8 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     key_of_lane = e.bin("or", e.resize(mask, "i64"), forms.index(instr.op) << 32)
     _keep_lanes(f, "%named", e.splat(key_of_lane, LANES))
     if value is not None:
-        _keep_lanes(f, "%given", e.splat(e.resize(f.plain(value), "i64"), LANES))
-    waiting = e.let("i32", 1, f"load i32, ptr {f.mask(f'meet{key}')}")
+        _keep_lanes(f, "%given", e.splat(e.resize(f.values.plain(value), "i64"), LANES))
+    waiting = e.let("i32", 1, f"load i32, ptr {f.frame.word(f'meet{key}')}")
     e.line(f"store {e.bin('or', waiting, act)}, ptr %meet{key}")
     here = e.bin("or", act, e.let("i32", 1, "load i32, ptr %met"))
     e.line(f"store {here}, ptr %met")
@@ -53,10 +52,15 @@ def meeting(f: FunctionLowering, instr: Instr, follow: int) -> None:
     _together(f, instr, row, value, e.bin("and", act, mask), follow)
 
 
+def _meetings(f: FunctionLowering) -> list[int]:
+    """Blocks at which lanes wait for others of the warp that may be elsewhere."""
+    return [i for i, block in enumerate(f.flow.blocks) if block.kind == "meeting" and f.analysis.concurrent[i]]
+
+
 def _together(f: FunctionLowering, instr: Instr, row: Exchange, value: Form | None, members: Val, follow: int) -> None:
     row.exchange(f, instr, value, members)
-    f.flush()
-    jump(f, follow, f.act())
+    f.values.flush()
+    jump(f, follow, f.lanes.act())
 
 
 def _union(f: FunctionLowering, mask: Val) -> Val:
@@ -65,14 +69,14 @@ def _union(f: FunctionLowering, mask: Val) -> Val:
         return mask
     e = f.e
     f.module.declare("llvm.vector.reduce.or.v32i32", "declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)")
-    named = e.select(f.actv(), mask, const("i32", 0, LANES))
+    named = e.select(f.lanes.actv(), mask, const("i32", 0, LANES))
     return e.let("i32", 1, f"call i32 @llvm.vector.reduce.or.v32i32({named})")
 
 
 def _keep_lanes(f: FunctionLowering, place: str, value: Val) -> None:
     """Write the active lanes' part of a vector in memory."""
     old = f.e.let(value.ty, LANES, f"load {value.t}, ptr {place}")
-    f.e.line(f"store {f.e.select(f.actv(), value, old)}, ptr {place}")
+    f.e.line(f"store {f.e.select(f.lanes.actv(), value, old)}, ptr {place}")
 
 
 def _go_if_complete(f: FunctionLowering, otherwise: str) -> None:
@@ -118,7 +122,7 @@ out:
 
 def resume_meetings(f: FunctionLowering) -> None:
     """Nothing runs: lanes whose meeting is complete because others have ended go on."""
-    if f.meetings:
+    if _meetings(f):
         on = f.e.fresh("unmet")[1:]
         _go_if_complete(f, on)
         f.e.label(on)
@@ -126,54 +130,44 @@ def resume_meetings(f: FunctionLowering) -> None:
 
 def report_unmet(f: FunctionLowering) -> None:
     """Nothing else can run: lanes that wait for ones that never come are an error."""
-    if not f.meetings:
-        return
     e = f.e
-    for key in f.meetings:
+    for key in _meetings(f):
         unmet = e.let("i32", 1, f"load i32, ptr %meet{key}")
-        stuck, on = e.fresh("stuck")[1:], e.fresh("on")[1:]
-        e.line(f"br {e.cmp('icmp ne', unmet, 0)}, label %{stuck}, label %{on}")
-        e.label(stuck)
-        f.cache["act"] = unmet
-        f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
-        service(f, "UNMET", f.flow.blocks[key].instrs[0])
-        e.line(f"br label %{on}")
-        e.label(on)
+        with e.where(e.cmp("icmp ne", unmet, 0)):
+            f.lanes.set_act(unmet)
+            f.watch.unmet(f.flow.blocks[key].instrs[0], unmet)
+            service(f, "UNMET", f.flow.blocks[key].instrs[0])
 
 
 def release_met(f: FunctionLowering) -> None:
     """The lanes of ``%going`` do what they met for and go on; then whoever comes first in order."""
-    if not f.meetings:
+    if not _meetings(f):
         return
     e = f.e
     for name in ("met", "going"):
-        f.mask(name)
+        f.frame.word(name)
     for name in ("named", "given"):
-        f.reserve(f"%{name}", "<32 x i64>", in_memory=True)
-        f.entry.append(f"store <32 x i64> zeroinitializer, ptr %{name}")
+        f.frame.reserve(f"%{name}", "<32 x i64>", in_memory=True)
+        f.frame.lines.append(f"store <32 x i64> zeroinitializer, ptr %{name}")
     e.label("release")
-    for key in f.meetings:
+    for key in _meetings(f):
         block = f.flow.blocks[key]
         waiting = e.let("i32", 1, f"load i32, ptr %meet{key}")
         freed = e.bin("and", waiting, e.let("i32", 1, "load i32, ptr %going"))
-        some, none = e.fresh("some")[1:], e.fresh("none")[1:]
-        e.line(f"br {e.cmp('icmp ne', freed, 0)}, label %{some}, label %{none}")
-        e.label(some)
-        f.begin(key)
-        f.cache["act"] = freed
-        e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
-        f.instr = instr = block.instrs[0]
-        row = EXCHANGES[instr.op.name]
-        value = None
-        if row.bits is not None:
-            value = e.resize(e.let("i64", LANES, "load <32 x i64>, ptr %given"), int_type(row.bits(instr)))
-        members = e.bin("and", f.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
-        row.exchange(f, instr, value, members)
-        f.flush()
-        f.copy(block.targets[0], freed)
-        wait_at(f, block.targets[0], freed)
-        e.line(f"br label %{none}")
-        e.label(none)
+        with e.where(e.cmp("icmp ne", freed, 0)):
+            f.begin(key)
+            f.lanes.set_act(freed)
+            e.line(f"store {e.bin('xor', waiting, freed)}, ptr %meet{key}")
+            f.instr = instr = block.instrs[0]
+            row = EXCHANGES[instr.op.name]
+            value = None
+            if row.bits is not None:
+                value = e.resize(e.let("i64", LANES, "load <32 x i64>, ptr %given"), int_type(row.bits(instr)))
+            members = e.bin("and", f.values.value(instr.args[-1], 32), e.let("i32", 1, "load i32, ptr %alive"))
+            row.exchange(f, instr, value, members)
+            f.values.flush()
+            f.values.copy(block.targets[0], freed)
+            wait_at(f, block.targets[0], freed)
     met, going = (e.let("i32", 1, f"load i32, ptr %{name}") for name in ("met", "going"))
     e.line(f"store {e.bin('and', met, e.invert(going))}, ptr %met")
     e.line(f"br label %c{f.analysis.checks[0]}")

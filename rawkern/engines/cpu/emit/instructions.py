@@ -10,7 +10,6 @@ from rawkern.engines.cpu.emit.forms import Lazy, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.matrix import mma, tiles
 from rawkern.engines.cpu.emit.memory import access, async_copies, atomics, mbarrier
-from rawkern.engines.cpu.emit.nans import is_number, quiet_registers
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Not, Pair, Reg
 
@@ -24,22 +23,22 @@ def arithmetic(f: FunctionLowering, instr: Instr) -> None:
     if any(v.ty == "i128" for v in values):
         raise f.unsupported()
     try:
-        result = arith.lower(f.e, op, values, f.carry)
+        result = arith.lower(f.e, op, values, f.values.carry)
     except arith.UnsupportedOpcode as error:
         raise f.unsupported(str(error)) from None
     if result.cc is not None:
-        f.carry = result.cc
+        f.values.carry = result.cc
     dests = (dest.first, dest.second) if isinstance(dest, Pair) else (dest,)
     for reg, val in zip(dests, result.vals, strict=False):
         if reg is None:
             continue
-        if val.ty != "i1" and val.bits < f.bits_of(reg.name):
-            val = f.e.resize(val, int_type(f.bits_of(reg.name)), result.signed)
-        kind = f.lazy.get(reg.name) if op.base == "selp" else result.lazy_nan
+        if val.ty != "i1" and val.bits < f.values.bits_of(reg.name):
+            val = f.e.resize(val, int_type(f.values.bits_of(reg.name)), result.signed)
+        kind = f.values.lazy.get(reg.name) if op.base == "selp" else result.lazy_nan
         if kind in ("f32", "f64"):
-            f.put(reg.name, Lazy(val, kind))
+            f.values.put(reg.name, Lazy(val, kind))
         else:
-            f.put(reg.name, arith.canonical(f.e, val, result.lazy_nan) if result.lazy_nan else val)
+            f.values.put(reg.name, arith.canonical(f.e, val, result.lazy_nan) if result.lazy_nan else val)
 
 
 def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
@@ -47,33 +46,24 @@ def _sources(f: FunctionLowering, instr: Instr) -> list[Val]:
     op = instr.op
     numbers = op.types[-1].name if op.facts.kind in ("arith", "compare", "convert") else None
     if op.base == "selp":
-        numbers = f.lazy.get(instr.args[0].name)
+        numbers = f.values.lazy.get(instr.args[0].name)
     values = []
     for k, a in enumerate(instr.args[1:]):
         width = op.width(k)
-        if isinstance(a, Not) or (isinstance(a, Reg) and f.bits_of(a.name) == 1):
-            values.append(f.value(a, 1))
+        if isinstance(a, Not) or (isinstance(a, Reg) and f.values.bits_of(a.name) == 1):
+            values.append(f.values.value(a, 1))
         elif numbers:
-            values.append(f.number(a, width, numbers))
-            if op.base in ("min", "max") and _is_quiet(f, a):
+            values.append(f.values.number(a, width, numbers))
+            if op.base in ("min", "max") and f.values.is_quiet(a):
                 f.e.quiet.add(values[-1])
         else:
-            values.append(f.value(a, width))
+            values.append(f.values.value(a, width))
     return values
-
-
-def _is_quiet(f: FunctionLowering, a: object) -> bool:
-    """Whether a float operand is never a signalling NaN."""
-    if isinstance(a, Reg):
-        if f.quiet is None:
-            f.quiet = quiet_registers(f.flow)
-        return a.name in f.quiet
-    return is_number(a)
 
 
 def policy(f: FunctionLowering, instr: Instr) -> None:
     """``createpolicy``: how to cache is a hint, so any number does."""
-    f.put(instr.args[0].name, const("i64", 0))
+    f.values.put(instr.args[0].name, const("i64", 0))
 
 
 def ignore(f: FunctionLowering, instr: Instr) -> None:

@@ -63,7 +63,7 @@ class Access:
 
 
 class Watch:
-    """One function while it is lowered. Code that a method emits runs at the event, with the lanes ``f.act()``.
+    """One function while it is lowered. Code that a method emits runs at the event, with the lanes ``f.lanes.act()``.
 
     An instruction may be lowered in more than one place, for different lanes.
     """
@@ -76,7 +76,7 @@ class Watch:
 
     # -- control ------------------------------------------------------------------------------------------------
     def enter(self) -> None:
-        """The function begins; what runs once per call goes to ``f.entry`` and ``f.once``."""
+        """The function begins; what runs once per call goes to ``f.frame``."""
 
     def block(self, index: int) -> None:
         """A block begins."""

@@ -1,14 +1,15 @@
 """Lanes go to a block: at once, when it is their turn, or round a loop.
 
 A lane that cannot go on with the others waits at a block: its bit is set in the block's ``wait`` mask. The code visits
-the blocks in order (`flow`), so a check stands where lanes can wait and the lowest block with waiting lanes runs next.
+the blocks in order (`control_flow`), so a check stands where lanes can wait and the lowest block with waiting lanes
+runs next.
 """
 
 from __future__ import annotations
 
 from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BLOCK
 
@@ -22,15 +23,15 @@ PATIENCE = 1 << 22  # back edges for which lanes wait in a call that not all lan
 def jump(f: FunctionLowering, t: int, mask: Val) -> None:
     """All lanes that run, `mask`, go to block `t`; ends the LLVM block."""
     e, i = f.e, f.block
-    f.copy(t, mask)
+    f.values.copy(t, mask)
     if f.flow.blocks[t].exit_only:
         retire(f, mask)
         e.line(f"br label %{after(f, i)}")
     elif t <= i:
         back(f, t, mask)
-    elif f.analysis.parts(i, t) and not f.whole:
+    elif f.analysis.parts(i, t) and not f.control.whole:
         wait_at(f, t, mask)
-        e.line(f"br label %{look(f, waiting_after(f, i) | {t})}")
+        e.line(f"br label %{f.control.look(waiting_after(f, i) | {t})}")
     else:
         e.line(f"store {mask}, ptr %act")
         e.line(f"br label %{place(f, t)}")
@@ -38,7 +39,7 @@ def jump(f: FunctionLowering, t: int, mask: Val) -> None:
 
 def place(f: FunctionLowering, t: int) -> str:
     """Label of a block, for any lanes or for whole warps."""
-    return f"{'w' if f.whole else 'b'}{t}"
+    return f"{'w' if f.control.whole else 'b'}{t}"
 
 
 def back(f: FunctionLowering, t: int, mask: Val) -> None:
@@ -48,20 +49,14 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     if t in f.analysis.spin_headers and f.plan.waiting:
         _spin_round(f, t, mask)
         return
-    if "polls" not in f.entry_cache:
-        f.entry += ["%polls = alloca i32", f"store i32 {POLL_EVERY}, ptr %polls"]
-        f.entry_cache["polls"] = const("i32", 0)
+    f.frame.counter("polls", POLL_EVERY)
     left = e.bin("sub", e.let("i32", 1, "load i32, ptr %polls"), 1)
     e.line(f"store {left}, ptr %polls")
-    if t in f.rows and f.plan.waiting:
-        turn, on = e.fresh("turn")[1:], e.fresh("on")[1:]
+    if t in f.control.rows and f.plan.waiting:
         long = e.cmp("icmp slt", left, POLL_EVERY - SHORT)
         due = e.bin("and", long, e.cmp("icmp eq", e.bin("and", left, TURN_EVERY - 1), 0))
-        e.line(f"br {due}, label %{turn}, label %{on}, !prof !0")  # not that rare, but registers are for the others
-        e.label(turn)
-        hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
-        e.line(f"br label %{on}")
-        e.label(on)
+        with e.where(due, rare=True):  # not that rare, but registers are for the others
+            hand_over(f, "@rk_next(ptr %blk, i32 %warp, i32 1)")
     zero, poll = e.cmp("icmp eq", left, 0), e.fresh("poll")[1:]
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
@@ -79,8 +74,8 @@ def hand_over(f: FunctionLowering, chosen: str) -> None:
 def _spin_round(f: FunctionLowering, header: int, mask: Val) -> None:
     """A loop that may wait for another thread goes round; now and then the others get their turn."""
     e = f.e
-    if header not in f.polling:
-        _need_spins(f)
+    if header not in f.control.polling:
+        f.frame.counter("spins", SPIN_LIMIT)
         left = e.bin("sub", e.let("i32", 1, "load i32, ptr %spins"), 1)
         e.line(f"store {left}, ptr %spins")
         expired = e.fresh("expired")[1:]
@@ -110,10 +105,8 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
     """
     if f.function.name in f.plan.waiting_functions:
         e = f.e
-        if "patience" not in f.entry_cache:
-            f.entry += ["%patience = alloca i32", f"store i32 {PATIENCE}, ptr %patience"]
-            f.entry_cache["patience"] = const("i32", 0)
-        rounds = 1 if f.polling.keys() >= lanes.keys() else SPIN_LIMIT
+        f.frame.counter("patience", PATIENCE)
+        rounds = 1 if f.control.polling.keys() >= lanes.keys() else SPIN_LIMIT
         patience = e.bin("sub", e.let("i32", 1, "load i32, ptr %patience"), rounds)
         e.line(f"store {patience}, ptr %patience")
         here = remaining(f, next(iter(lanes.values())))
@@ -125,16 +118,10 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
     hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
 
 
-def _need_spins(f: FunctionLowering) -> None:
-    if "spins" not in f.entry_cache:
-        f.entry += ["%spins = alloca i32", f"store i32 {SPIN_LIMIT}, ptr %spins"]
-        f.entry_cache["spins"] = const("i32", 0)
-
-
 def nanosleep(f: FunctionLowering, instr: Instr) -> None:
     """``nanosleep``: a waiting loop yields at its next round."""
     if f.analysis.spin_headers and f.plan.waiting:
-        _need_spins(f)
+        f.frame.counter("spins", SPIN_LIMIT)
         f.e.line("store i32 1, ptr %spins")
 
 
@@ -153,7 +140,9 @@ def retire(f: FunctionLowering, mask: Val) -> None:
 def leave_polling(f: FunctionLowering, i: int) -> None:
     """Tell the scheduler, where block `i` follows a loop that only looks, that what was waited for has come."""
     before = f.flow.predecessors[i]
-    if f.plan.waiting and any(p in members and i not in members for members in f.polling.values() for p in before):
+    if f.plan.waiting and any(
+        p in members and i not in members for members in f.control.polling.values() for p in before
+    ):
         place = f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, i32 0, i32 {BLOCK.index('moved')}")
         f.e.line(f"store i32 1, {place}")
 
@@ -171,12 +160,4 @@ def after(f: FunctionLowering, i: int) -> str:
     """Label to go to when no lane can go on from block `i`."""
     if f.analysis.free_running and not f.analysis.concurrent[i]:
         return "over"  # nobody waits yet; a way round by those that do would have values of later blocks merged there
-    return "end" if f.whole else look(f, waiting_after(f, i))
-
-
-def look(f: FunctionLowering, places: set[int]) -> str:
-    """Label to go to when lanes can wait at `places` only: the first at which some do runs next."""
-    if not places:
-        return "end"
-    f.looked.setdefault(min(places), set()).update(places)
-    return f"c{min(places)}"
+    return "end" if f.control.whole else f.control.look(waiting_after(f, i))

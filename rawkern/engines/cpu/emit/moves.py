@@ -16,33 +16,33 @@ def move(f: FunctionLowering, instr: Instr) -> None:
     dest, source = instr.args
     bits, e = instr.op.type.bits, f.e
     if isinstance(dest, Vec):
-        whole = f.value(source, bits)
+        whole = f.values.value(source, bits)
         part = bits // len(dest.items)
         for k, item in enumerate(dest.items):
             if item is not None:
                 shifted = e.bin("lshr", whole, k * part) if k else whole
-                f.put(item.name, e.resize(shifted, int_type(part)))
+                f.values.put(item.name, e.resize(shifted, int_type(part)))
     elif isinstance(source, Vec):
         part = bits // len(source.items)
         whole = None
         for k, item in enumerate(source.items):
-            piece = e.resize(e.resize(f.value(item, part), int_type(part)), int_type(bits))
+            piece = e.resize(e.resize(f.values.value(item, part), int_type(part)), int_type(bits))
             piece = e.bin("shl", piece, k * part) if k else piece
             whole = piece if whole is None else e.bin("or", whole, piece)
         assert whole is not None
-        f.put(dest.name, whole)
+        f.values.put(dest.name, whole)
     else:
-        f.put(dest.name, f.operand_form(source, bits))
+        f.values.put(dest.name, f.values.operand(source, bits))
 
 
 def convert_address(f: FunctionLowering, instr: Instr) -> None:
     """``cvta``: only shared memory has addresses of its own."""
     dest, source = instr.args
-    form = f.operand_form(source, 64)
+    form = f.values.operand(source, 64)
     if instr.op.space == "shared":
-        start = f.field_address(BLOCK, "shared")
+        start = f.frame.field_address(BLOCK, "shared")
         form = shift(f, widen(f, form), f.e.neg(start) if instr.op.has("to") else start)
-    f.put(dest.name, form)
+    f.values.put(dest.name, form)
 
 
 def is_space(f: FunctionLowering, instr: Instr) -> None:
@@ -51,7 +51,7 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
     Parameters lie in global memory.
     """
     dest, source = instr.args
-    e, addr = f.e, f.value(source, 64)
+    e, addr = f.e, f.values.value(source, 64)
     space = instr.op.space
     shared = in_shared(f, addr)
     frame = local_frame(f.function) * LANES
@@ -63,16 +63,16 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
         size = 0
         for var in f.plan.ptx.functions[f.plan.kernel].params:
             size = align_up(size, var.align) + var.size
-        known[space] = e.cmp("icmp ult", e.bin("sub", addr, f.field_address(LAUNCH, "params")), size)
+        known[space] = e.cmp("icmp ult", e.bin("sub", addr, f.frame.field_address(LAUNCH, "params")), size)
     elif space not in known:
         known["const"] = _is_constant(f, addr)
         known["global"] = e.invert(e.bin("or", e.bin("or", shared, local), known["const"]))
-    f.put(dest.name, known[space])
+    f.values.put(dest.name, known[space])
 
 
 def _is_constant(f: FunctionLowering, addr: Val) -> Val:
     """Whether addresses lie in the module's constant variables."""
-    e, start, found = f.e, f.field_address(LAUNCH, "globals"), f.e.cmp("icmp ne", addr, addr)
+    e, start, found = f.e, f.frame.field_address(LAUNCH, "globals"), f.e.cmp("icmp ne", addr, addr)
     for name, at in f.plan.layout.offsets.items():
         var = f.plan.ptx.variables[name]
         if var.space == "const":

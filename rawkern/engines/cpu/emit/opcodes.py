@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.arith.rows import Form, UnsupportedOpcode, form
+from rawkern.engines.cpu.arith.rows import Form, UnsupportedOpcode, form, index
 from rawkern.engines.cpu.ptx.decode import Op
 
 _B = "b16 b32 b64"
@@ -159,15 +159,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-def _index() -> dict[tuple[str, str], list[Form]]:
-    table: dict[tuple[str, str], list[Form]] = {}
-    for f in FORMS:
-        for types in f.types:
-            table.setdefault((f.base, types), []).append(f)
-    return table
-
-
-_TABLE = _index()
+_TABLE = index(FORMS)
 
 
 @cache

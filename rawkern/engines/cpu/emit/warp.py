@@ -1,7 +1,7 @@
 """Warp-level instructions: what lanes that have met give to each other.
 
 An instruction is taken apart: each lane gives a value; `exchange` makes the active lanes' results of those of all
-members, which may be more than the lanes that are active where some came another way (`meeting`).
+members, which may be more than the lanes that are active where some came another way (`convergence`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,20 @@ class Exchange:
 
     def value(self, f: FunctionLowering, instr: Instr) -> Form | None:
         """What the lanes give."""
-        return f.operand_form(instr.args[1], self.bits(instr)) if self.bits is not None else None
+        return f.values.operand(instr.args[1], self.bits(instr)) if self.bits is not None else None
 
 
 def at_once(f: FunctionLowering, instr: Instr) -> None:
     """An instruction at which lanes meet, done by those that are here: nobody else can come."""
     row = EXCHANGES[instr.op.name]
-    if not instr.op.meets:
-        if row.exchange is not vote:
-            raise f.unsupported("without .sync there is none since compute capability 7.0")
-        vote(f, instr, f.value(instr.args[1], 1), f.act())
+    if not instr.op.meets:  # which `vote` alone can be
+        vote(f, instr, f.values.value(instr.args[1], 1), f.lanes.act())
         return
-    mask = f.value(instr.args[-1], 32)
+    mask = f.values.value(instr.args[-1], 32)
     if f.function.name in f.plan.recursive:
         refuse_strangers(f, instr, mask)
     f.watch.meet(instr, mask)
-    row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.act(), mask))
+    row.exchange(f, instr, row.value(f, instr), f.e.bin("and", f.lanes.act(), mask))
 
 
 def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
@@ -54,8 +52,8 @@ def refuse_strangers(f: FunctionLowering, instr: Instr, mask: Val) -> None:
     lanes = e.let("i32", 1, "call i32 @rk_lanes(ptr %launch, i32 %warp)")
     strange = e.bin("and", lanes, e.invert(Val("%initial", "i32")))
     named = e.cmp("icmp ne", e.bin("and", mask, strange), 0)
-    asks = e.bin("and", f.mask_of(named), f.act())
-    refuse_parted(f, instr, f.act(), e.cmp("icmp ne", asks, 0))
+    asks = e.bin("and", f.lanes.mask_of(named), f.lanes.act())
+    refuse_parted(f, instr, f.lanes.act(), e.cmp("icmp ne", asks, 0))
 
 
 def barrier(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
@@ -70,7 +68,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
     dest, _, b, c = instr.args[:4]
     e = f.e
     lazy = isinstance(value, Lazy) and value.kind == "f32"  # which NaN it is matters as little there as here
-    value = e.splat(value.val if isinstance(value, Lazy) and lazy else f.plain(value), LANES)
+    value = e.splat(value.val if isinstance(value, Lazy) and lazy else f.values.plain(value), LANES)
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
@@ -80,8 +78,8 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
         j = Val(f"<{', '.join(f'i32 {k}' for k, _ in lanes)}>", "i32", LANES)
     else:
         lane = ramp("i32", 1)
-        amount = e.bin("and", f.vector(b, 32), 31)
-        clamp = f.vector(c, 32)
+        amount = e.bin("and", f.values.vector(b, 32), 31)
+        clamp = f.values.vector(c, 32)
         segment = e.bin("and", e.bin("lshr", clamp, 8), 31)
         low = e.bin("and", lane, segment)
         outside = e.invert(segment)
@@ -100,9 +98,9 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if isinstance(first, Reg):
         f.watch.shuffled(instr, first.name, j, inside, members)
-        f.put(first.name, Lazy(moved, "f32") if lazy else moved)
+        f.values.put(first.name, Lazy(moved, "f32") if lazy else moved)
     if isinstance(second, Reg):
-        f.put(second.name, inside)
+        f.values.put(second.name, inside)
 
 
 def _source(mode: str, lane: int, b: int, c: int) -> tuple[int, bool]:
@@ -141,7 +139,7 @@ def _permute_helper(m: Module) -> str:
 def vote(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``vote.sync`` and the older ``vote``."""
     e, mode = f.e, instr.op.mods[-1]
-    yes = e.bin("and", f.mask_of(f.plain(value)), members)
+    yes = e.bin("and", f.lanes.mask_of(f.values.plain(value)), members)
     if mode == "ballot":
         result = yes
     elif mode == "all":
@@ -150,12 +148,12 @@ def vote(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
         result = e.cmp("icmp ne", yes, 0)
     else:
         result = e.bin("or", e.cmp("icmp eq", yes, members), e.cmp("icmp eq", yes, 0))
-    f.put(instr.args[0].name, result)
+    f.values.put(instr.args[0].name, result)
 
 
 def activemask(f: FunctionLowering, instr: Instr) -> None:
     """``activemask``."""
-    f.put(instr.args[0].name, f.act())
+    f.values.put(instr.args[0].name, f.lanes.act())
 
 
 _IDENTITY = {"add": 0, "or": 0, "xor": 0, "and": -1, "umin": -1, "umax": 0, "smin": 0x7FFFFFFF, "smax": -0x80000000}
@@ -165,7 +163,7 @@ def reduce(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None
     """``redux.sync`` of integers."""
     op = instr.op.mods[1]
     op = f"{'s' if instr.op.type.signed else 'u'}{op}" if op in ("min", "max") else op
-    dest, value = instr.args[0], f.e.splat(f.plain(value), LANES)
+    dest, value = instr.args[0], f.e.splat(f.values.plain(value), LANES)
 
     def combine(e: Emitter, v: Val, lanes: Val) -> Val:
         kept = e.select(e.let("i1", LANES, f"bitcast {lanes} to <32 x i1>"), v, const("i32", _IDENTITY[op], LANES))
@@ -174,7 +172,7 @@ def reduce(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None
         return e.let("i32", 1, f"call i32 @{name}({kept})")
 
     if members.n == 1:
-        f.put(dest.name, combine(f.e, value, members))
+        f.values.put(dest.name, combine(f.e, value, members))
         return
     group = Val("%group", "i32")
 
@@ -184,7 +182,7 @@ def reduce(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None
 
     name = f"rk_redux_{op}"
     f.module.helper(name, lambda m: _by_group(m, name, "i32", step))
-    f.put(dest.name, f.e.call(name, "i32", LANES, value, members, f.act()))
+    f.values.put(dest.name, f.e.call(name, "i32", LANES, value, members, f.lanes.act()))
 
 
 def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val, Val]]) -> str:
@@ -218,16 +216,16 @@ def _by_group(m: Module, name: str, ty: str, step: Callable[[Emitter], tuple[Val
 def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``match.any.sync`` and ``match.all.sync``."""
     dest, mode, e = instr.args[0], instr.op.mods[0], f.e
-    value = e.splat(f.plain(value), LANES)
+    value = e.splat(f.values.plain(value), LANES)
     first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
-    if mode == "all" and members.n == 1:  # one answer for all, as `kinds` has it
+    if mode == "all" and members.n == 1:  # one answer for all, as `facts` has it
         leader = e.bin("and", e.intrinsic("llvm.cttz", "i32", members, extra=", i1 false"), LANES - 1)
         same = e.cmp("icmp eq", value, e.splat(e.let(value.ty, 1, f"extractelement {value}, {leader}"), LANES))
-        agree = e.cmp("icmp eq", e.bin("and", f.mask_of(same), members), members)
+        agree = e.cmp("icmp eq", e.bin("and", f.lanes.mask_of(same), members), members)
         if isinstance(first, Reg):
-            f.put(first.name, e.select(agree, members, 0))
+            f.values.put(first.name, e.select(agree, members, 0))
         if isinstance(second, Reg):
-            f.put(second.name, agree)
+            f.values.put(second.name, agree)
         return
 
     def step(e: Emitter) -> tuple[Val, Val]:
@@ -242,11 +240,11 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
 
     name = f"rk_match_{mode}_{value.ty}"
     f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
-    found = e.call(name, "i32", LANES, value, e.splat(members, LANES), f.act())
+    found = e.call(name, "i32", LANES, value, e.splat(members, LANES), f.lanes.act())
     if isinstance(first, Reg):
-        f.put(first.name, found)
+        f.values.put(first.name, found)
     if isinstance(second, Reg):
-        f.put(second.name, e.cmp("icmp ne", found, 0))
+        f.values.put(second.name, e.cmp("icmp ne", found, 0))
 
 
 def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
@@ -254,9 +252,9 @@ def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
     dest = instr.args[0]
     leader = f.e.intrinsic("llvm.cttz", "i32", members, extra=", i1 true")
     if isinstance(dest.first, Reg):
-        f.put(dest.first.name, leader)
+        f.values.put(dest.first.name, leader)
     if isinstance(dest.second, Reg):
-        f.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
+        f.values.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
 
 
 #: The instructions at which lanes of a warp meet, by opcode.

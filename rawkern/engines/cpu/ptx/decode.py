@@ -61,21 +61,10 @@ _RELAXED = frozenset(("relaxed", "volatile", "mmio", "cv"))
 class Op:
     """One decoded mnemonic; two are the same if their text is.
 
-    Attributes
-    ----------
-    base, name : str
-        The first word; the opcode, which is the row of `facts` or else the first word.
-    mods, types : tuple
-        The words after the first, in order: those that are no types, and the types.
-    space : str
-        Of the memory, or ``"generic"``.
-    order : str
-        How strong an access is: ``"relaxed"`` (volatile ones too), ``"acquire"``, ``"release"``, ``"acq_rel"``; empty
-        for a plain one.
-    count : int
-        Values that a load or store has for each lane.
-    meets : str
-        As in `facts`, of this form of the instruction.
+    `base` is the first word, `name` the opcode: the row of `facts`, or else the first word. `mods` are the other words
+    in order but for the `types`. `space` is that of the memory, or "generic"; `order` how strong an access is:
+    "relaxed" (volatile ones too), "acquire", "release", "acq_rel", or empty for a plain one. A load or store has
+    `count` values for each lane. `meets` is as in `facts`, for this form of the instruction.
     """
 
     text: str

@@ -6,55 +6,36 @@ from typing import NamedTuple
 
 
 class Facts(NamedTuple):
-    """A row of the table. The defaults are those of an opcode that is not known.
+    """A row of the table; the defaults are those of an opcode that is not known."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"move"``, ``"convert"``, ``"shift"``; ``"arith"`` and ``"compare"``, which take floats as numbers;
-        ``"memory"``: loads, stores and atomics; else empty.
-    result : bool
-        The first operand is a destination.
-    pure : bool
-        Changes registers only, and reads nothing else: done again with the same operands it does the same.
-    memory : str
-        ``"r"``, ``"w"``, ``"rw"``, or empty.
-    observes : bool
-        Tells what other threads have done, so a loop with it may wait for them; plain loads do not.
-    meets : str
-        Who has to be there: the threads of the ``"block"``, the lanes that the last operand, a ``"mask"``, names (with
-        ``.sync``), all lanes of the ``"warp"``; or empty.
-    lanes : str
-        Where the result is the same in all lanes: where the ``"operands"`` are, where the ``"mask"`` is, ``"always"``
-        or ``"never"``.
-    leaves : bool
-        Execution may go on elsewhere.
-    moves : int
-        The result is one of so many first operands.
-    affine : str
-        Where operands are affine in the lane the result may be: a ``"sum"`` of multiples, or what is done once for each
-        ``"segment"`` of lanes with one value.
-    index : bool
-        Integer arithmetic that makes indices and addresses.
-    address : str
-        The operands whose address the result is part of: the ``"first"``, the ``"last"``, ``"either"`` of two,
-        a ``"sum"`` or ``"difference"``, ``"none"``, ``"any"``; empty: of those that are addresses none is known.
-    words : tuple of int
-        Sources that are 32 bits wide, whatever the type.
-    """
-
+    #: "move", "convert", "shift"; "arith" and "compare", which take floats as numbers; "memory".
     kind: str = ""
+    #: The first operand is a destination.
     result: bool = True
+    #: Changes registers only, and reads nothing else: done again with the same operands it does the same.
     pure: bool = False
+    #: "r", "w" or "rw".
     memory: str = ""
+    #: Tells what other threads have done, so a loop with it may wait for them; plain loads do not.
     observes: bool = False
+    #: Who has to be there: threads of the "block", lanes that the last operand, a "mask", names, all lanes of the
+    #: "warp".
     meets: str = ""
+    #: Where the result is the same in all lanes: where the "operands" or the "mask" are; "always", "never".
     lanes: str = "operands"
+    #: Execution may go on elsewhere.
     leaves: bool = False
+    #: The result is one of so many first operands.
     moves: int = 0
+    #: The result can be affine in the lane: a "sum" of multiples, or done once for each "segment" of lanes with one
+    #: value.
     affine: str = ""
+    #: Integer arithmetic that makes indices and addresses.
     index: bool = False
+    #: Operands that give the result its address: the "first", the "last", "either" of two, a "sum", a "difference",
+    #: "none", "any".
     address: str = ""
+    #: Sources that are 32 bits wide, whatever the type.
     words: tuple[int, ...] = ()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Not, Pair, Reg, Sym, Vec
 
@@ -62,19 +63,25 @@ def registers(args: Iterable) -> Iterator[Reg]:
             yield from registers(a)
 
 
+def mapped(a: Any, register: Callable[[Reg], Reg], symbol: Callable[[Sym], Sym] = lambda s: s) -> Any:
+    """An operand with other registers and symbols in it."""
+    if isinstance(a, Reg):
+        return register(a)
+    if isinstance(a, Sym):
+        return symbol(a)
+    if isinstance(a, Mem):
+        return Mem(mapped(a.base, register, symbol), a.offset)
+    if isinstance(a, Not):
+        return Not(register(a.reg))
+    if isinstance(a, Vec):
+        return Vec(tuple(mapped(x, register, symbol) for x in a.items))
+    if isinstance(a, Pair):
+        return Pair(*(x and register(x) for x in (a.first, a.second)))
+    if isinstance(a, list):
+        return [mapped(x, register, symbol) for x in a]
+    return a
+
+
 def replaced(a, names: dict[str, str]):
     """An operand with registers by other names."""
-    if isinstance(a, Reg):
-        return Reg(names.get(a.name, a.name))
-    if isinstance(a, Mem):
-        return Mem(replaced(a.base, names), a.offset)
-    if isinstance(a, Not):
-        return Not(replaced(a.reg, names))
-    if isinstance(a, Vec):
-        return Vec(tuple(replaced(x, names) for x in a.items))
-    if isinstance(a, Pair):
-        first, second = (replaced(x, names) for x in (a.first, a.second))
-        return Pair(first, second)  # type: ignore[arg-type]
-    if isinstance(a, list):
-        return [replaced(x, names) for x in a]
-    return a
+    return mapped(a, lambda r: Reg(names.get(r.name, r.name)))

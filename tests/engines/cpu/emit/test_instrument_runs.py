@@ -182,26 +182,26 @@ class Counting(Watch):
     def count(self, *key: Any, lanes: Val | None = None) -> None:
         """Add one, or the number of some lanes."""
         e, number = self.f.e, self.keys.setdefault(key, len(self.keys))
-        at = e.bin("add", self.f.field(BLOCK, "session"), 8 * number)
+        at = e.bin("add", self.f.frame.field(BLOCK, "session"), 8 * number)
         amount = const("i64", 1) if lanes is None else e.resize(e.intrinsic("llvm.ctpop", "i32", lanes), "i64")
         e.line(f"call i64 @rk_count_add({at}, {amount})")
 
     def enter(self) -> None:
-        self.f.entry.append(f"call i64 @rk_count_add({self.f.field(LAUNCH, 'session')}, i64 1)")
+        self.f.frame.lines.append(f"call i64 @rk_count_add({self.f.frame.field(LAUNCH, 'session')}, i64 1)")
 
     def instruction(self, instr: Instr) -> None:
         self.count("instruction", instr.op.text)
-        self.count("lanes", instr.op.text, lanes=self.f.act())
+        self.count("lanes", instr.op.text, lanes=self.f.lanes.act())
 
     def access(self, access: Access, form: Form) -> Form:
-        self.count("access", access.what, access.space, lanes=access.mask or self.f.act())
+        self.count("access", access.what, access.space, lanes=access.mask or self.f.lanes.act())
         return form
 
     def branch(self, block: Block) -> None:
-        f, e, act = self.f, self.f.e, self.f.act()
+        f, e, act = self.f, self.f.e, self.f.lanes.act()
         assert block.pred is not None and block.ending is not None
         self.count("branch", block.ending.op.text)
-        taken = f.mask_of(f.value(block.pred, 1))
+        taken = f.lanes.mask_of(f.values.value(block.pred, 1))
         taken = e.bin("and", e.invert(taken) if block.negated else taken, act)
         parts = e.bin("and", e.cmp("icmp ne", taken, 0), e.cmp("icmp ne", taken, act))
         self.count("divergent", block.ending.op.text, lanes=e.resize(parts, "i32"))
@@ -213,7 +213,7 @@ class Counting(Watch):
         self.count("depart")
 
     def meet(self, instr: Instr, mask: Val) -> None:
-        self.count("meet", lanes=self.f.act())
+        self.count("meet", lanes=self.f.lanes.act())
 
 
 class CountSession(Session):
@@ -353,10 +353,10 @@ class Summing(Counting):
     def access(self, access: Access, form: Form) -> Form:
         f, e, name = self.f, self.f.e, "llvm.vector.reduce.add.v32i64"
         f.module.declare(name, f"declare i64 @{name}(<32 x i64>)")
-        addresses = e.bin("add", e.splat(f.plain(form), 32), access.at)
-        kept = e.select(f.lanes(access.mask or f.act()), addresses, const("i64", 0, 32))
+        addresses = e.bin("add", e.splat(f.values.plain(form), 32), access.at)
+        kept = e.select(f.lanes.vector(access.mask or f.lanes.act()), addresses, const("i64", 0, 32))
         key = (access.what, access.space, access.size * access.count, access.at)
-        at = e.bin("add", f.field(BLOCK, "session"), 8 * self.keys.setdefault(key, len(self.keys)))
+        at = e.bin("add", f.frame.field(BLOCK, "session"), 8 * self.keys.setdefault(key, len(self.keys)))
         e.line(f"call i64 @rk_count_add({at}, {e.let('i64', 1, f'call i64 @{name}({kept})')})")
         return form
 
@@ -404,14 +404,14 @@ class Paths(Counts):
 
 class PathCounting(Counting):
     def block(self, index: int) -> None:
-        self.count("block", self.f.function.name, index, lanes=self.f.act())
+        self.count("block", self.f.function.name, index, lanes=self.f.lanes.act())
 
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
         self.count("edge", self.f.function.name, target, lanes=mask)
 
     def instruction(self, instr: Instr) -> None:
         if instr.op.base in ("ret", "exit"):
-            self.count("end", self.f.function.name, lanes=self.f.act())
+            self.count("end", self.f.function.name, lanes=self.f.lanes.act())
 
     def arrive(self, instr: Instr, number: Val, counted: bool) -> None:
         self.count("arrive")

@@ -134,17 +134,13 @@ class _Run:
         if self.write:
             fine = e.bin("or", fine, gone)
             self.stop(e.bin("and", active, e.invert(fine)))
-            read, on = e.fresh("read")[1:], e.fresh("on")[1:]
-            e.line(f"br {e.cmp('icmp ne', Val('%plane', 'i64'), 0)}, label %{read}, label %{on}")
-            e.label(read)
-            for plane in (1, 2):
-                r = self.load(plane)
-                own = self.alone(r, entries, "reader", _WARP | LANE_MASK)
-                own = e.bin("and", own, e.cmp("icmp uge", r, a["floor"]))
-                fine = e.bin("or", e.bin("or", self.seen(r), own), e.cmp("icmp ult", r, a["gone"]))
-                self.stop(e.bin("and", active, e.invert(fine)))
-            e.line(f"br label %{on}")
-            e.label(on)
+            with e.where(e.cmp("icmp ne", Val("%plane", "i64"), 0)):
+                for plane in (1, 2):
+                    r = self.load(plane)
+                    own = self.alone(r, entries, "reader", _WARP | LANE_MASK)
+                    own = e.bin("and", own, e.cmp("icmp uge", r, a["floor"]))
+                    fine = e.bin("or", e.bin("or", self.seen(r), own), e.cmp("icmp ult", r, a["gone"]))
+                    self.stop(e.bin("and", active, e.invert(fine)))
             return
         absent = e.bin("and", gone, e.cmp("icmp eq", a["need"], 0))  # what nobody has written may be read, or is unset
         r = self.load(1)
@@ -176,13 +172,9 @@ class _Run:
             same = e.bin("and", there, self.same(r, new, _WARP | LANE_MASK))
             again = self.same(r, new, _TIME | LANE_MASK)
             dropped = e.bin("or", e.bin("or", same, self.seen(r)), e.bin("or", e.invert(there), e.invert(active)))
-            push, on = e.fresh("push")[1:], e.fresh("on")[1:]
             rest = e.cmp("icmp ne", e.let("i8", 1, f"bitcast {dropped} to i8"), const("i8", -1))
-            e.line(f"br {rest}, label %{push}, label %{on}")
-            e.label(push)
-            self.store(2, e.select(dropped, self.load(2), r))
-            e.line(f"br label %{on}")
-            e.label(on)
+            with e.where(rest):
+                self.store(2, e.select(dropped, self.load(2), r))
             new = e.select(again, e.bin("or", new, e.bin("and", r, _BYTES)), new)
             self.store(1, e.select(active, new, r))
 

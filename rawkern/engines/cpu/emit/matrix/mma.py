@@ -39,7 +39,7 @@ def multiply(f: FunctionLowering, instr: Instr) -> None:
     dest, *operands = instr.args
     args = []
     for count, kind, operand in zip(counts, kinds, operands, strict=False):
-        args += [f.vector(x, kind.register) for x in items_of(operand)[:count]]  # further registers repeat these
+        args += [f.values.vector(x, kind.register) for x in items_of(operand)[:count]]  # further registers repeat these
     name = f.module.helper(p.name, lambda m: helper(m, p))
     _call(f, name, result_type(p), f"i{p.d.register}", args, dest)
 
@@ -50,7 +50,7 @@ def _multiply_quads(f: FunctionLowering, instr: Instr) -> None:
     dest, *operands = instr.args
     name = f"rk_mma_quads_{a}_{b}_{d}_{c}"
     f.module.helper(name, lambda m: quads.helper(m, name, (a, b), d, c))
-    args = [f.vector(x, 32) for operand in operands for x in items_of(operand)]
+    args = [f.values.vector(x, 32) for operand in operands for x in items_of(operand)]
     _call(f, name, quads.result_type(d), "i32", args, dest)
 
 
@@ -62,7 +62,7 @@ def _call(f: FunctionLowering, name: str, returns: str, ty: str, args: list[Val]
         part = f.e.fresh()
         f.e.line(f"{part} = extractvalue {returns} {ref}, {k}")
         if reg is not None:
-            f.put(reg.name, Val(part, ty, LANES))
+            f.values.put(reg.name, Val(part, ty, LANES))
 
 
 def items_of(operand) -> tuple:
@@ -72,16 +72,10 @@ def items_of(operand) -> tuple:
 
 def require_warp(f: FunctionLowering, instr: Instr) -> None:
     """Stop the launch where not all lanes execute an instruction that PTX wants the whole warp for."""
-    e = f.e
-    if "whole" in f.cache:
-        return
-    f.cache["whole"] = f.act()
-    parted, whole = e.fresh("parted")[1:], e.fresh("whole")[1:]
-    e.line(f"br {e.cmp('icmp ne', f.act(), -1)}, label %{parted}, label %{whole}, !prof !0")
-    e.label(parted)
-    service(f, "PART_OF_WARP", instr)
-    e.line(f"br label %{whole}")
-    e.label(whole)
+    if "whole" not in f.cache:
+        f.cache["whole"] = f.lanes.act()
+        with f.e.where(f.e.cmp("icmp ne", f.lanes.act(), -1), rare=True):
+            service(f, "PART_OF_WARP", instr)
 
 
 def shape_in(op: Op) -> Shape:

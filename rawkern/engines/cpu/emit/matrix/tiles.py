@@ -35,7 +35,7 @@ def load_rows(f: FunctionLowering, instr: Instr) -> None:
     dest, mem = instr.args
     name, matrices = _matrices(f, instr, mem, dest, READ, _rows_loaded)
     for reg, rows in matrices:
-        f.put(reg.name, f.e.call(name, "i32", LANES, rows))
+        f.values.put(reg.name, f.e.call(name, "i32", LANES, rows))
 
 
 def _rows_loaded(m: Module, name: str, trans: bool) -> str:
@@ -55,20 +55,20 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     items = items_of(source)
     values = None
     if f.watch.sees_values:
-        wholes = [view(f.e, f.vector(reg, 32), "i16", 64) for reg in items]
+        wholes = [view(f.e, f.values.vector(reg, 32), "i16", 64) for reg in items]
         wholes = [transposed(f.e, v, 8) if instr.op.has("trans") else v for v in wholes]
         values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
     name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
     for reg, rows in matrices:
-        f.e.line(f"call void @{name}({rows}, {f.vector(reg, 32)})")
+        f.e.line(f"call void @{name}({rows}, {f.values.vector(reg, 32)})")
 
 
 def transpose(f: FunctionLowering, instr: Instr) -> None:
     """``movmatrix``: an 8 x 8 matrix of 16-bit elements that the warp holds, a row in four lanes, to its transpose."""
     dest, source = instr.args
     require_warp(f, instr)
-    whole = view(f.e, f.vector(source, 32), "i16", 64)
-    f.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
+    whole = view(f.e, f.values.vector(source, 32), "i16", 64)
+    f.values.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
 
 
 @cache
@@ -105,7 +105,7 @@ def _matrices(
     held = [_held(8, 1, trans, 8 * k)[0] for k in range(len(items))]
     access = Access(way, mem, space, 2, 8, mask=lanes, values=values, regs=_names(items), held=held)
     form = f.watch.access(access, address(f, mem, space))
-    addrs = f.e.splat(f.plain(form), LANES)
+    addrs = f.e.splat(f.values.plain(form), LANES)
     name = f"rk_{instr.op.base}{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: make(m, name, trans))
     return name, [(reg, shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))) for k, reg in enumerate(items)]
@@ -135,7 +135,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
         tile = _tile(f, *near, kind, operand, cross)
         loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
     for k, reg in enumerate(regs):
-        f.put(reg.name, loaded[k % len(loaded)])
+        f.values.put(reg.name, loaded[k % len(loaded)])
 
 
 def store_fragment(f: FunctionLowering, instr: Instr) -> None:
@@ -143,7 +143,7 @@ def store_fragment(f: FunctionLowering, instr: Instr) -> None:
     mem, source, *stride = instr.args
     _, kind, places, pitch = _placement(f, instr, mem, stride)
     items = items_of(source)
-    regs = [f.vector(x, kind.register) for x in items]
+    regs = [f.values.vector(x, kind.register) for x in items]
     per = len(regs) // len(places)
     cross = _crosswise(instr.op, "d")
     name = f"rk_tile_store_{kind.bits}{'_cross' if cross else ''}"
@@ -194,9 +194,9 @@ def _placement(f: FunctionLowering, instr: Instr, mem, stride: list) -> tuple[st
     require_warp(f, instr)
     operand, shape, kind = op.mods[1], shape_in(op), KINDS[op.type.name]
     cross = _crosswise(op, operand)
-    start = f.plain(address(f, mem, op.space))
+    start = f.values.plain(address(f, mem, op.space))
     sizes = {"a": (shape.m, shape.k), "b": (shape.n, shape.k)}.get(operand, (shape.m, shape.n))
-    pitch = f.value(stride[0], 32) if stride else const("i32", sizes[0] if cross else sizes[1])
+    pitch = f.values.value(stride[0], 32) if stride else const("i32", sizes[0] if cross else sizes[1])
     start, pitch = (v if v.n == 1 else e.let(v.ty, 1, f"extractelement {v}, i64 0") for v in (start, pitch))
     pitch = e.bin("lshr", e.bin("mul", e.resize(pitch, "i64"), kind.bits), 3)
     places = []

@@ -1,7 +1,7 @@
 """Loads and stores: lanes' addresses to as few accesses as can be shown or seen to do.
 
-Addresses known to be equal or consecutive (`kinds`), in all lanes or in each segment, become one access, or one for
-each segment. Others go out of line (`scattered`). Inactive lanes never touch memory.
+Addresses known to be equal or consecutive (`uniformity`), in all lanes or in each segment, become one access, or one
+for each segment. Others go out of line (`gather`). Inactive lanes never touch memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
-from rawkern.engines.cpu.emit.parameters import load_parameter, store_parameter
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg, Sym, Vec
 
@@ -30,7 +29,7 @@ def load(f: FunctionLowering, instr: Instr) -> None:
     names = [r.name if r is not None else None for r in (dest.items if isinstance(dest, Vec) else (dest,))]
     size = op.type.bits // 8
     if space == "param" and isinstance(mem.base, Sym):
-        values = [load_parameter(f, mem.base.name, mem.offset + k * size, size) for k in range(count)]
+        values = [f.parameters.load(mem.base.name, mem.offset + k * size, size) for k in range(count)]
     else:
         form, at = address_parts(f, mem, space)
         constant = space == "const" or op.has("nc")
@@ -43,8 +42,8 @@ def load(f: FunctionLowering, instr: Instr) -> None:
         values = f.watch.around(Access(READ, mem, space, size, count, op.order, at, regs=names), form, emit)
     for name, value in zip(names, values, strict=True):
         if name is not None:
-            bits = f.bits_of(name)
-            f.put(name, f.e.resize(value, int_type(bits), op.type.signed) if bits > value.bits else value)
+            bits = f.values.bits_of(name)
+            f.values.put(name, f.e.resize(value, int_type(bits), op.type.signed) if bits > value.bits else value)
 
 
 def load_lanes(
@@ -60,7 +59,7 @@ def load_lanes(
             result.append(e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}"))
         return result
     if order:
-        addrs = f.plain(form)
+        addrs = f.values.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, at + k * size), size, order) for k in range(count)]
     if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
 
@@ -68,7 +67,7 @@ def load_lanes(
             return _load_segments(f, bases, form, at, size, count)
 
         def partial(base: Val) -> list[Val]:
-            return [masked_load(e, base, at, f.actv(), size)]
+            return [masked_load(e, base, at, f.lanes.actv(), size)]
 
         return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, at, size, count))
     return gather(f, form, at, size, count)
@@ -89,10 +88,8 @@ def _consecutive(
     """
     e = f.e
     assert isinstance(form, (Affine, Wide))
-    f.actv()  # several ways use it, so it must not be made in one of them
-    if "full" not in f.cache:
-        f.cache["full"] = e.cmp("icmp eq", f.act(), -1)
-    condition = f.cache["full"]
+    f.lanes.actv()  # several ways use it, so it must not be made in one of them
+    condition = f.lanes.all_run()
     if isinstance(form, Wide):
         condition = e.bin("and", fits(f, form), condition)
     yes, no, join = (e.fresh(p)[1:] for p in ("near", "far", "met"))
@@ -193,10 +190,10 @@ def store(f: FunctionLowering, instr: Instr) -> None:
         raise f.unsupported()
     size = op.type.bits // 8
     items = source.items if isinstance(source, Vec) else (source,)
-    values = [f.e.resize(f.value(a, 8 * size), int_type(8 * size)) for a in items]
+    values = [f.e.resize(f.values.value(a, 8 * size), int_type(8 * size)) for a in items]
     if space == "param" and isinstance(mem.base, Sym):
         for k, value in enumerate(values):
-            store_parameter(f, mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
+            f.parameters.store(mem.base.name, mem.offset + k * size, f.e.splat(value, LANES))
         return
     regs = [a.name if isinstance(a, Reg) else None for a in items]
     form, at = address_parts(f, mem, space)
@@ -218,13 +215,13 @@ def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], siz
         for k, value in enumerate(values):
             place = pointer(e, form, at + k * size)
             if value.n > 1:  # which lane's value stays is open; take the lowest
-                value = e.let(ty, 1, f"extractelement {value}, {f.first_lane()}")
+                value = e.let(ty, 1, f"extractelement {value}, {f.lanes.first()}")
             how = f"store atomic {value}, {place} {order}" if order else f"store {value}, {place}"
             e.line(f"{how}, align {size}")
         return
     values = [e.splat(v, LANES) for v in values]
     if order:
-        addrs = f.plain(form)
+        addrs = f.values.plain(form)
         for k, value in enumerate(values):
             _ordered_store(f, e.bin("add", addrs, at + k * size), value, size, order)
     elif _known(form, size, count):
@@ -234,7 +231,7 @@ def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], siz
             return []
 
         def partial(base: Val) -> list[Val]:
-            masked_store(e, values[0], base, at, f.actv(), size)
+            masked_store(e, values[0], base, at, f.lanes.actv(), size)
             return []
 
         def fast(bases: list[Val]) -> list[Val]:
@@ -287,7 +284,7 @@ def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val
 
     name = f"rk_load_{order}_{ty}"
     f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
-    return f.e.call(name, ty, LANES, addrs, f.act())
+    return f.e.call(name, ty, LANES, addrs, f.lanes.act())
 
 
 def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order: str) -> None:
@@ -298,7 +295,7 @@ def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order
 
     name = f"rk_store_{order}_{ty}"
     f.module.helper(name, lambda m: lane_loop(m, name, None, [ty], one))
-    f.e.line(f"call void @{name}({addrs}, {value}, {f.act()})")
+    f.e.line(f"call void @{name}({addrs}, {value}, {f.lanes.act()})")
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:

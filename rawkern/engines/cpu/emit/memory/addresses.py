@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.ir import Val, const
+from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Mem
 from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -27,13 +27,13 @@ def address_parts(f: FunctionLowering, mem: Mem, space: str) -> tuple[Form, int]
 
 def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
     """The host address of ``[base + offset]`` in the best form known."""
-    form = f.operand_form(mem.base, 64)
-    form = f.plain(form) if not isinstance(form, (Val, Affine, Wide)) else form
+    form = f.values.operand(mem.base, 64)
+    form = f.values.plain(form) if not isinstance(form, (Val, Affine, Wide)) else form
     form = widen(f, form)
     if mem.offset:
         form = shift(f, form, const("i64", mem.offset))
     if space == "shared":
-        form = shift(f, form, f.field_address(BLOCK, "shared"))
+        form = shift(f, form, f.frame.field_address(BLOCK, "shared"))
     return form
 
 
@@ -61,22 +61,23 @@ def shift(f: FunctionLowering, form: Form, by: Val) -> Form:
 
 def in_shared(f: FunctionLowering, at: Val) -> Val:
     """Whether a generic address is one of the block's shared memory."""
-    total = f.e.resize(f.field(LAUNCH, "shared_total"), "i64")
-    return f.e.cmp("icmp ult", f.e.bin("sub", at, f.field_address(BLOCK, "shared")), total)
+    total = f.e.resize(f.frame.field(LAUNCH, "shared_total"), "i64")
+    return f.e.cmp("icmp ult", f.e.bin("sub", at, f.frame.field_address(BLOCK, "shared")), total)
 
 
 def fits(f: FunctionLowering, form: Wide) -> Val:
     """Whether the 32-bit part of a wide address does not wrap around within any segment."""
-    e, run = f.e, LANES // len(form.inners)
+    run = LANES // len(form.inners)
+
+    def one(e: Emitter, inner: Val) -> Val:
+        last = e.bin("add", e.resize(inner, "i64", form.signed), (run - 1) * form.stride)
+        return e.cmp("icmp eq", last, e.resize(e.cast("trunc", last, "i32"), "i64", form.signed))
+
     result = None
     for inner in dict.fromkeys(form.inners):
         key = ("fits", inner.ref, run, form.stride, form.signed)
-        if key not in f.cache:
-            first = e.resize(inner, "i64", form.signed)
-            last = e.bin("add", first, (run - 1) * form.stride)
-            back = e.resize(e.cast("trunc", last, "i32"), "i64", form.signed)
-            f.cache[key] = e.cmp("icmp eq", last, back)
-        result = f.cache[key] if result is None else e.bin("and", result, f.cache[key])
+        fit = f.in_block(key, lambda e, inner=inner: one(e, inner))
+        result = fit if result is None else f.e.bin("and", result, fit)
     assert result is not None
     return result
 

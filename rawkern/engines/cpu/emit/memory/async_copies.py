@@ -32,31 +32,31 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     if instr.op.has("L2::cache_hint"):
         more = more[:-1]
     count = None
-    if more and isinstance(more[0], Reg) and f.bits_of(more[0].name) == 1:
-        count = e.select(f.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
+    if more and isinstance(more[0], Reg) and f.values.bits_of(more[0].name) == 1:
+        count = e.select(f.values.value(more[0], 1), const("i32", 0), const("i32", size.value))  # ignore-src
     elif more:
-        count = f.value(more[0], 32)
-    width, read = size.value, f.act()
+        count = f.values.value(more[0], 32)
+    width, read = size.value, f.lanes.act()
     if count is not None:  # of lanes that read less, what they read is not looked at
-        read = e.bin("and", read, f.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
+        read = e.bin("and", read, f.lanes.mask_of(e.cmp("icmp eq", e.splat(count, LANES), width)))
     f.watch.note("copy")
     form = f.watch.access(Access(COPY, to, "shared", width), address(f, to, "shared"))
-    dst = e.splat(f.plain(form), LANES)
-    form = e.splat(f.plain(address(f, source, "global")), LANES)
-    src = f.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
+    dst = e.splat(f.values.plain(form), LANES)
+    form = e.splat(f.values.plain(address(f, source, "global")), LANES)
+    src = f.values.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
     f.watch.note("copied")
     name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
         f.module.helper(
             name, lambda m: lane_loop(m, name, None, ["i64"], lambda e, at, a: _whole(e, at, a, size.value))
         )
-        e.line(f"call void @{name}({dst}, {src}, {f.act()})")
+        e.line(f"call void @{name}({dst}, {src}, {f.lanes.act()})")
         return
     name = f"rk_copy_part_{size.value}"
     f.module.helper(
         name, lambda m: lane_loop(m, name, None, ["i64", "i32"], lambda e, at, a: _part(e, at, a, size.value))
     )
-    e.line(f"call void @{name}({dst}, {src}, {e.splat(count, LANES)}, {f.act()})")
+    e.line(f"call void @{name}({dst}, {src}, {e.splat(count, LANES)}, {f.lanes.act()})")
 
 
 def _whole(e: Emitter, at: str, args: list[Val], size: int) -> None:
@@ -98,6 +98,6 @@ HANDLERS = {
     "cp.async.ca": _copy,
     "cp.async.cg": _copy,
     "cp.async.commit_group": lambda f, instr: f.watch.note("commit"),
-    "cp.async.wait_group": lambda f, instr: f.watch.note("wait", f.value(instr.args[0], 32)),
+    "cp.async.wait_group": lambda f, instr: f.watch.note("wait", f.values.value(instr.args[0], 32)),
     "cp.async.wait_all": lambda f, instr: f.watch.note("wait_all"),
 }

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.emit.forms import LANES, int_type
+from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import UPDATE, Access
 from rawkern.engines.cpu.emit.lanes import lane_loop
 from rawkern.engines.cpu.emit.memory.addresses import address, in_shared, ordering
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Pair, Reg, Vec
-from rawkern.engines.cpu.ptx.decode import DTYPES, Op, decode
+from rawkern.engines.cpu.ptx.decode import DType, Op, decode
 
 _RMW = {
     "add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "inc": "uinc_wrap", "dec": "udec_wrap",
     "min.s": "min", "max.s": "max", "min.u": "umin", "max.u": "umax",
 }  # fmt: skip
 _OPERATIONS = frozenset(("add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"))
-_FLOATS = frozenset(("f32", "f64"))
-_INTEGERS = frozenset(("b32", "b64", "s32", "s64", "u32", "u64"))
-_HALVES = frozenset(("f16", "bf16", "f16x2", "bf16x2"))
 
 
 def atomic(f: FunctionLowering, instr: Instr) -> None:
@@ -30,27 +27,24 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     dest = args.pop(0) if instr.op.base == "atom" else None
     if isinstance(dest, (Pair, Vec)) or not isinstance(args[0], Mem):
         raise f.unsupported()
-    space, ty, order = instr.op.space, instr.op.type.name, ordering(instr.op) or "monotonic"
+    space, ty, order = instr.op.space, instr.op.type, ordering(instr.op) or "monotonic"
     op = next(m for m in instr.op.mods if m in _OPERATIONS)
-    size, ity = instr.op.type.bits // 8, instr.op.type.int
+    size, ity = ty.bits // 8, ty.int
     access = Access(UPDATE, args[0], space, size, order=instr.op.order or "relaxed", looks=dest is not None)
-    addrs = f.plain(f.watch.access(access, address(f, args[0], space)))
+    addrs = f.values.plain(f.watch.access(access, address(f, args[0], space)))
     together = None
-    if addrs.n == 1 and op == "add" and ty in _INTEGERS:
+    if addrs.n == 1 and op == "add" and ty.kind in "sub":
         together = _add_together(ity, space, order, size, dest is not None)
     addrs = f.e.splat(addrs, LANES)
-    operands = [
-        f.e.splat(f.e.resize(f.number(a, 8 * size, ty) if ty in _FLOATS else f.value(a, 8 * size), ity), LANES)
-        for a in args[1:3]
-    ]
-    if op == "add" and ty == "f32" and space == "generic":
+    operands = [f.e.splat(f.e.resize(f.values.number(a, ty.bits, ty.name), ity), LANES) for a in args[1:3]]
+    if op == "add" and ty.name == "f32" and space == "generic":
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
-    name = f"rk_{instr.op.base}_{op}_{ty}_{space}_{order}{'_together' if together else ''}"
-    one = _atomic_step(f, op, ty, size, space, order)
+    name = f"rk_{instr.op.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
+    one = _atomic_step(op, ty, space, order)
     f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
-    result = f.e.call(name, ity, LANES, addrs, *operands, f.act())
+    result = f.e.call(name, ity, LANES, addrs, *operands, f.lanes.act())
     if isinstance(dest, Reg):
-        f.put(dest.name, result)
+        f.values.put(dest.name, result)
 
 
 def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> Callable:
@@ -74,10 +68,10 @@ def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> C
     return add
 
 
-def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, order: str) -> Callable:
+def _atomic_step(op: str, ty: DType, space: str, order: str) -> Callable:
     """What one lane does: returns the old value as raw bits."""
-    ity = int_type(8 * size)
-    updated = _update(f, op, ty, space)
+    ity, size = ty.int, ty.bits // 8
+    updated = _update(op, ty, space)
     if space == "shared":  # a block's warps never run at the same time
 
         def plain(e: Emitter, at: str, args: list[Val]) -> Val:
@@ -95,8 +89,8 @@ def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, o
             return e.let(ity, 1, f"extractvalue {{ {ity}, i1 }} {pair}, 0")
 
         return cas
-    rmw = _RMW.get(op) or _RMW.get(f"{op}.{ty[0]}")
-    if rmw and ty[0] in "bsu" and "f" not in ty:
+    rmw = _RMW.get(op) or _RMW.get(f"{op}.{ty.kind}")
+    if rmw and ty.kind in "sub":
         return lambda e, at, args: e.let(ity, 1, f"atomicrmw {rmw} {at}, {args[0]} {order}, align {size}")
 
     def retry(e: Emitter, at: str, args: list[Val]) -> Val:  # anything else: compare and swap until it holds
@@ -118,7 +112,7 @@ def _atomic_step(f: FunctionLowering, op: str, ty: str, size: int, space: str, o
     return retry
 
 
-def _update(f: FunctionLowering, op: str, ty: str, space: str) -> Callable:
+def _update(op: str, ty: DType, space: str) -> Callable:
     """The new value from the old one and the operands.
 
     Float32 sums in global memory flush subnormals, as the PTX manual says of ``atom``; in shared memory they do not. A
@@ -128,33 +122,29 @@ def _update(f: FunctionLowering, op: str, ty: str, space: str) -> Callable:
         return lambda e, old, args: e.select(e.cmp("icmp eq", old, args[0]), args[1], old)
     if op == "exch":
         return lambda e, old, args: args[0]
-    if op in ("inc", "dec") and ty == "u32":
-        if op == "inc":
-            return lambda e, old, args: e.select(e.cmp("icmp uge", old, args[0]), 0, e.bin("add", old, 1))
+    if op == "inc":
+        return lambda e, old, args: e.select(e.cmp("icmp uge", old, args[0]), 0, e.bin("add", old, 1))
+    if op == "dec":
 
         def dec(e: Emitter, old: Val, args: list[Val]) -> Val:
             wrap = e.bin("or", e.cmp("icmp eq", old, 0), e.cmp("icmp ugt", old, args[0]))
             return e.select(wrap, args[0], e.bin("sub", old, 1))
 
         return dec
-    if op in ("and", "or", "xor", "add", "min", "max") and (ty in _FLOATS or ty in _HALVES or ty[0] in "bsu"):
-        kind = f"b{DTYPES[ty].bits}" if op in ("and", "or", "xor") else ty
-        rounding = ".rn" if ty in _HALVES and op == "add" else ""
-        exact, flushed = decode(f"{op}{rounding}.{kind}"), decode(f"{op}.ftz.{kind}")
-        flushes = op == "add" and ty == "f32" and space != "shared"
-        if arith.supported(exact):
+    kind = f"b{ty.bits}" if op in ("and", "or", "xor") else ty.name
+    rounding = ".rn" if op == "add" and ty.kind == "f" and ty.name not in ("f32", "f64") else ""
+    exact, flushed = decode(f"{op}{rounding}.{kind}"), decode(f"{op}.ftz.{kind}")
 
-            def result(e: Emitter, opcode: Op, old: Val, args: list[Val]) -> Val:
-                out = arith.lower(e, opcode, [old, args[0]])
-                return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
+    def result(e: Emitter, opcode: Op, old: Val, args: list[Val]) -> Val:
+        out = arith.lower(e, opcode, [old, args[0]])
+        return arith.canonical(e, out.vals[0], out.lazy_nan) if out.lazy_nan else out.vals[0]
 
-            def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
-                if not flushes:
-                    return result(e, exact, old, args)
-                new = result(e, flushed, old, args)
-                if space == "generic":
-                    new = e.select(e.cmp("icmp ne", args[1], 0), result(e, exact, old, args), new)
-                return new
+    def compute(e: Emitter, old: Val, args: list[Val]) -> Val:
+        if op != "add" or ty.name != "f32" or space == "shared":
+            return result(e, exact, old, args)
+        new = result(e, flushed, old, args)
+        if space == "generic":
+            new = e.select(e.cmp("icmp ne", args[1], 0), result(e, exact, old, args), new)
+        return new
 
-            return compute
-    raise f.unsupported()
+    return compute

@@ -15,14 +15,14 @@ from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 def gather(f: FunctionLowering, form: Form, at: int, size: int, count: int) -> list[Val]:
     """`count` values of `size` bytes for each active lane, from its address and `at` bytes."""
     name, calls = _calls(f, form, at, size, count, False)
-    return [f.e.call(name, int_type(8 * size), LANES, *args, f.act()) for args in calls]
+    return [f.e.call(name, int_type(8 * size), LANES, *args, f.lanes.act()) for args in calls]
 
 
 def scatter(f: FunctionLowering, form: Form, at: int, values: list[Val], size: int) -> None:
     """Each active lane writes its values one after the other, to its address and `at` bytes."""
     name, calls = _calls(f, form, at, size, len(values), True)
     for args, value in zip(calls, values, strict=True):
-        f.e.line(f"call void @{name}({', '.join(map(str, [*args, value, f.act()]))})")
+        f.e.line(f"call void @{name}({', '.join(map(str, [*args, value, f.lanes.act()]))})")
 
 
 def masked_load(e: Emitter, base: Val, at: int, mask: Val, size: int) -> Val:
@@ -54,7 +54,7 @@ def _calls(
         kind, parts = "s" if form.signed else "u", [*form.offsets, *form.inners]
         steps = [const("i64", form.scale & (1 << 64) - 1), const("i32", form.stride & 0xFFFFFFFF)]
     else:
-        addrs = e.splat(f.plain(form), LANES)
+        addrs = e.splat(f.values.plain(form), LANES)
         return plain, [[e.bin("add", addrs, at + k * size) if at + k else addrs] for k in range(count)]
     n = len(form.bases if isinstance(form, Affine) else form.inners)
     name = f"{plain}_{kind}{n}"

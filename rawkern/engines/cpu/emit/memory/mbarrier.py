@@ -22,7 +22,7 @@ _PENDING, _PHASE, _COUNT_MASK = 20, 40, (1 << 20) - 1
 def _initialise(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.init``."""
     mem, count = instr.args
-    _run(f, "rk_mbarrier_init", barrier_address(f, instr, mem, WRITE), [f.value(count, 32)], None, _init)
+    _run(f, "rk_mbarrier_init", barrier_address(f, instr, mem, WRITE), [f.values.value(count, 32)], None, _init)
 
 
 def _arrival(f: FunctionLowering, instr: Instr) -> None:
@@ -30,27 +30,29 @@ def _arrival(f: FunctionLowering, instr: Instr) -> None:
     args = list(instr.args)
     dest = None if isinstance(args[0], Mem) else args.pop(0)
     at = barrier_address(f, instr, args.pop(0), UPDATE)
-    old = arrive_at(f, at, f.value(args[0], 32) if args else const("i32", 1), drop=instr.op.has("arrive_drop"))
+    old = arrive_at(f, at, f.values.value(args[0], 32) if args else const("i32", 1), drop=instr.op.has("arrive_drop"))
     if isinstance(dest, Reg):
-        f.put(dest.name, old)
+        f.values.put(dest.name, old)
 
 
 def _wait(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.test_wait`` and ``try_wait``."""
     dest, mem, wanted = instr.args[:3]
     at, parity = barrier_address(f, instr, mem, READ), instr.op.has("parity")
-    wanted = f.e.resize(f.value(wanted, 32 if parity else 64), "i64")
+    wanted = f.e.resize(f.values.value(wanted, 32 if parity else 64), "i64")
     done = _run(
         f, f"rk_mbarrier_test{'_parity' if parity else ''}", at, [wanted], "i8",
         lambda e, p, a: _test(e, p, a[0], parity), lambda e, p, a, _: _test(e, p, a[0], parity),
     )  # fmt: skip
-    f.put(dest.name, f.e.cmp("icmp ne", done, 0))
+    f.values.put(dest.name, f.e.cmp("icmp ne", done, 0))
 
 
 def _pending_count(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.pending_count``."""
     dest, state = instr.args
-    f.put(dest.name, f.e.cast("trunc", f.e.bin("and", _shifted(f.e, f.value(state, 64)), _COUNT_MASK), "i32"))
+    f.values.put(
+        dest.name, f.e.cast("trunc", f.e.bin("and", _shifted(f.e, f.values.value(state, 64)), _COUNT_MASK), "i32")
+    )
 
 
 def barrier_address(f: FunctionLowering, instr: Instr, mem: Mem, does: str) -> Form:
@@ -80,10 +82,10 @@ def _run(
     """Do something for each active lane in turn, or as `together` does for all (`lane_loop`)."""
     types = [v.ty for v in values]
     f.module.helper(name, lambda m: lane_loop(m, name, result, types, one, together))
-    args = [f.e.splat(v, LANES) for v in (f.plain(at), *values)]
+    args = [f.e.splat(v, LANES) for v in (f.values.plain(at), *values)]
     if result:
-        return f.e.call(name, result, LANES, *args, f.act())
-    f.e.line(f"call void @{name}({', '.join(map(str, args))}, {f.act()})")
+        return f.e.call(name, result, LANES, *args, f.lanes.act())
+    f.e.line(f"call void @{name}({', '.join(map(str, args))}, {f.lanes.act()})")
     return args[0]
 
 

@@ -1,9 +1,9 @@
 """Accesses ask for memory that is used some time later.
 
-Those in loops along rows (`rows`) ask for what their warp comes to some turns later. Asking for an address that is not
-there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks mostly
-begin there. Outside of loops, accesses of warps that can wait ask for what a later block comes to; others run one after
-the other, so that the CPU sees the order itself, and asking takes a tenth of a small kernel's time.
+Those in loops along rows (`row_loops`) ask for what their warp comes to some turns later. Asking for an address that is
+not there does nothing, so whether the loop goes on that far need not be known. Where it does not, the next blocks
+mostly begin there. Outside of loops, accesses of warps that can wait ask for what a later block comes to; others run
+one after the other, so that the CPU sees the order itself, and asking takes a tenth of a small kernel's time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
         return
     e, distance = f.e, DISTANCE
     if any(f.block in members for _, members in f.flow.loops):
-        row = next((row for row in f.rows.values() if f.block in row.members), None)
-        step = f.operand_form(Reg(row.step), 32) if row is not None and _first(f, mem, row) else None
+        row = next((row for row in f.control.rows.values() if f.block in row.members), None)
+        step = f.values.operand(Reg(row.step), 32) if row is not None and _first(f, mem, row) else None
         if not isinstance(step, Val) or step.n > 1:
             return
         # an index grows by one from lane to lane, so that the step in elements is as many strides
@@ -47,9 +47,9 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
 
 def _first(f: FunctionLowering, mem: Mem, row: Row) -> bool:
     """Whether no code before the loop touches what the same parameter or variable points to: that is in the cache."""
-    root = f.roots.get(getattr(mem.base, "name", ""))
+    root = f.provenance.get(getattr(mem.base, "name", ""))
     return root is not None and not any(
-        i.op.facts.kind == "memory" and isinstance(a, Mem) and f.roots.get(getattr(a.base, "name", "")) == root
+        i.op.facts.kind == "memory" and isinstance(a, Mem) and f.provenance.get(getattr(a.base, "name", "")) == root
         for block in f.flow.blocks[: row.header]
         for i in block.instrs
         for a in i.args

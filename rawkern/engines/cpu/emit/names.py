@@ -1,0 +1,147 @@
+"""What names stand for: special registers (where a thread is in the grid, the clock), and addresses of variables."""
+
+from __future__ import annotations
+
+from rawkern.engines.cpu.analysis.storage import (
+    RESERVED,
+    RESERVED_BYTES,
+    function_address,
+    local_frame,
+    local_offset,
+    parameter_offset,
+)
+from rawkern.engines.cpu.emit.context import Context
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ptx.data import Sym
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
+
+_CLOCKS = ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
+
+
+def special(f: Context, name: str) -> Form:
+    """A special register."""
+    if name in _CLOCKS:
+        return _time(f, name)
+    axis = name[-1] if name[-2:-1] == "." else ""
+    root = name[1:-2] if axis else name[1:]
+    if root == "tid" and axis != "w":
+        return _thread_index(f, axis)
+    if root == "laneid":
+        return Affine((const("i32", 0),), 1, True)
+    return f.frame.once(name, lambda o: _special(f, o, name, root, axis))
+
+
+def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
+    if root in ("tid", "ntid", "ctaid", "nctaid") and axis == "w":
+        return const("i32", 0)
+    if root in ("ntid", "nctaid"):
+        record = ("block_" if root == "ntid" else "grid_") + axis
+        return f.frame.field(LAUNCH, record)
+    if root == "ctaid":
+        return Val(name, "i32") if f.function.entry else f.frame.field(BLOCK, axis)
+    if root == "warpid":
+        return Val("%warp", "i32")
+    if root == "nwarpid":
+        return f.frame.field(LAUNCH, "nwarps")
+    if root.startswith("lanemask_"):
+        words = {"eq": lambda k: 1 << k, "lt": lambda k: (1 << k) - 1, "le": lambda k: (2 << k) - 1}
+        words |= {"ge": lambda k: ~((1 << k) - 1), "gt": lambda k: ~((2 << k) - 1)}
+        lanes = (words[root[9:]](k) & 0xFFFFFFFF for k in range(LANES))
+        return Val(f"<{', '.join(f'i32 {v}' for v in lanes)}>", "i32", LANES)
+    if root in ("envreg1", "envreg2"):  # the address of the grid's barrier, as cooperative groups reads it
+        at = f.frame.field_address(LAUNCH, "grid_sync")
+        return o.cast("trunc", o.bin("lshr", at, 32) if root == "envreg1" else at, "i32")
+    if root == "dynamic_smem_size":
+        return f.frame.field(LAUNCH, "shared_dynamic")
+    if root == "total_smem_size":
+        return f.frame.field(LAUNCH, "shared_total")
+    if name.startswith(RESERVED):
+        start = f.plan.shared[RESERVED]
+        places = {"begin": start, "0": start, "1": start + RESERVED_BYTES // 2, "end": start + RESERVED_BYTES}
+        places["cap"] = RESERVED_BYTES
+        if name[len(RESERVED) + 1 :] in places:
+            return const("i32", places[name[len(RESERVED) + 1 :]])
+    if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
+        return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
+    if root == "current_graph_exec":
+        return const("i64", 0)
+    if root in ("cluster_nctarank", "cluster_nctaid"):
+        return const("i32", 1)
+    raise f.unsupported(f"special register {name}")
+
+
+def _thread_index(f: Context, axis: str) -> Form:
+    """``%tid``: in one-dimensional blocks from the warp's number, else from a table (`grid`) made once per block."""
+    shape = f.plan.tid_shape
+    if shape == "line":
+        return const("i32", 0) if axis != "x" else Affine((f.e.bin("mul", Val("%warp", "i32"), LANES),), 1, True)
+    segments = SEGMENTS.get(shape)
+    if segments and segments > 1 and axis == "x":
+        return Affine((const("i32", 0),) * segments, 1)
+    if not segments:
+        return f.frame.once(f"%tid.{axis}", lambda o: _lanes_of_table(f, o, axis))
+    if segments == 1 and axis != "x":
+        return f.frame.once(f"%tid.{axis}", lambda o: _table_entry(f, axis, _row(f, o, axis), 1, 0))
+    row = _row(f, f.frame.e, axis)
+    values = tuple(_table_entry(f, axis, row, segments, s) for s in range(segments))
+    return Affine(values, 1, True) if axis == "x" else Affine(values, 0)
+
+
+def _row(f: Context, o: Emitter, axis: str) -> Val:
+    """Row of the table of indices along an axis for the warp."""
+    f.frame.field(LAUNCH, "tids")
+    nwarps = f.frame.field(LAUNCH, "nwarps")
+    return o.bin("add", o.bin("mul", nwarps, "xyz".index(axis)), Val("%warp", "i32"))
+
+
+def _lanes_of_table(f: Context, o: Emitter, axis: str) -> Val:
+    row = _row(f, o, axis)
+    at = o.let("ptr", 1, f"getelementptr <32 x i32>, {f.frame.field(LAUNCH, 'tids')}, {row}")
+    return o.let("i32", LANES, f"load <32 x i32>, {at}, align 4")
+
+
+def _table_entry(f: Context, axis: str, row: Val, segments: int, s: int) -> Val:
+    """``%tid`` of the first thread of a warp's segment `s`."""
+
+    def entry(o: Emitter) -> Val:
+        place = o.bin("add", o.bin("mul", row, segments), s)
+        at = o.let("ptr", 1, f"getelementptr i32, {f.frame.field(LAUNCH, 'tids')}, {place}")
+        return o.let("i32", 1, f"load i32, {at}, !invariant.load !1")
+
+    return f.frame.once(f"tid{axis}{s}", entry)
+
+
+def _time(f: Context, name: str) -> Val:
+    e = f.e
+    now = e.let("i64", 1, "call i64 @rk_now()")
+    if name.endswith("_hi"):
+        now = e.bin("lshr", now, 32)
+    return now if name in ("%clock64", "%globaltimer") else e.cast("trunc", now, "i32")
+
+
+def symbol(f: Context, sym: Sym) -> Form:
+    """Address of a variable in its own space, of a parameter, or of a function."""
+    name, e = sym.name, f.e
+    local = f.function.local_vars.get(name)
+    if local is not None and local.space == "local":
+        start = f.frame.once("frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
+        return Affine((e.bin("add", start, local_offset(f.function, name) + sym.offset),), local_frame(f.function))
+    if name in f.plan.shared:
+        return const("i64", f.plan.shared[name] + sym.offset)
+    if name in f.plan.layout.offsets:
+        return e.bin("add", f.frame.field_address(LAUNCH, "globals"), f.plan.layout.offsets[name] + sym.offset)
+    if f.function.entry and any(p.name == name for p in f.function.params):
+        start = f.frame.field_address(LAUNCH, "params")
+        return e.bin("add", start, kernel_parameter(f, name, sym.offset))
+    if name in f.plan.ptx.functions and f.plan.ptx.functions[name].defined:
+        return const("i64", function_address(f.plan.ptx, name))
+    raise f.unsupported(f"symbol {name}")
+
+
+def kernel_parameter(f: Context, name: str, offset: int) -> int:
+    """Where a kernel's parameter, and `offset` bytes, lies among them all."""
+    at = parameter_offset(f.function, name)
+    if at is None:
+        raise f.unsupported(f"parameter {name}")
+    return at + offset

@@ -1,0 +1,254 @@
+"""What a function's registers hold while it is lowered.
+
+Inside a block a register is held in whatever form it was computed (scalar, affine parts, vector); between blocks it
+lives in stack slots of the form that `uniformity` found, which LLVM turns into SSA values.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rawkern.engines.cpu import arith
+from rawkern.engines.cpu.analysis.divergence import Analysis
+from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.uniformity import ALIGNED, U, V
+from rawkern.engines.cpu.emit.context import Context
+from rawkern.engines.cpu.emit.forms import (
+    LANES,
+    Affine,
+    Agreed,
+    Form,
+    Lazy,
+    Wide,
+    immediate,
+    int_type,
+    lazy_registers,
+    register_bits,
+    spread,
+)
+from rawkern.engines.cpu.emit.names import special, symbol
+from rawkern.engines.cpu.emit.nans import is_number, number_registers, quiet_registers
+from rawkern.engines.cpu.ir import Val
+from rawkern.engines.cpu.ptx.data import Imm, Not, Reg, Special, Sym
+
+#: Registers times the square of the places where the code looks for waiting lanes: about as many microseconds of
+#: LLVM's time to find machine registers for them.
+MERGES = 1_000_000
+
+
+def _registers_in_memory(flow: Flow, analysis: Analysis) -> frozenset[str]:
+    """Registers whose slots stay memory.
+
+    Where lanes may wait anywhere, every block is on the way to every other, and the values of all lanes are merged at
+    each: LLVM takes minutes to find that they do not fit into machine registers. What small loops write is left to it,
+    as far as that takes about a second.
+    """
+    if not (analysis.free_running and analysis.checks):
+        return frozenset()
+    size: dict[str, int] = {}  # of the smallest loop that writes a register, in blocks
+    for i, name in analysis.blends:
+        around = min((len(members) for _, members in flow.loops if i in members), default=len(flow.blocks))
+        size[name] = min(around, size.get(name, around))
+    return frozenset(sorted(size, key=lambda name: (size[name], name))[MERGES // len(analysis.checks) ** 2 :])
+
+
+class Values:
+    """The registers of a function, and its operands in general."""
+
+    def __init__(self, f: Context):
+        self._f = f
+        self.lazy = lazy_registers(f.flow)  # registers of floats whose NaNs are not canonical, with their types
+        self.in_memory = _registers_in_memory(f.flow, f.analysis)
+        self.carry: Val | None = None  # the flag that ``.cc`` writes
+        self._numbers = number_registers(f.flow, f.analysis.constants)
+        self._slots: dict[str, list[str]] = {}
+        self._forms: dict[str, Form] = {}
+        self._fixed: dict[str, Form] = {}  # registers computed at the start
+        self._dirty: dict[str, None] = {}
+
+    @cached_property
+    def _quiet(self) -> frozenset[str]:
+        return quiet_registers(self._f.flow)
+
+    def begin(self) -> None:
+        """Forget what holds only inside a block."""
+        self._forms, self.carry = {}, None
+        self._dirty.clear()
+
+    def fix(self) -> None:
+        """What registers hold now they hold in all blocks."""
+        self._fixed = self._forms
+
+    def is_fixed(self, reg: str) -> bool:
+        return reg in self._fixed
+
+    def is_quiet(self, a: object) -> bool:
+        """Whether a float operand is never a signalling NaN."""
+        return a.name in self._quiet if isinstance(a, Reg) else is_number(a)
+
+    # -- registers ---------------------------------------------------------------------------------------------
+    def bits_of(self, reg: str) -> int:
+        return register_bits(self._f.flow.regs[reg])
+
+    def slot(self, reg: str) -> list[str]:
+        """Stack slots of a register that lives across blocks: one, or those of affine values' scalar parts."""
+        names = self._slots.get(reg)
+        if names is None:
+            kind = self._f.analysis.kinds.get(reg, V)
+            ty = int_type(self.bits_of(reg))
+            if kind[0] == "w":
+                types = ["i64"] * kind[4] + ["i32"] * kind[4]
+            elif kind[0] == "a":
+                types = [ty] * kind[2]
+            else:
+                types = [ty if kind == U else "i32" if ty == "i1" else f"<32 x {ty}>"]
+            names = self._slots[reg] = [f"%s{len(self._slots)}.{k}" for k in range(len(types))]
+            for n, t in zip(names, types, strict=True):
+                self._f.frame.reserve(n, t, reg in self.in_memory)
+        return names
+
+    def known(self, reg: str) -> Form | None:
+        """What the block has found a register to be, if it has looked."""
+        return self._forms.get(reg)
+
+    def form(self, reg: str) -> Form:
+        """Current value of a register in whatever form it is held."""
+        found = self._forms.get(reg) or self._fixed.get(reg)
+        if found is None:
+            found = self._forms[reg] = self._load_slot(reg)
+        return found
+
+    def _load_slot(self, reg: str) -> Form:
+        kind, bits = self._f.analysis.kinds.get(reg, V), self.bits_of(reg)
+        ty = int_type(bits)
+        names = self.slot(reg)
+        e = self._f.e
+        if kind[0] == "w":
+            offsets = tuple(e.let("i64", 1, f"load i64, ptr {name}") for name in names[: kind[4]])
+            inners = tuple(e.let("i32", 1, f"load i32, ptr {name}") for name in names[kind[4] :])
+            return Wide(offsets, inners, kind[1], kind[2], kind[3])
+        if kind[0] == "a":
+            return Affine(tuple(e.let(ty, 1, f"load {ty}, ptr {name}") for name in names), kind[1], kind == ALIGNED)
+        n = 1 if kind == U else LANES
+        if bits == 1 and n > 1:
+            return self._f.lanes.vector(e.let("i32", 1, f"load i32, ptr {names[0]}"))
+        val = e.let(ty, n, f"load {Val('', ty, n).t}, ptr {names[0]}")
+        return Lazy(val, self.lazy[reg]) if reg in self.lazy else val
+
+    def forget(self, reg: str) -> None:
+        """Tell LLVM that nobody needs what a register of any values has held."""
+        bits = self.bits_of(reg)
+        self._f.e.line(f"store {'i32' if bits == 1 else f'<32 x {int_type(bits)}>'} undef, ptr {self.slot(reg)[0]}")
+
+    def put(self, reg: str, form: Form) -> None:
+        """Write a register; integers of another width are fitted."""
+        bits = self.bits_of(reg)
+        if isinstance(form, Val) and form.bits != bits:
+            form = self._f.e.resize(form, int_type(bits))
+        if isinstance(form, Lazy) and reg in self._numbers:
+            form = form.val
+        self._forms[reg] = form
+        self._dirty[reg] = None
+
+    def flush(self) -> None:
+        """Store what later blocks read, keeping the values of lanes that wait elsewhere; load what edges copy."""
+        block = self._f.flow.blocks[self._f.block]
+        live: set[str] = set()
+        for t in block.targets:
+            live |= self._f.flow.live_in[t]
+        for reg in self._dirty:
+            if reg in live and reg not in self._f.analysis.constants:
+                self._store_slot(reg, self._forms[reg], self._f.lanes.act())
+        self._dirty.clear()
+        self._f.lanes.act()
+        for copies in block.copies.values():
+            for _, source in copies:
+                self.operand(Reg(source), 0)
+
+    def copy(self, t: int, mask: Val) -> None:
+        """Give registers the values that they have for the lanes `mask` on the edge to block `t`."""
+        known = dict(self._f.cache)
+        copies = self._f.flow.blocks[self._f.block].copies.get(t, ())
+        values = [self.operand(Reg(source), 0) for _, source in copies]
+        for (name, _), value in zip(copies, values, strict=True):
+            self._store_slot(name, value, mask)
+        self._f.watch.edge(t, copies, mask)
+        self._f.cache = known  # what is made on one edge is not there on another
+
+    def _store_slot(self, reg: str, form: Form, lanes: Val) -> None:
+        kind, names, e = self._f.analysis.kinds.get(reg, V), self.slot(reg), self._f.e
+        if kind[0] == "w":
+            if not isinstance(form, Wide):
+                raise AssertionError(f"{reg} is {form}, its slot is {kind}")
+            form = form.split(e, kind[4])
+            for val, name in zip([*form.offsets, *form.inners], names, strict=True):
+                e.line(f"store {val}, ptr {name}")
+            return
+        if kind[0] == "a":
+            if isinstance(form, Val) and form.n == 1:
+                form = Affine((form,), 0)
+            if not isinstance(form, Affine) or form.stride != kind[1]:
+                raise AssertionError(f"{reg} is {form}, its slot is {kind}")
+            for val, name in zip(form.split(e, kind[2]).bases, names, strict=True):
+                e.line(f"store {val}, ptr {name}")
+            return
+        val = form.val if isinstance(form, Lazy) and self.lazy.get(reg) == form.kind else self.plain(form)
+        if kind == U:
+            if val.n != 1:
+                raise AssertionError(f"{reg} varies, its slot is uniform")
+            e.line(f"store {val}, ptr {names[0]}")
+            return
+        blend = (self._f.block, reg) in self._f.analysis.blends
+        if val.ty == "i1":
+            mask = self._f.lanes.mask_of(val)
+            if blend:
+                old = e.let("i32", 1, f"load i32, ptr {names[0]}")
+                keep = e.bin("and", old, e.invert(lanes))
+                mask = e.bin("or", e.bin("and", mask, lanes), keep)
+            e.line(f"store {mask}, ptr {names[0]}")
+            return
+        val = e.splat(val, LANES)
+        if blend:
+            old = e.let(val.ty, LANES, f"load {val.t}, ptr {names[0]}")
+            val = e.select(self._f.lanes.vector(lanes), val, old)
+        e.line(f"store {val}, ptr {names[0]}")
+
+    # -- forms -------------------------------------------------------------------------------------------------
+    def plain(self, form: Form) -> Val:
+        """A form as a scalar or vector of raw bits, NaNs canonical."""
+        if isinstance(form, Val):
+            return form
+        if isinstance(form, Lazy):
+            return self._f.in_block(("canonical", form.val.ref), lambda e: arith.canonical(e, form.val, form.kind))
+        if isinstance(form, Agreed):
+            return self._f.in_block(
+                ("lanes", form), lambda e: arith.lower(e, form.op, [self.plain(x) for x in form.operands]).vals[0]
+            )
+        return self._f.in_block(("lanes", form), lambda e: spread(e, form))
+
+    def operand(self, a, bits: int) -> Form:
+        """The form of any operand; `bits` is the width of immediates."""
+        if isinstance(a, Reg):
+            known = self._f.analysis.constants.get(a.name)
+            return immediate(known, self.bits_of(a.name)) if known is not None else self.form(a.name)
+        if isinstance(a, Imm):
+            return immediate(a, bits)
+        if isinstance(a, Not):
+            return self._f.e.invert(self.value(a.reg, 1))
+        if isinstance(a, Special):
+            return special(self._f, a.name)
+        if isinstance(a, Sym):
+            return symbol(self._f, a)
+        raise self._f.unsupported(f"operand {a}")
+
+    def value(self, a, bits: int) -> Val:
+        """An operand as raw bits, scalar or vector."""
+        return self.plain(self.operand(a, bits))
+
+    def vector(self, a, bits: int) -> Val:
+        return self._f.e.splat(self.value(a, bits), LANES)
+
+    def number(self, a, bits: int, kind: str) -> Val:
+        """An operand of a float instruction of type `kind`, whose NaNs may be any."""
+        form = self.operand(a, bits)
+        return form.val if isinstance(form, Lazy) and form.kind == kind else self.plain(form)
