@@ -12,8 +12,6 @@ from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_
 from rawkern.base import torch_private as private
 from rawkern.errors import MissingDependencyError
 
-__all__ = ["from_torch", "to_torch"]
-
 # Dtypes that DLPack, NumPy or CuPy do not carry between them: they travel as integers of the same width and are
 # viewed as what they are on arrival. The names are the same in torch and in ml_dtypes.
 _AS_INTEGER = {

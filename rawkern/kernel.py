@@ -20,8 +20,6 @@ from rawkern.launch.unit import State
 if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
 
-__all__ = ["RawKernel"]
-
 PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 

@@ -17,8 +17,6 @@ from rawkern.kernel import RawKernel
 from rawkern.launch import variables
 from rawkern.launch.builds import PathLike, Unit, make_unit
 
-__all__ = ["RawModule", "load"]
-
 
 class RawModule:
     """CUDA source with any number of kernels, compiled at first use for the device of the tensors.

@@ -39,7 +39,8 @@ def graph() -> dict[str, set[str]]:
     for module, file in files.items():
         names = set()
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module:
+            if isinstance(node, ast.ImportFrom):
+                assert node.module and not node.level, f"{module}: a relative import"
                 names |= {(node.module, alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):
                 names |= {(alias.name, "") for alias in node.names}

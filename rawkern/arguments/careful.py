@@ -17,8 +17,6 @@ from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
 
-__all__ = ["DEVICES", "Arguments", "Bound", "arrange", "bind", "check"]
-
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
 DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for index in range(128)}
 _SYMBOLIC = {

@@ -10,8 +10,6 @@ from torch.utils.dlpack import from_dlpack
 
 from rawkern.base import torch_private as private
 
-__all__ = ["take_dlpack"]
-
 # torch.from_dlpack ignores the read-only flag, and a negative stride ends the process in torch 2.13 (an exception
 # thrown through a noexcept function), so the capsule is read before torch sees it.
 

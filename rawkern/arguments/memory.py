@@ -15,18 +15,6 @@ from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
 from rawkern.errors import LaunchError, MissingDependencyError
 
-__all__ = [
-    "Memory",
-    "capturing",
-    "check_bits",
-    "check_class",
-    "describe",
-    "dtype_name",
-    "other_layout",
-    "refuse_layout",
-    "without_memory",
-]
-
 
 @dataclass(slots=True)
 class Memory:

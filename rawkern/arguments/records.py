@@ -12,8 +12,6 @@ import numpy as np
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, Member, parse
 
-__all__ = ["check_ctypes", "check_names", "check_record", "listed"]
-
 _FLOATS = ("float", "half", "bfloat16", "float8")
 
 

@@ -20,8 +20,6 @@ from rawkern.base import operator_state
 from rawkern.base.ctype import CType
 from rawkern.base.emit import Emit
 
-__all__ = ["DTYPES", "POINTER", "SCALARS", "Native", "Pointer", "Rule"]
-
 #: DLPack's numbers of dtypes: kind, bits, and elements in one.
 DTYPES = {
     **{f"int{n}": (0, n, 1) for n in (8, 16, 32, 64)},

@@ -16,8 +16,6 @@ from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType
 from rawkern.errors import LaunchError
 
-__all__ = ["FLOAT_LIMITS", "Where", "by_value", "shown", "traced"]
-
 # Largest finite magnitudes; the next half step above each still rounds down to it (see _real).
 FLOAT_LIMITS = {"float": 3.4028234663852886e38, "double": math.inf, "__half": 65504.0}
 _FLOAT8 = {"__nv_fp8_e4m3": "float8_e4m3fn", "__nv_fp8_e5m2": "float8_e5m2", "__nv_fp8_e8m0": "float8_e8m0fnu"}

@@ -11,8 +11,6 @@ from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import UnsupportedError
 
-__all__ = ["Param", "Signature", "make_signature"]
-
 
 class EntryLike(Protocol):
     """What `make_signature` needs of a compiled kernel."""

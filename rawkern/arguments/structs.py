@@ -16,8 +16,6 @@ from rawkern.arguments.rules import Call
 from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown
 from rawkern.base.ctype import CType, parse
 
-__all__ = ["struct_bytes"]
-
 
 def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
     """A struct's bytes; tensors among its members are arguments of the call."""

@@ -13,8 +13,6 @@ from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import current_device
 from rawkern.errors import MissingDependencyError, UnsupportedError
 
-__all__ = ["record", "use_torch_allocator", "used_on"]
-
 
 class use_torch_allocator:
     """Let CuPy allocate from torch's caching allocator, so that a process has one pool of GPU memory and not two.

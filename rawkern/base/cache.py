@@ -23,11 +23,6 @@ from typing import Any, NamedTuple
 from rawkern.base.forking import Lock
 from rawkern.errors import RawkernError
 
-__all__ = [
-    "CacheInfo", "Stored", "clear", "configured", "digest", "directory", "entries", "exclusive", "get", "get_record",
-    "info", "kept", "put", "put_record",
-]  # fmt: skip
-
 _MAGIC = b"rawkern-cache 1\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE

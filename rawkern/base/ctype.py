@@ -7,8 +7,6 @@ import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-__all__ = ["C_NAMES", "CType", "Member", "StructLayout", "parse", "with_layout"]
-
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["untraced"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _REASON = "a raw kernel launch is not recorded in a graph; wrap it in rawkern.op to have it there"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rawkern.base.table import TABLE
 
-__all__ = ["CAREFUL", "Emit"]
-
 CAREFUL = "careful"  # where to go when an argument is not plain
 
 

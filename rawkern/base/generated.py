@@ -5,8 +5,6 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-__all__ = ["run"]
-
 
 def run(text: str, file: str, space: dict[str, Any]) -> dict[str, Any]:
     """Execute generated code, so that tracebacks show it."""

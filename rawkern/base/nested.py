@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["mapped", "tensors_in"]
-
 
 def mapped(function: Callable[[str, Any], Any], value: Any, name: str = "") -> Any:
     """Put ``function(name, leaf)`` in the place of all that stands in lists, tuples and dicts: ``x``, ``x[1].y``."""

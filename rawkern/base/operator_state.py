@@ -8,10 +8,6 @@ from types import TracebackType
 from rawkern.base.table import attend
 from rawkern.errors import LaunchError
 
-__all__ = [
-    "COMPOSED", "FAKE", "IMPLEMENTATION", "composing", "in_fake_op", "inside_op", "not_inside_op", "state",
-]  # fmt: skip
-
 
 class _State(threading.local):
     """Per thread: 0 outside operators, IMPLEMENTATION or FAKE inside one, COMPOSED in one whose steps are recorded."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["tensor_over"]
-
 
 def tensor_over(storage: torch.UntypedStorage, dtype: torch.dtype = torch.uint8, *layout: Any) -> torch.Tensor:
     """A tensor over a storage: all of it, or by `layout`, which is offset, shape and strides, as elements count."""

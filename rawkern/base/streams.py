@@ -9,8 +9,6 @@ import torch
 
 from rawkern.base import torch_private as private
 
-__all__ = ["current_stream", "record", "stream_handle"]
-
 
 def current_stream(device: torch.device | int) -> int:
     """The raw handle (`cudaStream_t` as an integer) of torch's current stream on a CUDA device; 0 is the default one.

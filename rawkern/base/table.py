@@ -19,8 +19,6 @@ from rawkern.base.forking import Lock
 from rawkern.base.records import Record, linked
 from rawkern.errors import UnsupportedError
 
-__all__ = ["TABLE", "address_of", "attend", "field", "function_of", "keep", "kept", "learn_cuda", "preamble", "table"]
-
 _PYTHON = (
     "PyErr_Clear", "PyErr_Occurred", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble",
     "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyLong_AsLong",

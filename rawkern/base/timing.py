@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["gpu_seconds", "nothing"]
-
 
 def nothing() -> None:
     """What is to be done before a launch that needs nothing done."""

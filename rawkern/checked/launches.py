@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from rawkern.launch.builds import Build
     from rawkern.launch.unit import State
 
-__all__ = ["active", "check", "depth", "launch", "listeners", "paused"]
-
 _depth = 0
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 _also: list[torch.Tensor] = []  # what `check` was given

@@ -13,8 +13,6 @@ from rawkern.base import torch_private as private
 from rawkern.base.nested import mapped, tensors_in
 from rawkern.base.storage import tensor_over
 
-__all__ = ["Copies", "reached", "tensors_behind"]
-
 MOST_WORDS = 1 << 22  # of a tensor that are looked at
 _HOLDS_ADDRESSES = (torch.int64, torch.uint64, torch.uint8)
 _LOWEST, _HIGHEST = 1 << 16, 1 << 56  # of what may be an address

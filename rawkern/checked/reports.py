@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rawkern.compile.source import Source
     from rawkern.engines.cpu.checker.findings import Finding, Place
 
-__all__ = ["Access", "Report", "error_of", "report_of"]
-
 Dim3 = tuple[int, int, int]
 
 

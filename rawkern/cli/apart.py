@@ -8,8 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 
-__all__ = ["possible", "run"]
-
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _INTERRUPTED = 130
 

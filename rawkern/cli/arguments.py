@@ -15,8 +15,6 @@ from rawkern.base.nested import mapped
 from rawkern.cli.expressions import Maker, dtypes_behind, members_of, value
 from rawkern.cli.text import Refused
 
-__all__ = ["evaluated", "owner", "replaced", "tensors_in"]
-
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)\Z", re.S)
 
 

@@ -20,8 +20,6 @@ from rawkern.cli.text import Refused, duration, step, table
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["declare", "main"]
-
 _PRODUCT = """
 extern "C" __global__ void product(int n, const float* a, const float* b, float* c) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -18,8 +18,6 @@ from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, t
 from rawkern.compile import lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 
-__all__ = ["compile_options", "declare", "main", "read_source", "source_options"]
-
 _BLOCKS = (64, 128, 256, 512, 1024)
 _DEFAULT_ARCH = "sm_80"
 

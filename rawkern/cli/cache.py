@@ -13,8 +13,6 @@ from typing import Any
 from rawkern.base import cache
 from rawkern.cli.text import Refused, amount, plural, table
 
-__all__ = ["declare", "main"]
-
 # What the part of a key before its first hyphen says.
 _KINDS = {
     "program": "PTX and cubins",

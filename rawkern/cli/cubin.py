@@ -15,8 +15,6 @@ from itertools import pairwise
 
 from rawkern.errors import RawkernError
 
-__all__ = ["REPORT", "Resources", "resources", "spills", "without_report"]
-
 REPORT = "--ptxas-options=-v"  # makes the compiler's log tell what it used
 _RESERVED, _RESERVED_FROM = 1024, 90  # bytes of a block's shared memory that are the driver's, counted in from sm_90 on
 _UNKNOWN = 0xFFFFFFFF  # the stack of a recursive function

@@ -17,8 +17,6 @@ from rawkern.cli.driver import driver
 from rawkern.cli.examine import Finding
 from rawkern.cli.text import paint, plural, step
 
-__all__ = ["declare", "main"]
-
 _COLOURS = {examine.OK: "green", examine.NOTE: "yellow", examine.FAULT: "red"}
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-__all__ = ["Driver", "Gpu", "driver"]
-
 _COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS = 75, 76, 16  # CU_DEVICE_ATTRIBUTE_*
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 

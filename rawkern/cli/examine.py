@@ -17,8 +17,6 @@ from rawkern.cli.driver import Driver
 from rawkern.cli.probe import probe
 from rawkern.cli.text import amount, duration, plural
 
-__all__ = ["Finding", "cache", "cpu", "cuda_extra", "driver_and_gpus", "engine", "libraries", "toolchain"]
-
 OK, NOTE, FAULT = "ok", "note", "fault"
 
 

@@ -18,8 +18,6 @@ import torch
 from rawkern.base.ctype import CType, parse
 from rawkern.cli.text import Refused
 
-__all__ = ["MAKERS", "Maker", "dtypes_behind", "members_of", "number", "value"]
-
 _MAX_POWER = 1024  # of ** and <<: beyond lie numbers that no kernel takes and that take long to make
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,

@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["SPECIFICATIONS", "Occupancy", "Specification", "occupancy", "specification"]
-
 WARP = 32
 MAX_THREADS = 1024  # of a block
 REGISTERS = 65536  # of a multiprocessor, and the most of a block

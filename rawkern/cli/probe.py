@@ -9,8 +9,6 @@ import sys
 import time
 from typing import Any
 
-__all__ = ["main", "probe"]
-
 _SOURCE = """
 extern "C" __global__ void rawkern_doctor(int n, float a, const float* x, float* y) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

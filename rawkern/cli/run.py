@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from rawkern.kernel import RawKernel
     from rawkern.testing.guards import Guarded
 
-__all__ = ["declare", "main"]
-
 _REPEATS = 100
 # Bytes around each tensor, which keep wild writes from other memory; they are no NaNs, so that `y[i] += 1` shows.
 _MARGIN = 1 << 20

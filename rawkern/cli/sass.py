@@ -13,8 +13,6 @@ from collections.abc import Collection
 
 from rawkern.cli.text import Refused
 
-__all__ = ["disassembler", "sass"]
-
 _SECTION = re.compile(r"^//-+ (\.\S+) +-+\s*$", re.M)
 
 

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["changed_elements", "shown", "summary", "to_numpy"]
-
 _FIRST = 4
 
 

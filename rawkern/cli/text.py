@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-__all__ = ["Refused", "amount", "duration", "paint", "plural", "refusing", "step", "table", "whole"]
-
 _COLOURS = {"green": "32", "yellow": "33", "red": "31"}
 
 

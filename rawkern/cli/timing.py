@@ -12,8 +12,6 @@ import torch
 from rawkern.base.timing import gpu_seconds, nothing
 from rawkern.base.torch_private import sleep_on_gpu
 
-__all__ = ["host_seconds", "launch_seconds", "launch_times"]
-
 _WARM = 3  # launches before the first that counts
 _CHUNK = 20  # launches put behind one pause of the GPU, so that it never waits for the host
 _PAUSE = 4_000_000  # cycles of that pause, some 2 ms; enqueueing a chunk takes less

@@ -19,8 +19,6 @@ from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
 
-__all__ = ["PROBE", "Entry", "Program", "build", "declared", "instance_of", "probe_of", "probe_type"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -13,8 +13,6 @@ from rawkern.compile.names import demangle
 from rawkern.compile.nvrtc import include_path, run_nvrtc
 from rawkern.compile.source import Source
 
-__all__ = ["value"]
-
 _TOOLS = PROBE + Path(__file__).with_name("constants.cuh").read_text()
 _SPELLED = re.compile(r"__rawkern_constant<(.*), (\d+)ull, (\d+)ull>")
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from rawkern.compile.names import closing, outside, split_arguments
 
-__all__ = ["Declaration", "blank", "declarations"]
-
 
 @dataclass(frozen=True)
 class Declaration:

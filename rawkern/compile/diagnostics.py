@@ -12,8 +12,6 @@ from rawkern.compile.hints import hint
 from rawkern.compile.source import Source
 from rawkern.errors import CompileError
 
-__all__ = ["Problem", "compile_error", "excerpt_of", "is_constexpr", "problems", "text_of", "unknown_instance"]
-
 _ERROR = re.compile(
     r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic |internal )?error(?: #[\w-]+)?: (?P<text>[^\n]*)\n?"
     r"(?P<rest>(?:  [^\n]*\n)*)",

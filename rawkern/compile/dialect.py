@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from rawkern.compile import diagnostics, shims
 from rawkern.compile.source import Source
 
-__all__ = ["HEADER", "Dialect"]
-
 HEADER = "rawkern/nvcc.h"  # the name under which the declarations are included before the source
 
 

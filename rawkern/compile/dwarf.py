@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["DebugMember", "members", "parameter_names", "read"]
-
 _SUBPROGRAM, _PARAMETER, _MEMBER, _INHERITANCE = 0x2E, 0x05, 0x0D, 0x1C
 _STRUCTURE, _CLASS, _UNION, _ENUMERATION, _TYPEDEF, _CONST, _VOLATILE = 0x13, 0x02, 0x17, 0x04, 0x16, 0x26, 0x35
 _NAME, _LOCATION, _TYPE, _LINKAGE_NAME, _NEW_LINKAGE_NAME = 0x03, 0x38, 0x49, 0x2007, 0x6E

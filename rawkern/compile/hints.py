@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 from rawkern.compile.source import Source
 
-__all__ = ["hint"]
-
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
 
 # Types that other libraries declare, and that neither nvcc nor NVRTC knows.

@@ -14,8 +14,6 @@ from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.source import Source
 from rawkern.errors import UnsupportedError
 
-__all__ = ["parameter_names", "struct_layout"]
-
 _ARCH = "compute_80"  # structs have the same layout on every architecture
 
 

@@ -6,8 +6,6 @@ from rawkern.compile import programs
 from rawkern.compile.names import split_arguments
 from rawkern.compile.programs import Entry, Program
 
-__all__ = ["architecture_name", "by_symbol", "entry", "full_name", "unknown"]
-
 
 def by_symbol(program: Program, symbol: str) -> Entry | None:
     """Find the kernel of a symbol."""

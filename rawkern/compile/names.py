@@ -13,11 +13,6 @@ from itertools import pairwise
 
 from rawkern.errors import RawkernError
 
-__all__ = [
-    "canonical_type", "closing", "demangle", "function_parameters", "outside", "split_arguments", "split_function",
-    "strip_anonymous",
-]  # fmt: skip
-
 _ANONYMOUS = "(anonymous namespace)::"
 _CV = re.compile(r"\s*\b(const|volatile)\b")
 _TYPE_WORD = re.compile(r"(?:unsigned|signed|long|short|int|char|__int128)\b")

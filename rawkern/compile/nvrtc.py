@@ -13,8 +13,6 @@ from rawkern.compile.dialect import HEADER, Dialect
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
 
-__all__ = ["Result", "include_path", "run_nvrtc"]
-
 
 @dataclass(frozen=True)
 class Result:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 from collections import OrderedDict
-from pathlib import Path
 
 from rawkern._version import __version__
 from rawkern.base import cache
@@ -17,10 +17,6 @@ from rawkern.compile import constants, layout
 from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
-
-__all__ = [
-    "CPU_ARCH", "Entry", "Program", "compile_program", "constant", "parameter_names", "struct_layout", "templates",
-]  # fmt: skip
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
@@ -99,8 +95,12 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 @functools.cache
 def _version() -> list[object]:
     """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    files = sorted(file for file in Path(__file__).parent.rglob("*") if file.is_file() and file.suffix != ".pyc")
-    return [__version__, *((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)]
+    stamps = []
+    for folder, _, names in os.walk(os.path.dirname(__file__)):
+        for name in names if not folder.endswith("__pycache__") else ():
+            status = os.stat(os.path.join(folder, name))
+            stamps.append((name, status.st_mtime_ns, status.st_size))
+    return [__version__, *sorted(stamps)]
 
 
 def _remembered(key: str) -> Program | None:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
-__all__ = ["c_types", "declared_in", "header_of", "needed"]
-
 _FOLDER = Path(__file__).with_name("headers")
 _EMPTY = "assert.h stdarg.h stdbool.h stdalign.h iso646.h version initializer_list"  # built into NVRTC
 _FOR_CPP = "assert float inttypes iso646 limits math stdarg stdbool stddef stdint stdio stdlib string time"

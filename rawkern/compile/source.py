@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Source", "Watch", "from_path", "from_text"]
-
 STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
 
 

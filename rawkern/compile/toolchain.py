@@ -23,8 +23,6 @@ from rawkern.base import cache
 from rawkern.base.forking import Lock
 from rawkern.errors import MissingDependencyError
 
-__all__ = ["Toolchain", "nvrtc", "toolchain"]
-
 
 @dataclass(frozen=True)
 class Toolchain:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
     from rawkern.compile.programs import Program
 
-__all__ = ["EngineKernel", "Module", "Target", "architecture", "load_module"]
-
 Dim3 = tuple[int, int, int]
 #: What native launches know of a kernel with one shape of block: `Target` fills it. `attributes` are so many of the
 #: driver's CUlaunchAttribute; `most_blocks` limits cooperative grids, 0 for none.

@@ -9,8 +9,6 @@ import torch
 
 from rawkern.compile.programs import CPU_ARCH
 
-__all__ = ["CPU", "architecture", "default_device", "engine", "normalised"]
-
 CPU = torch.device("cpu")
 
 

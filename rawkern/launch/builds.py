@@ -19,8 +19,6 @@ from rawkern.compile.programs import CPU_ARCH, Program
 from rawkern.compile.source import Source, Watch
 from rawkern.engines.devices import architecture, engine
 
-__all__ = ["Build", "Settings", "Unit", "make_unit"]
-
 PathLike = str | os.PathLike[str]
 FOREVER = (1 << 63) - 1
 

@@ -6,8 +6,6 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEFAULT_BLOCK", "LaunchConfig", "check_kernel_limits", "count", "cover", "make_config"]
-
 Dim3 = tuple[int, int, int]
 
 MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)

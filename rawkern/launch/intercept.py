@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from rawkern.base.table import attend
 
-__all__ = ["Hook", "Launch", "add", "intercepted", "remove", "start"]
-
 
 class Launcher(Protocol):
     """What makes a launch; `rawkern.launch.launcher.Launcher` is one."""

@@ -28,8 +28,6 @@ from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
 from rawkern.launch.unit import Kernel, State
 
-__all__ = ["Launcher", "Plan", "device_of"]
-
 SYMBOLIC = -2  # in place of the number of elements
 _NUMBERS = frozenset(("int", "bool", "float", "half"))  # kinds whose careful values are numbers of Python
 

@@ -9,8 +9,6 @@ import torch
 from rawkern.base.dynamo import untraced
 from rawkern.engines.devices import default_device, engine, normalised
 
-__all__ = ["get_limit", "set_limit"]
-
 _NAMES = ("malloc_heap_size", "stack_size")
 
 

@@ -20,8 +20,6 @@ from rawkern.errors import UnsupportedError
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Param, Signature
 
-__all__ = ["LAUNCHER", "PLAN", "Entries", "entries", "function"]
-
 HEAD = object.__basicsize__
 #: A launcher: Python's object, with its grid or the number of elements its grid covers (-1: none, -2: a symbol).
 LAUNCHER = Record(

@@ -13,8 +13,6 @@ from rawkern.compile.programs import Entry, Program
 from rawkern.engines.devices import architecture
 from rawkern.launch.builds import Build
 
-__all__ = ["Kernel", "State"]
-
 
 class Kernel(Protocol):
     """What launches ask of a kernel; `rawkern.kernel.RawKernel` is one."""

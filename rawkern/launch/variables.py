@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rawkern.launch.builds import Build
     from rawkern.launch.unit import State
 
-__all__ = ["Variable", "describe", "every", "on_gpu", "on_host", "view"]
-
 # A variable at file scope: ".global .align 4 .b8 table[128];" - the probes and printf's texts are not the user's.
 _DECLARED = re.compile(
     r"^\.(?:(?:visible|weak|common|extern) \.)?(?P<space>global|const) [^;={]*?\.[a-z]+\d+ (?P<symbol>[\w$]+)", re.M

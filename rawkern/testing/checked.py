@@ -13,8 +13,6 @@ from rawkern import errors
 from rawkern.checked import launches
 from rawkern.errors import CheckError
 
-__all__ = ["CheckedRun"]
-
 
 class CheckedRun:
     """Checks on for the whole run, also in programs that the tests start; each finding fails its test.

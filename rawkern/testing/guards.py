@@ -15,8 +15,6 @@ from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import has_memory
 from rawkern.launch import intercept
 
-__all__ = ["Guarded", "bytes_of", "place", "surround", "unwritten", "watched"]
-
 GUARD = 8192  # bytes on each side: what a block of 1024 threads writes behind the end, 8 each
 
 

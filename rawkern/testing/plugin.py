@@ -10,8 +10,6 @@ import functools
 
 import pytest
 
-__all__ = ["device"]
-
 KNOWN = ("cpu", "cuda")
 MARKERS = {
     "gpu": "needs an NVIDIA GPU that torch and CuPy can use; skipped where there is none",

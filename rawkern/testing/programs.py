@@ -15,11 +15,6 @@ from rawkern.testing.results import Outcome, Problem, same_bits
 from rawkern.testing.trials import Target, Trial, call, examine, judge, placed, problem_of, results_of
 from rawkern.testing.variations import legal, sizes
 
-__all__ = [
-    "called", "compiled", "default_device", "differs", "grad_check", "kept", "on_a_graph", "on_a_stream", "op_check",
-    "repeated",
-]  # fmt: skip
-
 SLEEP = 50_000_000  # cycles, some 30 ms: longer than a launch takes on another stream
 
 

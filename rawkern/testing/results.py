@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import dtype_name
 from rawkern.testing.guards import bytes_of, unwritten
-
-__all__ = ["TOLERANCE", "Outcome", "Problem", "compare", "same_bits"]
 
 # Relative to the largest element: roundings of sums; torch's own tolerances for half types.
 TOLERANCE = {
@@ -61,7 +60,7 @@ def compare(
         return Problem("values", f"{what} has shape {tuple(got.shape)}, not {tuple(exact.shape)}")
     inexact = got.is_floating_point() or got.is_complex()
     if inexact != (exact.is_floating_point() or exact.is_complex()):
-        return Problem("values", f"{what} is {_name(got.dtype)}, the reference gives {_name(exact.dtype)}")
+        return Problem("values", f"{what} is {dtype_name(got.dtype)}, the reference gives {dtype_name(exact.dtype)}")
     poison = unwritten(got).cpu()
     got = got.detach().cpu()
     if not inexact:
@@ -130,10 +129,6 @@ def _largest(t: torch.Tensor) -> float:
 def _value(t: torch.Tensor, index: list[int]) -> str:
     value = t[tuple(index)].item()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import dtype_name
 from rawkern.errors import CheckError, LaunchError
 from rawkern.testing import programs
 from rawkern.testing.guards import watched
@@ -26,8 +27,6 @@ from rawkern.testing.trials import (
     problem_of,
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
-
-__all__ = ["Run"]
 
 _OWN = {"unwritten": "unwritten", "guard": "guard", "input": "input"}  # kinds that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
@@ -142,14 +141,14 @@ class Run:
         """Other dtypes of the sample: each is refused or right."""
         others = dict.fromkeys((*trial.sample.dtypes(), *self.wanted))
         trials = [
-            replace(trial, sample=trial.sample.as_dtype(d), title=str(d).removeprefix("torch."))
+            replace(trial, sample=trial.sample.as_dtype(d), title=dtype_name(d))
             for d in others
             if d != trial.sample.main
         ]
         for d in INDICES:
             if (sample := trial.sample.with_indices(d)) is not None:
                 trials.append(replace(trial, sample=sample, title=f"{str(d).removeprefix('torch.')} indices"))
-        must = {str(d).removeprefix("torch.") for d in self.wanted}
+        must = {dtype_name(d) for d in self.wanted}
         self.vary("dtype", ((t, None) for t in trials), trial, must=must)
 
     def empty(self, trial: Trial) -> None:

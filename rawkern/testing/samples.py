@@ -15,8 +15,6 @@ from rawkern.base.nested import mapped
 from rawkern.formulas.elementwise import Elementwise
 from rawkern.formulas.reduction import Reduction
 
-__all__ = ["INDICES", "LAYOUTS", "Sample", "make_sample", "spread"]
-
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 COMPLEX = (torch.complex64, torch.complex128)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)

@@ -15,8 +15,6 @@ from rawkern.testing.guards import Guarded, place, watched
 from rawkern.testing.results import TOLERANCE, Outcome, Problem, compare, same_bits
 from rawkern.testing.samples import Sample, spread
 
-__all__ = ["Target", "Trial", "call", "exact", "examine", "judge", "placed", "problem_of"]
-
 REFUSALS = (TypeError, ValueError, OverflowError, NotImplementedError, RawkernError)
 NO_REFUSALS = (CheckError, CompileError, LaunchError)
 

@@ -10,8 +10,6 @@ from rawkern.testing.results import Outcome, Problem
 from rawkern.testing.samples import LAYOUTS, spread
 from rawkern.testing.trials import Target, Trial, exact
 
-__all__ = ["GRADIENTS", "layouts", "legal", "resized", "shrunk", "sizes", "small"]
-
 SIZES = (1, 257, 1025)  # no warp, pack or block divides the larger ones
 GRADIENTS = {"gradients transposed": "transposed", "gradients expanded, as those of sum()": "expanded"}
 LONGEST = 20.0  # seconds that making a failing input smaller may take

@@ -27,8 +27,6 @@ from rawkern.tuning.keys import Key
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import FAILURES, Launch, Session, Settle
 
-__all__ = ["Choice", "Choices", "Search", "Settings"]
-
 Choice = tuple[RawKernel, Config]
 KEPT = 256  # launchers, and choices, that are kept; programs whose n changes at every launch would fill the memory
 _one_at_a_time = Lock()  # in this process; what runs beside a launch makes it look slow

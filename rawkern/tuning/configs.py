@@ -12,8 +12,6 @@ import numpy as np
 
 from rawkern.kernel import RawKernel
 
-__all__ = ["LAUNCH", "Config", "Space", "compiled", "hashed", "places", "read", "shown"]
-
 Config = dict[str, Any]
 Space = dict[str, list[Any]]
 

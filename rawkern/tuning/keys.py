@@ -13,8 +13,6 @@ from rawkern.base.nested import tensors_in
 from rawkern.base.torch_private import PLAIN
 from rawkern.tuning.record import plain
 
-__all__ = ["Key", "device_index"]
-
 
 class Key:
     """Names of parameters or a function of the arguments; `hot` makes the key of a launch, in generated code."""

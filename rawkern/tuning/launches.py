@@ -15,8 +15,6 @@ from rawkern.tuning.configs import Config
 from rawkern.tuning.keys import device_index
 from rawkern.tuning.session import Settle
 
-__all__ = ["TunedLauncher", "forced"]
-
 # Configurations that are given for the launches of a thread.
 forced: ContextVar[dict[Choices, Config] | None] = ContextVar("rawkern_forced_configurations", default=None)
 

@@ -16,8 +16,6 @@ from rawkern.base import cache
 from rawkern.compile.toolchain import toolchain
 from rawkern.tuning.configs import Config, hashed, shown
 
-__all__ = ["Trial", "Tuning", "best", "device_name", "load", "plain", "record_key", "store"]
-
 _FORMAT = 1  # raised when a record, or how it is measured, changes
 
 

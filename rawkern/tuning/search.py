@@ -17,8 +17,6 @@ from rawkern.errors import MissingDependencyError
 from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.record import Trial
 
-__all__ = ["run"]
-
 MOST_THREADS = 1024  # Kernel Tuner asks for it; only parameters of its own names would be compared with it
 
 

@@ -20,8 +20,6 @@ from rawkern.tuning.configs import Config, hashed, shown
 from rawkern.tuning.record import Trial
 from rawkern.tuning.written import Reference, Saved, Written, find
 
-__all__ = ["FAILURES", "Launch", "Session", "Settle"]
-
 Settle = Callable[[RawKernel, Config], Any]  # a kernel with the grid and block of a configuration
 
 # What tells that a configuration cannot be taken: it does not compile, a limit of the device, arguments it refuses.

@@ -11,8 +11,6 @@ import torch
 
 from rawkern.base.timing import gpu_seconds
 
-__all__ = ["seconds"]
-
 FEWEST = 3  # runs of a configuration, however slow
 GPU_RUNS, GPU_SECONDS = 50, 0.02  # at most so many, or about so long in all
 GPU_WAKES = 0.05  # seconds of work after which a GPU's clocks are what they stay at

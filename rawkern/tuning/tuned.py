@@ -16,8 +16,6 @@ from rawkern.tuning.launches import TunedLauncher, forced
 from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Settle
 
-__all__ = ["TunedKernel", "autotune"]
-
 
 def autotune(
     kernel: RawKernel,

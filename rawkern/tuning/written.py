@@ -20,8 +20,6 @@ from rawkern.interop import to_torch
 from rawkern.launch import variables
 from rawkern.launch.unit import State
 
-__all__ = ["Saved", "Written", "find"]
-
 
 class Written(Arguments):
     """Arguments on their way to C values, with the memory that the kernel may write, by parameter."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ..ir import Emitter, Val
-from ..ptx.decode import Op
-from .formats import canonical
-from .rows import Result, Row, UnsupportedOpcode
-from .table import BASES, TABLE
+from rawkern.engines.cpu.arith.formats import canonical
+from rawkern.engines.cpu.arith.rows import Result, Row, UnsupportedOpcode
+from rawkern.engines.cpu.arith.table import BASES, TABLE
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import Op
 
 __all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal", "supported"]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Val
-from ..ptx.decode import Op
-from .floating import finish, fused, operands, packed, root_nan
-from .formats import flush, is_nan, load, store
-from .rounding import by_512_bits, directed
-from .rows import fetch
+from rawkern.engines.cpu.arith.floating import finish, fused, operands, packed, root_nan
+from rawkern.engines.cpu.arith.formats import flush, is_nan, load, store
+from rawkern.engines.cpu.arith.rounding import by_512_bits, directed
+from rawkern.engines.cpu.arith.rows import fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import Op
 
 # (2^f - 1) / f on [-1/2, 1/2]; 2^f has relative error 2^-28.9
 _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.055503323674201965, 0.00961843691766262, 0.0013398875016719103,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Val
-from ..ptx.decode import Op
-from .rows import Result, UnsupportedOpcode, constant, fetch
+from rawkern.engines.cpu.arith.rows import Result, UnsupportedOpcode, constant, fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import Op
 
 
 def logic(e: Emitter, op: Op, args: Sequence[Val]) -> Val:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Val
-from ..ptx.decode import DTYPES, DType, Op
-from .formats import flush, load, unpack
-from .rows import fetch
+from rawkern.engines.cpu.arith.formats import flush, load, unpack
+from rawkern.engines.cpu.arith.rows import fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op
 
 _INTEGER = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "ult", "ls": "ule"}
 _INTEGER |= {"hi": "ugt", "hs": "uge"}

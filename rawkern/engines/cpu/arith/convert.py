@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Val
-from ..ptx.decode import DTYPES, DType, Op
-from .formats import flush, load, pack, rectify, saturate, store, to_half, unpack
-from .fp8 import from_fp8, to_fp8
-from .integer import clamp, limits
-from .rounding import narrow, odd_float, step, to_small
-from .rows import Result, fetch
+from rawkern.engines.cpu.arith.formats import flush, load, pack, rectify, saturate, store, to_half, unpack
+from rawkern.engines.cpu.arith.fp8 import from_fp8, to_fp8
+from rawkern.engines.cpu.arith.integer import clamp, limits
+from rawkern.engines.cpu.arith.rounding import narrow, odd_float, step, to_small
+from rawkern.engines.cpu.arith.rows import Result, fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op
 
 _INTEGRAL = {"rni": "llvm.roundeven", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rpi": "llvm.ceil"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ir import Emitter, Val
-from ..ptx.decode import DTYPES, DType, Op
-from .formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
-from .rounding import by_512_bits, directed, odd_float, odd_sum, two_sum
-from .rows import Emit, fetch
+from rawkern.engines.cpu.arith.formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
+from rawkern.engines.cpu.arith.rounding import by_512_bits, directed, odd_float, odd_sum, two_sum
+from rawkern.engines.cpu.arith.rows import Emit, fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op
 
 
 def packed(emit: Emit) -> Emit:

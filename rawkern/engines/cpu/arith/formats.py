@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir import Emitter, Val, llvm_type
-from ..ptx.decode import DTYPES, DType
+from rawkern.engines.cpu.ir import Emitter, Val, llvm_type
+from rawkern.engines.cpu.ptx.decode import DTYPES, DType
 
 
 @dataclass(frozen=True, slots=True)

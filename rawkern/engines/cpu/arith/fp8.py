@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..ir import Emitter, Val
-from .formats import from_half, shorten
+from rawkern.engines.cpu.arith.formats import from_half, shorten
+from rawkern.engines.cpu.ir import Emitter, Val
 
 # mantissa bits, exponent of the smallest normal number, greatest finite magnitude; NaN is 0x7f in both
 _FP8 = {"e4m3": (3, -6, 0x7E), "e5m2": (2, -14, 0x7B)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Module, Val
-from ..ptx.decode import DType, Op
-from .rows import Result, fetch
+from rawkern.engines.cpu.arith.rows import Result, fetch
+from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.ptx.decode import DType, Op
 
 
 def limits(t: DType) -> tuple[int, int]:

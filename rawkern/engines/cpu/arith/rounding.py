@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir import Emitter, Module, Val, llvm_type
-from ..ptx.decode import DType
-from .formats import from_half, to_half
+from rawkern.engines.cpu.arith.formats import from_half, to_half
+from rawkern.engines.cpu.ir import Emitter, Module, Val, llvm_type
+from rawkern.engines.cpu.ptx.decode import DType
 
 _INT = {"half": "i16", "float": "i32", "double": "i64"}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from . import approx, bits, compare, convert, floating, integer, video
-from .rows import Row, index, row
+from rawkern.engines.cpu.arith import approx, bits, compare, convert, floating, integer, video
+from rawkern.engines.cpu.arith.rows import Row, index, row
 
 _S = "s16 s32 s64"
 _I = f"u16 u32 u64 {_S}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..ir import Emitter, Val
-from ..ptx.decode import DTYPES, Op
-from .integer import clamp, difference
-from .rows import fetch
+from rawkern.engines.cpu.arith.integer import clamp, difference
+from rawkern.engines.cpu.arith.rows import fetch
+from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ptx.decode import DTYPES, Op
 
 
 def _part(e: Emitter, v: Val, at: int, bits: int, signed: bool) -> Val:

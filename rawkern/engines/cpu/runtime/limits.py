@@ -8,8 +8,6 @@ from typing import Any
 
 from rawkern.errors import LaunchError
 
-__all__ = ["HEAP", "followers", "get", "put"]
-
 _LARGEST = {"malloc_heap_size": 16 << 30, "stack_size": 64 << 20}
 
 #: The device heap as machine code reads it: the bytes that kernels hold, and the most that they may hold.
