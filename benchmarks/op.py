@@ -63,20 +63,54 @@ class Written(torch.autograd.Function):
         return backward(ctx, grad.contiguous())
 
 
+HELD, HELD_BACKWARD = multiply.forall(N), multiply_backward.forall(N)
+
+
+def held(a: Tensor, b: Tensor) -> Tensor:
+    """The same with a launcher that is kept."""
+    out = torch.empty_like(a)
+    HELD(a, b, out, N)
+    return out
+
+
+def held_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    a, b = ctx.saved_tensors
+    grad_a, grad_b = torch.empty_like(a), torch.empty_like(b)
+    HELD_BACKWARD(grad, a, b, grad_a, grad_b, N)
+    return grad_a, grad_b
+
+
+class Held(torch.autograd.Function):
+    """What one writes by hand, with launchers that are kept."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return held(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        return held_backward(ctx, grad)
+
+
 def save_both(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
 own = rawkern.op("rawkern_benchmark::own")(forward)
 own.backward(backward)
+own_held = rawkern.op("rawkern_benchmark::own_held")(held)
+own_held.backward(held_backward)
 custom = torch.library.custom_op("rawkern_benchmark::custom", forward, mutates_args=())
 custom.register_autograd(backward, setup_context=save_both)
 custom.register_fake(torch.mul)
 CALLS: dict[str, Callable[..., Any]] = {
     "the launch alone": forward,
     "rawkern.op": own,
+    "rawkern.op, launchers kept": own_held,
     "rawkern.op through the dispatcher": own.overload,
     "autograd.Function, written by hand": Written.apply,
+    "autograd.Function, launchers kept": Held.apply,
     "torch.library.custom_op": custom,
 }
 
@@ -103,6 +137,25 @@ def over(timings: dict[str, Timing], base: str, title: str, note: str, goals: di
     return table
 
 
+def squares(report: Report, rounds: int, note: str) -> None:
+    """A ready-made operator and a formula beside torch's."""
+    functions = {"torch.square": torch.square, "rawkern.square": rawkern.square}
+    functions["an elementwise formula"] = rawkern.elementwise("T x", "T y", "y = x * x", "square_of")
+    x, grad = torch.randn(N, device=DEVICE), torch.randn(N, device=DEVICE)
+    leaf = x.clone().requires_grad_()
+    tables: dict[str, tuple[str, dict[str, Callable[[], Any]]]] = {
+        "square without grad": ("1.2", {name: lambda f=f: f(x) for name, f in functions.items()}),
+        "square, forward and backward": (
+            "1.3",
+            {name: lambda f=f: torch.autograd.grad(f(leaf), leaf, grad) for name, f in functions.items()},
+        ),
+    }
+    for title, (goal, calls) in tables.items():
+        report.settle()
+        timings = compare(calls, baseline="torch.square", rounds=rounds, most_calls=1000, timer=timer)
+        report.add(timing_table(title, timings, note, {"rawkern.square": goal}), timings)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25)
@@ -121,7 +174,7 @@ def main() -> None:
     calls = {base: calls[base]} | {name: lambda f=f: f(x, y) for name, f in CALLS.items() if name != base}
     report.settle()
     timings = compare(calls, baseline="autograd.Function, written by hand", rounds=rounds, most_calls=2000, timer=timer)
-    goals = {"rawkern.op": "1, that is no more than by hand"}
+    goals = {"rawkern.op": "1, that is no more than by hand", "rawkern.op, launchers kept": "that of the other one"}
     report.add(over(timings, base, "Forward, with grad", "As before; both tensors require grad.", goals), timings)
 
     def both(f: Callable[..., Any]) -> Callable[[], Any]:
@@ -131,6 +184,8 @@ def main() -> None:
     report.settle()
     timings = compare(calls, baseline="autograd.Function, written by hand", rounds=rounds, most_calls=1000, timer=timer)
     report.add(timing_table("Forward and backward", timings, "torch.autograd.grad for both tensors.", goals), timings)
+
+    squares(report, rounds, note)
 
     calls = {}
     for name in ("rawkern.op", "torch.library.custom_op"):

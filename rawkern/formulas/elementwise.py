@@ -16,7 +16,7 @@ from rawkern.formulas.declared import check_assigned, qualified_name, read_param
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import Parameter, differentiable, floating
+from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
@@ -94,9 +94,8 @@ def _check_parameters(
     for p in (*inputs, *outputs):
         if p.name.startswith("grad_"):
             raise ValueError(f"{name}: {p.name} is a parameter, in backward= it means a gradient; rename the parameter")
-    allowed = {f"grad_{p.name}" for p in inputs if differentiable(p)} | {
-        f"grad_{p.name}" for p in outputs if floating(p)
-    }
+    formula = Formula(name, inputs, outputs)
+    allowed = {p.name for p in (*formula.input_grads, *formula.output_grads)}
     for each in sorted(n for n in names_in(backward) if n.startswith("grad_") and n not in allowed):
         raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
 
@@ -278,7 +277,7 @@ class Elementwise:
         typed(forward, self.name, loop.inputs, len(loop.outputs))
         gradient = Gradient(self._differentiated, lambda: self.backward_source, self._another)
         save = []
-        if gradient.outputs and any(map(floating, loop.outputs)):
+        if loop.input_grads and any(map(floating, loop.outputs)):
             own = zip(loop.inputs, gradient.loop.inputs, strict=True)
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
         places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))

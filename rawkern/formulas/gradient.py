@@ -58,12 +58,7 @@ class Gradient:
 
     @functools.cached_property
     def inputs(self) -> tuple[Parameter, ...]:
-        grads = [Parameter(f"grad_{p.name}", p.type) for p in self.loop.outputs if floating(p)]
-        return (*grads, *(p for p in self.loop.inputs if p.name in self.saved))
-
-    @functools.cached_property
-    def outputs(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.inputs if differentiable(p))
+        return (*self.loop.output_grads, *(p for p in self.loop.inputs if p.name in self.saved))
 
     @functools.cached_property
     def passed_on(self) -> dict[str, str]:
@@ -82,16 +77,20 @@ class Gradient:
     @functools.cached_property
     def straight(self) -> bool:
         """Whether the loop of the backward takes the gradient that there is, and makes one for each input."""
-        return len(self.loop.outputs) == 1 and len(self.outputs) == len(self.loop.inputs) and not self.passed_on
+        return (
+            len(self.loop.outputs) == 1 and len(self.loop.input_grads) == len(self.loop.inputs) and not self.passed_on
+        )
 
     @functools.cached_property
     def grad_loop(self) -> Loop:
         loop = self.loop
-        return Loop(f"{self.loop.name}_backward", self.inputs, self.outputs, self.text, loop.preamble, loop.options)
+        return Loop(
+            f"{self.loop.name}_backward", self.inputs, self.loop.input_grads, self.text, loop.preamble, loop.options
+        )
 
     def operator(self, wanted: tuple[bool, ...]) -> Any:
         """The backward as a differentiable operator, for some of the gradients."""
-        inputs, outputs, text = without_grads(self.inputs, self.outputs, wanted, self.text)
+        inputs, outputs, text = without_grads(self.inputs, self.loop.input_grads, wanted, self.text)
         return self.make(f"{self.loop.name}_backward", inputs, outputs, text)
 
     def backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -118,7 +117,7 @@ class Gradient:
             found = iter([found] if isinstance(found, torch.Tensor) else found)
             results = iter([next(found) if w else None for w in wanted])
         else:
-            same = [of.get(self.passed_on.get(p.name, "")) for p in self.outputs]
+            same = [of.get(self.passed_on.get(p.name, "")) for p in self.loop.input_grads]
             left = tuple(w and g is None for w, g in zip(wanted, same, strict=True))
             found = self.run(tensors, left) if any(left) else same
             results = iter([f if g is None or not w else g for f, g, w in zip(found, same, wanted, strict=True)])
@@ -147,7 +146,7 @@ class Gradient:
         text = ""
         for y in outputs:
             text += "{ " + "".join(f"const {q.compute} grad_{q.name} = {int(q is y)}; " for q in outputs)
-            text += "".join(f"{q.compute} {q.name} = 0; " for q in self.outputs)
+            text += "".join(f"{q.compute} {q.name} = 0; " for q in self.loop.input_grads)
             total = " + ".join(f"grad_{p.name} * {tan}{p.name}" for p, _ in known)
             text += f"{closed(self.text)} {tan}{y.name} = {total}; }} "
         made = tuple(Parameter(f"{tan}{p.name}", p.type) for p in outputs)

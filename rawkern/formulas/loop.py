@@ -12,7 +12,7 @@ import torch
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
-from rawkern.formulas.parameters import c_name
+from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
@@ -29,7 +29,7 @@ class Loop(Statements):
         numbers = [k for k, p in enumerate(self.inputs) if p.type == "float64"]
         #: The loop as a call: an output, or a tuple of them, for its inputs.
         self.fast = Map(self._computed, len(self.inputs), len(self.outputs), numbers)
-        self.fast_kinds = [VALUE if k in numbers else ARRAY for k in range(len(self.inputs))]
+        self.fast_kinds = tuple(VALUE if k in numbers else ARRAY for k in range(len(self.inputs)))
 
     def _computed(self, *args: Any) -> Any:
         outs = self.run(args, self.dtypes(args), launch=not in_fake_op())
@@ -59,7 +59,14 @@ class Loop(Statements):
         launch : bool
             False to make the outputs only.
         """
-        return _run(self, tensors, dtypes, wanted or (True,) * len(self.outputs), out, launch)
+        wanted = wanted or (True,) * len(self.outputs)
+        looped = [t for t, p in zip(tensors, self.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
+        made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
+        outs = list(out) if out is not None else _outputs(looped, made, self.indexed)
+        if launch and outs[0].numel():
+            self._launch(tensors, dtypes, wanted, outs)
+        every = iter(outs)
+        return tuple(next(every) if w else None for w in wanted)
 
     def instance(self, kinds: tuple[str, ...], wanted: tuple[bool, ...], arguments: str, strided: bool) -> RawKernel:
         key = (kinds, wanted, arguments, strided)
@@ -71,76 +78,47 @@ class Loop(Statements):
             )
         return self.kernels[key]
 
+    def _launch(
+        self, tensors: Sequence[Any], dtypes: dict[str, torch.dtype], wanted: tuple[bool, ...], outs: list[torch.Tensor]
+    ) -> None:
+        n, shape, strides, on_gpu = outs[0].numel(), outs[0].shape, outs[0].stride(), outs[0].is_cuda
+        given = [self._given(p, t, dtypes, shape) for t, p in zip(tensors, self.inputs, strict=True)]
+        kinds, arguments = tuple(kind for kind, _ in given), [value for _, value in given]
+        columns = [*(value for kind, value in given if kind == ARRAY), *outs]
+        sizes = [t.element_size() for t in columns]
+        letters = [c_name(self.name, dtypes[x]) for x in self.letters]
+        pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes))) if on_gpu else 1
+        if all(t.stride() == strides for t in columns) and _dense(outs[0], self.indexed):
+            kernel = self.instance(kinds, wanted, ", ".join([*letters, str(pack)]), False)
+            kernel.forall(-(-n // pack))(*arguments, *outs, n)
+            if all(wanted) and kinds == self.fast_kinds and len({t.dtype for t in columns}) == 1:
+                self.fast.learn(kernel, pack, outs[0].dtype, on_gpu)
+            return
+        order = None if self.indexed else strides
+        layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
+        if layout is None:
+            copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
+            results = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
+            self._launch(copies, dtypes, wanted, results)
+            for t, value in zip(outs, results, strict=True):
+                t.copy_(value)
+            return
+        instance = ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)])
+        packs = n // width
+        self.instance(kinds, wanted, instance, True).forall(packs)(*arguments, *outs, layout, packs, n)
 
-def _run(
-    loop: Loop,
-    tensors: Sequence[Any],
-    dtypes: dict[str, torch.dtype],
-    wanted: tuple[bool, ...],
-    out: Sequence[torch.Tensor] | None,
-    launch: bool,
-) -> tuple[torch.Tensor | None, ...]:
-    looped = [t for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
-    made = [d for p, w in zip(loop.outputs, wanted, strict=True) if w for d in [p.dtype or dtypes[p.type]]]
-    outs = list(out) if out is not None else _outputs(looped, made, loop.indexed)
-    every = iter(outs)
-    result = tuple(next(every) if w else None for w in wanted)
-    n = outs[0].numel()
-    if not launch or n == 0:
-        return result
-    shape = outs[0].shape
-    kinds: list[str] = []
-    arguments: list[Any] = []
-    arrays: list[torch.Tensor] = []
-    for t, p in zip(tensors, loop.inputs, strict=True):
+    def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], shape: torch.Size) -> tuple[str, Any]:
+        """How an input comes to the kernel, and as what."""
         if not isinstance(t, torch.Tensor):
-            kinds.append(VALUE)
-            arguments.append(t)
-            continue
-        dtype = p.dtype or dtypes[p.type]
-        t = t.detach()
+            return VALUE, t
+        t, dtype = t.detach(), p.dtype or dtypes[p.type]
         if p.raw:
-            kinds.append(RAW)
-            arguments.append(t.to(dtype).contiguous())
-        elif t.numel() == 1 and t.device.type == "cpu":
-            kinds.append(VALUE)
-            arguments.append(t.item())
-        elif t.numel() == 1 or not any(t.stride()):  # one element, also if it is expanded
-            kinds.append(ONE)
-            arguments.append(t[(0,) * t.dim()].to(dtype).resolve_neg())
-        else:
-            kinds.append(ARRAY)
-            t = t.resolve_neg().expand(shape)
-            arguments.append(t)
-            arrays.append(t)
-    columns = [*arrays, *outs]
-    sizes = [t.element_size() for t in columns]
-    on_gpu = outs[0].is_cuda
-    letters = [c_name(loop.name, dtypes[x]) for x in loop.letters]
-    strides = outs[0].stride()
-    one_order = all(t.stride() == strides for t in columns) and _dense(outs[0], loop.indexed)
-    pack = max(1, min(PACK_BYTES // min(sizes), 2 * PACK_BYTES // max(sizes))) if on_gpu else 1
-    if one_order:
-        kernel = loop.instance(tuple(kinds), wanted, ", ".join([*letters, str(pack)]), False)
-        kernel.forall(-(-n // pack))(*arguments, *outs, n)
-        if all(wanted) and kinds == loop.fast_kinds and len({t.dtype for t in columns}) == 1:
-            loop.fast.learn(kernel, pack, outs[0].dtype, on_gpu)
-        return result
-    order = None if loop.indexed else strides
-    layout, width, index, ways = strided_layout(tuple(shape), tuple(t.stride() for t in columns), order, pack)
-    if layout is None:
-        copies = [t.expand(shape).contiguous() if k == ARRAY else t for t, k in zip(tensors, kinds, strict=True)]
-        made_outs = [torch.empty(shape, dtype=t.dtype, device=t.device) for t in outs]
-        _run(loop, copies, dtypes, wanted, made_outs, True)
-        for t, value in zip(outs, made_outs, strict=True):
-            t.copy_(value)
-        return result
-    kernel = loop.instance(
-        tuple(kinds), wanted, ", ".join([*letters, str(width), index, *aligned_ways(ways, columns, width)]), True
-    )
-    packs = n // width
-    kernel.forall(packs)(*arguments, *outs, layout, packs, n)
-    return result
+            return RAW, t.to(dtype).contiguous()
+        if t.numel() == 1 and t.device.type == "cpu":
+            return VALUE, t.item()
+        if t.numel() == 1 or not any(t.stride()):  # one element, also if it is expanded
+            return ONE, t[(0,) * t.dim()].to(dtype).resolve_neg()
+        return ARRAY, t.resolve_neg().expand(shape)
 
 
 def _dense(t: torch.Tensor, indexed: bool) -> bool:

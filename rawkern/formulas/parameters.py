@@ -94,6 +94,16 @@ class Formula:
         """The letters that stand for a dtype, in the order of their first use."""
         return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
 
+    @functools.cached_property
+    def input_grads(self) -> tuple[Parameter, ...]:
+        """What a backward assigns."""
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.inputs if differentiable(p))
+
+    @functools.cached_property
+    def output_grads(self) -> tuple[Parameter, ...]:
+        """What a backward gets."""
+        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.outputs if floating(p))
+
     @property
     def spelled(self) -> str:
         """``name(T x) -> T y``."""

@@ -253,14 +253,6 @@ class Reduction:
         return _reduction(self._namespace, None, f"{self.name}_total", *parts, loop.preamble)
 
     @functools.cached_property
-    def _grad_outputs(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.inputs if differentiable(p))
-
-    @functools.cached_property
-    def _grads(self) -> tuple[Parameter, ...]:
-        return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.loop.outputs if floating(p))
-
-    @functools.cached_property
     def _types(self) -> dict[str, str]:
         """Of inputs, outputs and ``a``, which has its own letter: float where outputs are half types."""
         types = {p.name: p.type for p in (*self.loop.inputs, *self.loop.outputs)}
@@ -276,18 +268,18 @@ class Reduction:
             return None
         post, mapped = self._derived
         total = Parameter("grad_a", self._types["a"])
-        if self._untold(self._grads, (), post) or self._untold((), self._grad_outputs, mapped):
+        if self._untold(self.loop.output_grads, (), post) or self._untold((), self.loop.input_grads, mapped):
             return None
-        return self._step("accumulator", self._grads, (total,), (True,), post)
+        return self._step("accumulator", self.loop.output_grads, (total,), (True,), post)
 
     def _last_step(self, wanted: tuple[bool, ...]) -> tuple[Elementwise, list[str]]:
         """Makes the gradients of the inputs that are wanted."""
         found = self._last_steps.get(wanted)
         if found is None:
-            given, text = self._grads, self.backward_source
+            given, text = self.loop.output_grads, self.backward_source
             if self._first_step is not None:
                 given, text = (Parameter("grad_mapped_", self._types["a"]),), self._derived[1]
-            found = self._last_steps[wanted] = self._step("backward", given, self._grad_outputs, wanted, text)
+            found = self._last_steps[wanted] = self._step("backward", given, self.loop.input_grads, wanted, text)
         return found
 
     def _read_by(self, text: str) -> list[Parameter]:
