@@ -426,6 +426,7 @@ def test_autocast(rule: Any, device: str) -> None:
         "_C._are_functorch_transforms_active",
         "_C._is_any_autocast_enabled",
         "autograd.function._SingleLevelFunction",
+        "autograd.Function._backward_cls",
         "_C._AutoDispatchBelowAutograd",
         "_C._after_autograd_keyset",
         "_C._is_alias_of",
@@ -446,6 +447,7 @@ def test_private_names_mean_what_they_say() -> None:
     assert private.same_memory(x, x[1:]) and not private.same_memory(x, x.clone())
     fake = x.to("meta")
     assert private.same_memory(fake, fake[1:]) and not private.same_memory(fake, fake.clone())
+    assert private.transform_state() and not private.forward_mode()
     assert not private.transforms() and not private.function_modes() and not private.autocast_enabled()
     torch.func.vmap(lambda x: (x, pytest.fail("no transform") if not private.transforms() else None)[0])(x)
     with torch.device("cpu"), torch.autocast("cpu"):
