@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -32,13 +33,19 @@ def home(module: str, level: dict[str, int]) -> str:
     return next((e for n in range(len(parts), 0, -1) if (e := ".".join(parts[:n])) in level), "")
 
 
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text()) for file in PACKAGE.rglob("*.py")}
+
+
+@cache
 def graph() -> dict[str, set[str]]:
     """Each module with those that it imports, wherever the import stands; by dotted names below the package."""
-    files = {name_of(file): file for file in PACKAGE.rglob("*.py")}
+    files = {name_of(file): file for file in trees()}
     found = {}
     for module, file in files.items():
         names = set()
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(trees()[file]):
             if isinstance(node, ast.ImportFrom):
                 assert node.module and not node.level, f"{module}: a relative import"
                 names |= {(node.module, alias.name) for alias in node.names}
@@ -96,10 +103,9 @@ def private_names(tree: ast.AST) -> set[str]:
 
 
 def test_nothing_reaches_into_private_names_of_other_modules() -> None:
-    trees = {file: ast.parse(file.read_text()) for file in PACKAGE.rglob("*.py")}
-    own = {file: private_names(tree) for file, tree in trees.items()}
+    own = {file: private_names(tree) for file, tree in trees().items()}
     reaches = []
-    for file, tree in trees.items():
+    for file, tree in trees().items():
         others = set().union(*(names for other, names in own.items() if other != file)) - own[file]
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rawkern"):

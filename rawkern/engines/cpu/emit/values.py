@@ -36,7 +36,7 @@ from rawkern.engines.cpu.ptx.data import Imm, Not, Reg, Special, Sym
 MERGES = 1_000_000
 
 
-def _registers_in_memory(flow: Flow, analysis: Analysis) -> frozenset[str]:
+def registers_in_memory(flow: Flow, analysis: Analysis) -> frozenset[str]:
     """Registers whose slots stay memory.
 
     Where lanes may wait anywhere, every block is on the way to every other, and the values of all lanes are merged at
@@ -58,7 +58,7 @@ class Values:
     def __init__(self, f: Context):
         self._f = f
         self.lazy = lazy_registers(f.flow)  # registers of floats whose NaNs are not canonical, with their types
-        self.in_memory = _registers_in_memory(f.flow, f.analysis)
+        self.in_memory = registers_in_memory(f.flow, f.analysis)
         self.carry: Val | None = None  # the flag that ``.cc`` writes
         self._numbers = number_registers(f.flow, f.analysis.constants)
         self._slots: dict[str, list[str]] = {}

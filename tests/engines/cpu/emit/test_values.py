@@ -12,7 +12,7 @@ import rawkern
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
 from rawkern.engines.cpu.analysis.plan import Plan, make_plan
-from rawkern.engines.cpu.emit import slots
+from rawkern.engines.cpu.emit import values
 from rawkern.engines.cpu.runtime import jit
 
 SCAN = (Path(__file__).parents[4] / "benchmarks" / "compiled" / "selective_scan.cu").read_text()
@@ -35,7 +35,7 @@ def planned(text: str, kernel: str) -> Plan:
 
 
 def in_memory(plan: Plan) -> frozenset[str]:
-    return slots.registers_in_memory(plan.flows[plan.kernel], plan.analyses[plan.kernel])
+    return values.registers_in_memory(plan.flows[plan.kernel], plan.analyses[plan.kernel])
 
 
 def test_small_kernels_leave_all_registers_to_llvm():
@@ -49,7 +49,7 @@ def test_large_kernels_leave_the_registers_of_small_loops_to_llvm(monkeypatch):
     assert 0.9 * len(blended) < len(in_memory(plan)) < len(blended)
     plan = planned(LOCK, "add")
     analysis = plan.analyses["add"]
-    monkeypatch.setattr(slots, "MERGES", 2 * len(analysis.checks) ** 2)
+    monkeypatch.setattr(values, "MERGES", 2 * len(analysis.checks) ** 2)
     blended = {name for _, name in analysis.blends}
     left = blended - in_memory(plan)
     assert len(left) == 2
@@ -74,9 +74,9 @@ def scanned(u, delta, z, a, b, c, skip, bias):
     return y * z / (1 + np.exp(-z)), h
 
 
-@pytest.mark.parametrize("merges", [0, 100_000, slots.MERGES])
+@pytest.mark.parametrize("merges", [0, 100_000, values.MERGES])
 def test_results_do_not_depend_on_where_registers_are(merges, monkeypatch):
-    monkeypatch.setattr(slots, "MERGES", merges)
+    monkeypatch.setattr(values, "MERGES", merges)
     name = f"scan_{merges}"  # the cache does not know of the change
     kernel = rawkern.RawKernel(SCAN.replace("selective_scan(", f"{name}(").replace("ITEMS = 16", "ITEMS = 4"), name)
     rows, length, states = 2, 601, 3
@@ -96,9 +96,9 @@ def test_results_do_not_depend_on_where_registers_are(merges, monkeypatch):
 _seen: dict[str, int] = {}  # results of the runs before
 
 
-@pytest.mark.parametrize("merges", [0, slots.MERGES])
+@pytest.mark.parametrize("merges", [0, values.MERGES])
 def test_checked_launches_find_the_same(merges, monkeypatch):
-    monkeypatch.setattr(slots, "MERGES", merges)
+    monkeypatch.setattr(values, "MERGES", merges)
     name = f"add_{merges}"
     text = LOCK.replace("add(", f"{name}(")
     unset = text.replace(
