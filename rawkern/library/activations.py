@@ -147,18 +147,48 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 
 
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Return ``gelu(gate, approximate) * up``; tensors and result as for `swiglu`, approximation as for `gelu`.
+    """Return ``gelu(gate, approximate) * up``; differentiable any number of times.
+
+    Parameters
+    ----------
+    gate, up : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+    approximate : {"none", "tanh"}
+        As for `gelu`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
 
     Raises
     ------
-    TypeError, ValueError
-        For another dtype; for another approximation.
+    TypeError
+        For another dtype.
+    ValueError
+        For another approximation.
     """
     return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
 
 
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; otherwise as `swiglu`."""
+    """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; differentiable any number of times.
+
+    Parameters
+    ----------
+    a, b : torch.Tensor
+        float16, bfloat16 (both computed in float32), float32 or float64, of shapes that broadcast.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the broadcast shape and the promoted dtype.
+
+    Raises
+    ------
+    TypeError
+        For another dtype.
+    """
     return _add_sin_cos.of(floating("add_sin_cos", "the argument", a), b)(a, b)
 
 

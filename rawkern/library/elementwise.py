@@ -155,7 +155,22 @@ def _(ctx: Any, grad_out: Tensor) -> Tensor:
 def relu(x: Tensor) -> Tensor:
     """Return x where it is not negative, else 0; differentiable any number of times.
 
-    As in torch, NaN stays NaN and the derivative at 0 is 0. Argument, result and errors are as for `square`.
+    As in torch, NaN stays NaN and the derivative at 0 is 0.
+
+    Parameters
+    ----------
+    x : torch.Tensor
+        float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape, dtype and device.
+
+    Raises
+    ------
+    TypeError
+        For another dtype, or something that is no tensor.
     """
     return _checked("relu", _relu, x) if is_dynamo_compiling() else _RELU.fast.call(x)
 
@@ -163,8 +178,20 @@ def relu(x: Tensor) -> Tensor:
 def relu_(x: Tensor) -> Tensor:
     """Set the negative elements of x to 0 and return x; otherwise as `relu`.
 
+    Parameters
+    ----------
+    x : torch.Tensor
+        float16, bfloat16, float32 or float64, of any shape and strides, on the CPU or a GPU.
+
+    Returns
+    -------
+    torch.Tensor
+        x itself.
+
     Raises
     ------
+    TypeError
+        For another dtype, or something that is no tensor.
     RuntimeError
         For a leaf that requires grad, or a view of one, while gradients are recorded, as in torch.
     """

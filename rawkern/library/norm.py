@@ -128,7 +128,29 @@ def add_rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return ``rms_norm(s, ...)`` and s = input + residual; as `add_layer_norm`, with the arguments of `rms_norm`."""
+    """Return ``rms_norm(s, ...)`` and s = input + residual, in one pass over memory; differentiable once.
+
+    s is rounded to the input's dtype before it is normalized.
+
+    Parameters
+    ----------
+    input, residual : torch.Tensor
+        Of one shape, dtype and device, as for `rms_norm`.
+    normalized_shape, weight, eps
+        As for `rms_norm`.
+
+    Returns
+    -------
+    torch.Tensor
+        The norm of the sum.
+    torch.Tensor
+        The sum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `rms_norm`.
+    """
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
     return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)
 

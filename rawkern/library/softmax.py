@@ -42,7 +42,25 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
 
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Return x - log(sum(exp(x))) over one dimension, where no exp(x) overflows; otherwise as `softmax`."""
+    """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
+
+    No exp(x) overflows. Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    input, dim, dtype
+        As for `softmax`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the same shape and device, contiguous.
+
+    Raises
+    ------
+    TypeError, IndexError
+        As for `softmax`.
+    """
     return _softmax(*_checked("log_softmax", input, dim, dtype), True)
 
 

@@ -75,7 +75,25 @@ def mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return the mean over some or all dimensions, NaN where nothing is added; otherwise as `sum`."""
+    """Return the mean over some or all dimensions; differentiable any number of times.
+
+    Half types are added in float32 and rounded once.
+
+    Parameters
+    ----------
+    input, dim, keepdim, dtype
+        As for `sum`.
+
+    Returns
+    -------
+    torch.Tensor
+        Of the input's dtype and device; NaN where nothing is added.
+
+    Raises
+    ------
+    TypeError, IndexError, ValueError
+        As for `sum`.
+    """
     return _reduced("mean", input, dim, keepdim, dtype)
 
 
