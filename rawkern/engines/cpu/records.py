@@ -203,7 +203,7 @@ def _switch_here(machine: str, wide: bool, assembler: bool) -> str:
     call = "call void @rk_switch(ptr %save, ptr %to)"
     if machine == "x86_64" and assembler:
         names = ["rax", "rcx", "rdx", "rsi", "rdi", *(f"r{k}" for k in range(8, 12))]
-        names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(1, 8) if wide)]
+        names += [*(f"xmm{k}" for k in range(32 if wide else 16)), *(f"k{k}" for k in range(8) if wide)]
         lost = "".join(f",~{{{name}}}" for name in [*names, "memory", "dirflag", "fpsr", "flags"])
         text = _SWITCH_HERE.replace("\n", "\\0A")
         call = f'call void asm sideeffect "{text}", "{{rdi}},{{rsi}}{lost}"(ptr %save, ptr %to)'

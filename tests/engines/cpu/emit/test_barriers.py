@@ -262,3 +262,23 @@ def test_counting_barrier_without_ended_threads(device):
         out = poison(96, torch.int32, device)
         kernel[1, 96](alive, out)
         assert out.tolist() == [-(-alive // 3) * 2 + 1] * alive + [-77777] * (96 - alive)
+
+
+@pytest.mark.parametrize("block", [32, 33, 64, 200])
+@pytest.mark.parametrize(
+    "between", ["if (!__syncthreads_and(false)) __syncthreads();", "if (!__syncthreads_or(true)) __syncthreads();"]
+)
+def test_predicates_outlive_barriers(device, block, between):
+    """What a warp knows of its lanes is kept while others run, in whatever registers the CPU has for it."""
+    code = """extern "C" __global__ void k(int* y) {
+        int tid = threadIdx.x;
+        bool p = tid > 31;
+        if (!p) y[tid] = 1;
+        __syncthreads();
+        BETWEEN
+        __syncthreads();
+        if (!p) y[tid] = 7;
+    }"""
+    y = torch.zeros(block, dtype=torch.int32, device=device)
+    rawkern.RawKernel(code.replace("BETWEEN", between))[1, block](y)
+    assert y.tolist() == [7] * 32 + [0] * (block - 32)
