@@ -82,7 +82,7 @@ class Loop(Statements):
         self, tensors: Sequence[Any], dtypes: dict[str, torch.dtype], wanted: tuple[bool, ...], outs: list[torch.Tensor]
     ) -> None:
         n, shape, strides, on_gpu = outs[0].numel(), outs[0].shape, outs[0].stride(), outs[0].is_cuda
-        given = [self._given(p, t, dtypes, shape) for t, p in zip(tensors, self.inputs, strict=True)]
+        given = [self._given(p, t, dtypes, outs[0]) for t, p in zip(tensors, self.inputs, strict=True)]
         kinds, arguments = tuple(kind for kind, _ in given), [value for _, value in given]
         columns = [*(value for kind, value in given if kind == ARRAY), *outs]
         sizes = [t.element_size() for t in columns]
@@ -107,16 +107,19 @@ class Loop(Statements):
         packs = n // width
         self.instance(kinds, wanted, instance, True).forall(packs)(*arguments, *outs, layout, packs, n)
 
-    def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], shape: torch.Size) -> tuple[str, Any]:
+    def _given(self, p: Parameter, t: Any, dtypes: dict[str, torch.dtype], out: torch.Tensor) -> tuple[str, Any]:
         """How an input comes to the kernel, and as what."""
         if not isinstance(t, torch.Tensor):
             return VALUE, t
-        t, dtype = t.detach(), p.dtype or dtypes[p.type]
+        t, dtype, shape = t.detach(), p.dtype or dtypes[p.type], out.shape
         if p.raw:
             return RAW, t.to(dtype).contiguous()
-        if t.numel() == 1 and t.device.type == "cpu":
+        # One element that is all there is needs no kernel of its own.
+        alike = t.shape == shape and t.device == out.device and t.dtype is dtype
+        one = not alike if t.numel() == 1 else not any(t.stride())  # also if it is expanded
+        if one and t.numel() == 1 and t.device.type == "cpu":
             return VALUE, t.item()
-        if t.numel() == 1 or not any(t.stride()):  # one element, also if it is expanded
+        if one:
             return ONE, t[(0,) * t.dim()].to(dtype).resolve_neg()
         return ARRAY, t.resolve_neg().expand(shape)
 

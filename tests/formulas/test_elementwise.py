@@ -297,3 +297,11 @@ def test_packs_are_stored_whole(op, instance):
     stores = re.findall(r"st\.global(?:\.v\d)?\.\w+", kernel.ptx("sm_90"))
     assert len([s for s in stores if ".v4." in s]) == 1, stores
     assert not any(".v2." in s for s in stores), stores
+
+
+def test_one_element_needs_no_kernel_of_its_own(device):
+    op = rawkern.elementwise("T x", "T y", "y = x * x * x + 1", "one_element")
+    for shape in ((7,), (1,), (), (1, 1)):
+        x = values(*shape, device=device)
+        torch.testing.assert_close(op(x), x**3 + 1)
+    assert len(op.loop.kernels) == 1
