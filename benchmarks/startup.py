@@ -74,10 +74,10 @@ STAGES = {
     "parse PTX": ["rawkern.engines.cpu.ptx.parser:parse"],
     "lower to LLVM IR": ["rawkern.engines.cpu.runtime.jit:Translation.lower"],
     "LLVM: read IR": ["rawkern.engines.cpu.runtime.jit:emit"],
-    "LLVM: passes": ["rawkern.engines.cpu.runtime.jit:optimise"],
+    "LLVM: passes": ["rawkern.base.llvm:optimise"],
     "LLVM: code generation": ["llvmlite.binding.targets:TargetMachine.emit_object"],
     "load machine code": ["rawkern.engines.cpu.runtime.jit:Loaded.__init__"],
-    "prepare launches": ["rawkern.engines.cpu.runtime.grid:Launcher.__init__"],
+    "prepare launches": ["rawkern.engines.cpu.runtime.grid:Target.__init__"],
 }
 
 # Wraps the functions above; imports are counted as a stage of their own, whoever triggers them.
