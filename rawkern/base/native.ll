@@ -3,9 +3,9 @@
 ; Nothing here may raise: an error that Python sets is cleared, and the argument goes the careful way. &Table.NAME is the
 ; address of a row of `rawkern.base.table`.
 
-; Whether an object is a tensor of torch's own classes with memory that holds its elements as they are: the dispatch keys
-; of all others (lazy conj and neg bits, functorch, tracing, meta, sparse, nested ...) differ. Fills the DLTensor.
-define internal i1 @rk_tensor(ptr %table, ptr %object, ptr %dl) alwaysinline {
+; DLPack's kind of the device of a tensor of torch's own classes with memory that holds its elements as they are, else 0: the
+; dispatch keys of all others (lazy conj and neg bits, functorch, tracing, meta, sparse, nested ...) differ.
+define internal i32 @rk_kind(ptr %table, ptr %object) alwaysinline {
   %ptype = getelementptr i8, ptr %object, i64 {type_offset}
   %type = load ptr, ptr %ptype
   %pt = &Table.tensor_type %table
@@ -34,9 +34,19 @@ known:
   %e1 = icmp eq i64 %keys, %k1
   %e2 = icmp eq i64 %keys, %k2
   %e3 = icmp eq i64 %keys, %k3
-  %e01 = or i1 %e0, %e1
-  %e23 = or i1 %e2, %e3
-  %plain = or i1 %e01, %e23
+  %cpu = or i1 %e0, %e1
+  %cuda = or i1 %e2, %e3
+  %other = select i1 %cuda, i32 {CUDA}, i32 0
+  %kind = select i1 %cpu, i32 {CPU}, i32 %other
+  ret i32 %kind
+no:
+  ret i32 0
+}
+
+; Whether an object is such a tensor. Fills the DLTensor.
+define internal i1 @rk_tensor(ptr %table, ptr %object, ptr %dl) alwaysinline {
+  %kind = call i32 @rk_kind(ptr %table, ptr %object)
+  %plain = icmp ne i32 %kind, 0
   br i1 %plain, label %read, label %no
 read:
   %pf = &Table.dltensor %table
@@ -277,6 +287,45 @@ clear:
   br label %no
 no:
   ret i1 false
+}
+
+; Whether a source counts as unchanged still: forever, or up to a time of the monotonic clock.
+define internal i1 @rk_unchanged(ptr %table, ptr %until) alwaysinline {
+  %now2 = alloca [2 x i64]
+  %limit = load i64, ptr %until
+  %forever = icmp eq i64 %limit, 9223372036854775807
+  br i1 %forever, label %yes, label %watched
+watched:
+  %pclock = &Table.clock %table
+  %clock = load ptr, ptr %pclock
+  %status = call i32 %clock(i32 1, ptr %now2)
+  %seconds = load i64, ptr %now2
+  %pnano = getelementptr i64, ptr %now2, i64 1
+  %nano = load i64, ptr %pnano
+  %whole = mul i64 %seconds, 1000000000
+  %now = add i64 %whole, %nano
+  %early = icmp slt i64 %now, %limit
+  ret i1 %early
+yes:
+  ret i1 true
+}
+
+; The target of a device, in the list that begins at %first; null if there is none.
+define internal ptr @rk_target(ptr %first, i64 %device) alwaysinline {
+  br label %search
+search:
+  %link = phi ptr [ %first, %0 ], [ %next, %compare ]
+  %target = load ptr, ptr %link
+  %none = icmp eq ptr %target, null
+  br i1 %none, label %end, label %compare
+compare:
+  %pthere = &Target.device %target
+  %there = load i64, ptr %pthere
+  %here = icmp eq i64 %there, %device
+  %next = &Target.next %target
+  br i1 %here, label %end, label %search
+end:
+  ret ptr %target
 }
 
 ; Whether an object is an int or a bool of Python's.

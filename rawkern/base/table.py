@@ -16,7 +16,7 @@ import torch
 
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
-from rawkern.base.records import Record, linked
+from rawkern.base.records import CPU, CUDA, TARGET, Record, linked
 from rawkern.errors import UnsupportedError
 
 _PYTHON = (
@@ -148,6 +148,7 @@ def preamble() -> str:
     """IR text of what native functions have in common; UnsupportedError if torch keeps what a tensor is elsewhere."""
     impl, keys = private.tensor_layout()
     text = resources.files("rawkern.base").joinpath("native.ll").read_text()
-    for name, value in (("type_offset", TYPE_OFFSET), ("impl_offset", impl), ("keys_offset", keys)):
+    values = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "CPU": CPU, "CUDA": CUDA}
+    for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
-    return f"{TABLE.llvm}\n{linked(text, (TABLE,))}"
+    return f"{TABLE.llvm}\n{TARGET.llvm}\n{linked(text, (TABLE, TARGET))}"

@@ -40,20 +40,8 @@ form:
 source:                                           ; as it was read, or not long ago
   %puntil = &Plan.until %plan
   %until = load ptr, ptr %puntil
-  %limit = load i64, ptr %until
-  %forever = icmp eq i64 %limit, 9223372036854775807
-  br i1 %forever, label %arguments, label %watched
-watched:
-  %pclock = &Table.clock %table
-  %clock = load ptr, ptr %pclock
-  %status = call i32 %clock(i32 1, ptr %dl)
-  %seconds = load i64, ptr %dl
-  %pnano = getelementptr i64, ptr %dl, i64 1
-  %nano = load i64, ptr %pnano
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %nano
-  %early = icmp slt i64 %now, %limit
-  br i1 %early, label %arguments, label %careful
+  %unchanged = call i1 @rk_unchanged(ptr %table, ptr %until)
+  br i1 %unchanged, label %arguments, label %careful
 arguments:
 {arguments}
   br label %packed
@@ -66,18 +54,9 @@ watch:
   br i1 %free, label %first, label %careful
 first:
   %ptargets = &Plan.targets %plan
-  br label %search
-search:
-  %link = phi ptr [ %ptargets, %first ], [ %plink, %compare ]
-  %target = load ptr, ptr %link
+  %target = call ptr @rk_target(ptr %ptargets, i64 %where)
   %nowhere = icmp eq ptr %target, null
-  br i1 %nowhere, label %careful, label %compare
-compare:
-  %pthere = &Target.device %target
-  %there = load i64, ptr %pthere
-  %here = icmp eq i64 %there, %where
-  %plink = &Target.next %target
-  br i1 %here, label %found, label %search
+  br i1 %nowhere, label %careful, label %found
 found:
   %covers = icmp sge i64 %n, 0
   br i1 %covers, label %cover, label %explicit

@@ -103,7 +103,7 @@ def _text(signature: Signature) -> str:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
     _bump(written, [param.index for param in signature.params if param.is_pointer and not param.const])
     parts = {
-        "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN, TARGET)),
+        "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN)),
         "readings": preamble(),
         "arguments": "\n".join(e.lines),
         "written": "\n".join(written.lines),

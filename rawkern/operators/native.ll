@@ -98,28 +98,8 @@ define ptr @rk_op_quiet(ptr %self, ptr %args, i64 %count, ptr %names) {
 ; The device of a plain tensor as DLPack has it, kind and index; -1 for others.
 define internal i64 @rk_place(ptr %table, ptr %object) {
   %dl = alloca [48 x i8], align 8
-  %ptype = getelementptr i8, ptr %object, i64 {type_offset}
-  %type = load ptr, ptr %ptype
-  %pt = &Table.tensor_type %table
-  %tensor = load ptr, ptr %pt
-  %pp = &Table.parameter_type %table
-  %parameter = load ptr, ptr %pp
-  %is0 = icmp eq ptr %type, %tensor
-  %is1 = icmp eq ptr %type, %parameter
-  %is = or i1 %is0, %is1
-  br i1 %is, label %keys, label %no
-keys:
-  %pimpl = getelementptr i8, ptr %object, i64 {impl_offset}
-  %impl = load ptr, ptr %pimpl
-  %pkeys = getelementptr i8, ptr %impl, i64 {keys_offset}
-  %own = load i64, ptr %pkeys
-  %pk0 = &Table.keys_cpu %table
-  %k0 = load i64, ptr %pk0
-  %pk1 = &Table.keys_cpu_inference %table
-  %k1 = load i64, ptr %pk1
-  %e0 = icmp eq i64 %own, %k0
-  %e1 = icmp eq i64 %own, %k1
-  %cpu = or i1 %e0, %e1
+  %kind = call i32 @rk_kind(ptr %table, ptr %object)
+  %cpu = icmp eq i32 %kind, {CPU}
   br i1 %cpu, label %here, label %ask
 here:
   ret i64 {CPU}
@@ -302,29 +282,6 @@ define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at) {
   ret i1 %good
 }
 
-; Whether a plan's source counts as unchanged still.
-define internal i1 @rk_unchanged(ptr %table, ptr %plan) {
-  %now2 = alloca [2 x i64]
-  %puntil = &Plan.until %plan
-  %until = load ptr, ptr %puntil
-  %limit = load i64, ptr %until
-  %forever = icmp eq i64 %limit, 9223372036854775807
-  br i1 %forever, label %yes, label %watched
-watched:
-  %pclock = &Table.clock %table
-  %clock = load ptr, ptr %pclock
-  %status = call i32 %clock(i32 1, ptr %now2)
-  %seconds = load i64, ptr %now2
-  %pnano = getelementptr i64, ptr %now2, i64 1
-  %nano = load i64, ptr %pnano
-  %whole = mul i64 %seconds, 1000000000
-  %now = add i64 %whole, %nano
-  %early = icmp slt i64 %now, %limit
-  ret i1 %early
-yes:
-  ret i1 true
-}
-
 ; The call of a `Map`: new tensors like the first argument, from plain contiguous ones of one dtype and shape.
 define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %first = alloca [48 x i8], align 8
@@ -424,22 +381,15 @@ watched:
   %plan = load ptr, ptr %pplan
   br i1 %quiet, label %source, label %careful
 source:
-  %unchanged = call i1 @rk_unchanged(ptr %table, ptr %plan)
+  %puntil = &Plan.until %plan
+  %until = load ptr, ptr %puntil
+  %unchanged = call i1 @rk_unchanged(ptr %table, ptr %until)
   br i1 %unchanged, label %start, label %careful
 start:
   %ptargets = &Plan.targets %plan
-  br label %search
-search:
-  %link = phi ptr [ %ptargets, %start ], [ %plink, %here ]
-  %target = load ptr, ptr %link
+  %target = call ptr @rk_target(ptr %ptargets, i64 %device)
   %nowhere = icmp eq ptr %target, null
-  br i1 %nowhere, label %careful, label %here
-here:
-  %plink = &Target.next %target
-  %pthere = &Target.device %target
-  %there = load i64, ptr %pthere
-  %found = icmp eq i64 %there, %device
-  br i1 %found, label %grid, label %search
+  br i1 %nowhere, label %careful, label %grid
 grid:
   %n = call i64 @rk_elements(ptr %first)
   %pwidth = &Row.width %one

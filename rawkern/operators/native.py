@@ -16,7 +16,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import in_memory, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
-from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, function_of, keep, preamble, table
+from rawkern.base.table import TABLE, address_of, function_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
@@ -70,12 +70,10 @@ def _code() -> Any:
     records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "DONE": DONE, "UNFINISHED": UNFINISHED}
-    parts |= {"type_offset": TYPE_OFFSET, "CPU": CPU} | dict(
-        zip(("impl_offset", "keys_offset"), private.tensor_layout(), strict=True)
-    )
+    parts["CPU"] = CPU
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", str(part))
-    engine = in_memory(stored_object("\n".join([*(record.llvm for record in records[:-1]), preamble(), text])))
+    engine = in_memory(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
     keep(engine)
     return engine
 
