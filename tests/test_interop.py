@@ -15,7 +15,7 @@ from rawkern.arguments.careful import bind
 from rawkern.base import torch_private as private
 from rawkern.base.operator_state import in_fake_op, inside_op
 from rawkern.base.streams import current_stream, record, stream_handle
-from rawkern.errors import MissingDependencyError
+from rawkern.errors import MissingDependencyError, UnsupportedError
 from rawkern.interop import from_torch, to_torch
 
 ML = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -204,6 +204,17 @@ def test_state_nests() -> None:
 )
 def test_private_names_are_there(path: str) -> None:
     assert private._get(path) is not None, f"torch {torch.__version__} has no torch.{path}: find its successor"
+
+
+@pytest.mark.parametrize("name", private.FUNCTIONS)
+def test_functions_of_libtorch_are_there(name: str) -> None:
+    assert private.function(name)
+
+
+def test_a_function_that_torch_has_lost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(private.FUNCTIONS, "bump", "_ZN7nothingEv")
+    with pytest.raises(UnsupportedError, match="has no _ZN7nothingEv"):
+        private.function("bump")
 
 
 def test_fallbacks_agree() -> None:

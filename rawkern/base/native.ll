@@ -210,29 +210,14 @@ no:
 define internal i1 @rk_recorded(ptr %table, ptr %object) {
   %pf = &Table.requires_grad %table
   %f = load ptr, ptr %pf
-  %pclosure = &Table.requires_grad_closure %table
-  %closure = load ptr, ptr %pclosure
-  %found = call ptr %f(ptr %object, ptr %closure)
-  %error = icmp eq ptr %found, null
-  br i1 %error, label %clear, label %compare
-clear:
-  call void @rk_clear(ptr %table)
-  ret i1 true
-compare:
-  call void @rk_release(ptr %table, ptr %found)
-  %pfalse = &Table.false %table
-  %false = load ptr, ptr %pfalse
-  %requires = icmp ne ptr %found, %false
+  %pimpl = getelementptr i8, ptr %object, i64 {impl_offset}
+  %impl = load ptr, ptr %pimpl
+  %requires = call i1 %f(ptr %impl)
   br i1 %requires, label %mode, label %no
 mode:
   %pg = &Table.grad_enabled %table
   %g = load ptr, ptr %pg
-  %on = call ptr %g(ptr null, ptr null)
-  %failed = icmp eq ptr %on, null
-  br i1 %failed, label %clear, label %known
-known:
-  call void @rk_release(ptr %table, ptr %on)
-  %enabled = icmp ne ptr %on, %false
+  %enabled = call i1 %g()
   ret i1 %enabled
 no:
   ret i1 false
@@ -249,44 +234,46 @@ define internal void @rk_release(ptr %table, ptr %object) alwaysinline {
 define internal i1 @rk_unwatched(ptr %table) {
   %pm = &Table.dispatch_modes %table
   %m = load ptr, ptr %pm
-  %count = call ptr %m(ptr null, ptr null)
-  %e0 = icmp eq ptr %count, null
-  br i1 %e0, label %clear, label %counted
-counted:
-  call void @rk_release(ptr %table, ptr %count)
-  %pzero = &Table.zero %table
-  %zero = load ptr, ptr %pzero
-  %none = icmp eq ptr %count, %zero
+  %count = call i64 %m()
+  %none = icmp eq i64 %count, 0
   br i1 %none, label %trace, label %no
 trace:
   %pstate = &Table.tracing_state %table
   %state = load ptr, ptr %pstate
-  %unknown = icmp eq ptr %state, null
-  br i1 %unknown, label %ask, label %look
-look:
   %shared = call ptr %state()
   %inside = load ptr, ptr %shared
   %untraced = icmp eq ptr %inside, null
   ret i1 %untraced
-ask:
-  %pv = &Table.PyObject_Vectorcall %table
-  %v = load ptr, ptr %pv
-  %pt = &Table.tracing %table
-  %t = load ptr, ptr %pt
-  %is = call ptr %v(ptr %t, ptr null, i64 0, ptr null)
-  %e1 = icmp eq ptr %is, null
-  br i1 %e1, label %clear, label %known
-known:
-  call void @rk_release(ptr %table, ptr %is)
-  %pfalse = &Table.false %table
-  %false = load ptr, ptr %pfalse
-  %quiet = icmp eq ptr %is, %false
-  ret i1 %quiet
-clear:
-  call void @rk_clear(ptr %table)
-  br label %no
 no:
   ret i1 false
+}
+
+; Count a change of a tensor, one that `rk_tensor` takes, or of None: of tensors made in inference mode nobody counts them.
+define internal void @rk_bump(ptr %table, ptr %object) {
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %absent = icmp eq ptr %object, %none
+  br i1 %absent, label %done, label %there
+there:
+  %tensor = getelementptr i8, ptr %object, i64 {impl_offset}
+  %impl = load ptr, ptr %tensor
+  %pkeys = getelementptr i8, ptr %impl, i64 {keys_offset}
+  %keys = load i64, ptr %pkeys
+  %pk0 = &Table.keys_cpu %table
+  %k0 = load i64, ptr %pk0
+  %pk1 = &Table.keys_cuda %table
+  %k1 = load i64, ptr %pk1
+  %e0 = icmp eq i64 %keys, %k0
+  %e1 = icmp eq i64 %keys, %k1
+  %counts = or i1 %e0, %e1
+  br i1 %counts, label %bump, label %done
+bump:
+  %pf = &Table.bump %table
+  %f = load ptr, ptr %pf
+  call void %f(ptr %tensor)
+  br label %done
+done:
+  ret void
 }
 
 ; Whether a source counts as unchanged still: forever, or up to a time of the monotonic clock.

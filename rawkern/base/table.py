@@ -7,7 +7,6 @@ them, so a torch that keeps them elsewhere is noticed, and one that has no such 
 from __future__ import annotations
 
 import ctypes
-import types
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,14 +16,12 @@ import torch
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET, Record, linked
-from rawkern.errors import UnsupportedError
 
 _PYTHON = (
-    "PyErr_Clear", "PyErr_Occurred", "PyEval_RestoreThread", "PyEval_SaveThread", "PyFloat_AsDouble",
-    "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyLong_AsLong",
-    "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong", "PyLong_FromVoidPtr", "PyObject_Free",
-    "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size",
-    "PyType_GenericAlloc", "PyVectorcall_Call", "Py_DecRef", "Py_IncRef",
+    "PyBytes_AsString", "PyBytes_Size", "PyComplex_ImagAsDouble", "PyComplex_RealAsDouble", "PyErr_Clear",
+    "PyErr_Occurred", "PyFloat_AsDouble", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong",
+    "PyLong_FromVoidPtr", "PyObject_Free", "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New",
+    "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
 #: `careful`, `finish`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
@@ -34,10 +31,9 @@ TABLE = Record(
         ("attention", "i64"), ("keys_cpu", "i64"), ("keys_cpu_inference", "i64"), ("keys_cuda", "i64"),
         ("keys_cuda_inference", "i64"),
         *((name, "ptr") for name in (
-            "none", "true", "false", "zero", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
-            "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", "dispatch_modes", "tracing",
-            "tracing_state", "grad_enabled", "bump", "requires_grad", "requires_grad_closure", "clock", "careful",
-            "finish", "forward", "relay", "launcher_type", *_PYTHON,
+            "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
+            "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", *private.FUNCTIONS, "clock",
+            "careful", "finish", "forward", "relay", "launcher_type", *_PYTHON,
         )),
     ),
 )  # fmt: skip
@@ -60,27 +56,6 @@ keep(_memory)
 def address_of(function: Any) -> int:
     """The address of a function that ctypes knows."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def function_of(builtin: Any, flags: int) -> int:
-    """The C function behind a builtin that takes no arguments (flags 4) or one (8), and no self."""
-    _python.PyCFunction_GetFunction.restype = ctypes.c_void_p
-    _python.PyCFunction_GetFunction.argtypes = _python.PyCFunction_GetFlags.argtypes = (ctypes.py_object,)
-    if type(builtin) is not type(len) or _python.PyCFunction_GetFlags(builtin) & 0xF != flags:
-        raise UnsupportedError(f"{builtin!r} is no function of C with the arguments that rawkern knows")
-    keep(builtin)
-    return _python.PyCFunction_GetFunction(builtin)
-
-
-def _getter_of(attribute: Any) -> tuple[int, int]:
-    """The C function behind an attribute of a builtin class, and its second argument."""
-    if type(attribute) is not types.GetSetDescriptorType:
-        raise UnsupportedError(f"{attribute!r} is no attribute that C code gets")
-    keep(attribute)
-    # Behind the head: class, name, qualified name; then the definition: name, getter, setter, text, closure.
-    definition = ctypes.c_uint64.from_address(id(attribute) + object.__basicsize__ + 24).value
-    _, getter, _, _, closure = (ctypes.c_uint64 * 5).from_address(definition)
-    return getter, closure
 
 
 def field(name: str, value: int | None = None) -> int:
@@ -107,22 +82,17 @@ def attend(change: int) -> None:
 def table() -> int:
     """The table's address; UnsupportedError if this torch lacks something that native launches need."""
     objects = {
-        "none": None, "true": True, "false": False, "zero": 0, "int_type": int, "bool_type": bool, "float_type": float,
+        "none": None, "true": True, "false": False, "int_type": int, "bool_type": bool, "float_type": float,
         "complex_type": complex, "tuple_type": tuple, "bytes_type": bytes, "tensor_type": torch.Tensor,
-        "parameter_type": torch.nn.Parameter, "tracing": private.jit_tracing,
+        "parameter_type": torch.nn.Parameter,
     }  # fmt: skip
     for name, value in objects.items():
         kept(name, value)
     for name in _PYTHON:
         field(name, address_of(getattr(_python, name)))
     field("clock", address_of(ctypes.CDLL(None).clock_gettime))
-    field("tracing_state", private.tracing_state())
-    getter, closure = _getter_of(torch.Tensor.requires_grad)
-    field("requires_grad", getter)
-    field("requires_grad_closure", closure)
-    field("dispatch_modes", function_of(private.dispatch_modes, 4))
-    field("grad_enabled", function_of(torch.is_grad_enabled, 4))
-    field("bump", function_of(private.increment_version, 8))
+    for name in private.FUNCTIONS:
+        field(name, private.function(name))
     exchange = private.exchange_functions()
     field("dltensor", exchange[3])
     field("work_stream", exchange[4])

@@ -1,12 +1,13 @@
 """Every private torch name that argument binding uses, each with a public way round where there is one.
 
-Nothing else under `rawkern` that binds arguments reaches into `torch._C`. `tests/test_tensors.py` names each of these,
+Nothing else under `rawkern` that binds arguments reaches into `torch._C`. `tests/test_interop.py` names each of these,
 so that a torch release which moves one says which it was.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,22 +141,34 @@ def exchange_functions() -> tuple[int, ...]:
     return tuple((ctypes.c_uint64 * 7).from_address(pointer(capsule, b"dlpack_exchange_api")))[2:]
 
 
-def tracing_state() -> int:
-    """The address of a C++ function whose result's first word says whether torch.jit.trace is recording; 0 for none."""
-    return _symbol("_ZN5torch3jit6tracer15getTracingStateEv")
+#: C++ functions of libtorch and what it links with, by the names that native code has for them.
+FUNCTIONS = {
+    # How many dispatch modes are active, and how many function modes: int64 ().
+    "dispatch_modes": "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv",
+    "function_modes": "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
+    # Pointers to a word that says whether torch.jit.trace is recording; that is 0 before a thread's first transform.
+    "tracing_state": "_ZN5torch3jit6tracer15getTracingStateEv",
+    "transform_state": "_ZN2at9functorch20functorchTLSAccessorEv",
+    # Whether grad mode is on: bool (). Whether a tensor requires grad: bool (implementation).
+    "grad_enabled": "_ZN3c108GradMode10is_enabledEv",
+    "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
+    # Threads that a program allows torch: int ().
+    "thread_count": "_ZN2at15get_num_threadsEv",
+    # Count a change: void (address of the pointer to the implementation). It throws for tensors of inference mode.
+    "bump": "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
+}
 
 
-def transform_state() -> int:
-    """The same for a function whose result's first word is 0 before a thread's first functorch transform."""
-    return _symbol("_ZN2at9functorch20functorchTLSAccessorEv")
-
-
-def _symbol(name: str) -> int:
+def function(name: str) -> int:
+    """The address of one of `FUNCTIONS`; UnsupportedError if this torch has it no more."""
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
     try:
-        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        return ctypes.cast(library[name], ctypes.c_void_p).value or 0
-    except (AttributeError, OSError):
-        return 0
+        return ctypes.cast(library[FUNCTIONS[name]], ctypes.c_void_p).value or 0
+    except AttributeError:
+        raise UnsupportedError(
+            f"torch {torch.__version__} has no {FUNCTIONS[name]}; rawkern supports torch 2.10 to 2.13"
+        ) from None
 
 
 def keys_of(t: torch.Tensor) -> int:

@@ -101,7 +101,9 @@ def _text(signature: Signature) -> str:
             _pointer(e, param, value, at)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
-    _bump(written, [param.index for param in signature.params if param.is_pointer and not param.const])
+    for param in signature.params:
+        if param.is_pointer and not param.const:
+            written.do(f"call void @rk_bump(ptr %table, ptr {written.load('ptr', '%args', 8 * param.index)})")
     parts = {
         "records": "\n".join(record.llvm for record in (LAUNCHER, PLAN)),
         "readings": preamble(),
@@ -135,34 +137,3 @@ def _pointer(e: Emit, param: Param, value: str, at: str) -> None:
         rule.native(e, pointer)
     e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
     e.place(done)
-
-
-def _bump(e: Emit, written: list[int]) -> None:
-    """Count a change for each tensor that was written, None left out."""
-    if not written:
-        return
-    objects = [e.load("ptr", "%args", 8 * index) for index in written]
-    none = e.row("none")
-    there = [e.value(f"icmp ne ptr {one}, {none}") for one in objects]
-    total = "0"
-    for one in there:
-        total = e.value(f"add i64 {total}, {e.value(f'zext i1 {one} to i64')}")
-    some, after = e.label("some"), e.label("bumped")
-    e.do(f"br i1 {e.value(f'icmp ne i64 {total}, 0')}, label %{some}, label %{after}")
-    e.place(some)
-    versions = e.value(f"call ptr {e.row('PyTuple_New')}(i64 {total})")
-    e.unless(e.value(f"icmp ne ptr {versions}, null"), "failed")
-    at = "0"
-    for one, given in zip(objects, there, strict=True):
-        put, past = e.label("put"), e.label("past")
-        e.do(f"br i1 {given}, label %{put}, label %{past}")
-        e.place(put)
-        e.do(f"call void {e.row('Py_IncRef')}(ptr {one})")
-        e.value(f"call i32 {e.row('PyTuple_SetItem')}(ptr {versions}, i64 {at}, ptr {one})")
-        e.place(past)
-        at = e.value(f"add i64 {at}, {e.value(f'zext i1 {given} to i64')}")
-    result = e.value(f"call ptr {e.row('bump')}(ptr null, ptr {versions})")
-    e.do(f"call void @rk_release(ptr %table, ptr {versions})")
-    e.unless(e.value(f"icmp ne ptr {result}, null"), "failed")
-    e.do(f"call void @rk_release(ptr %table, ptr {result})")
-    e.place(after)

@@ -6,23 +6,14 @@ define internal i1 @rk_quiet(ptr %watch, ptr %table) {
   %none = call i1 @rk_unwatched(ptr %table)
   br i1 %none, label %functions, label %no
 functions:
-  %pf = &Watch.function_modes %watch
+  %pf = &Table.function_modes %table
   %f = load ptr, ptr %pf
-  %count = call ptr %f(ptr null, ptr null)
-  %e0 = icmp eq ptr %count, null
-  br i1 %e0, label %clear, label %counted
-counted:
-  call void @rk_release(ptr %table, ptr %count)
-  %pzero = &Table.zero %table
-  %zero = load ptr, ptr %pzero
-  %empty = icmp eq ptr %count, %zero
-  br i1 %empty, label %transforms, label %no
-transforms:
-  %pstate = &Watch.transform_state %watch
-  %state = load ptr, ptr %pstate
-  %unknown = icmp eq ptr %state, null
-  br i1 %unknown, label %ask, label %peek
+  %count = call i64 %f()
+  %empty = icmp eq i64 %count, 0
+  br i1 %empty, label %peek, label %no
 peek:                                             ; nothing is kept there before the thread's first transform
+  %pstate = &Table.transform_state %table
+  %state = load ptr, ptr %pstate
   %shared = call ptr %state()
   %inside = load ptr, ptr %shared
   %never = icmp eq ptr %inside, null

@@ -16,7 +16,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import in_memory, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
-from rawkern.base.table import TABLE, address_of, function_of, keep, preamble, table
+from rawkern.base.table import TABLE, address_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
@@ -28,7 +28,7 @@ WATCH = Record(
     tuple(
         (name, "ptr")
         for name in (
-            "table", "function_modes", "transforms", "transform_state", "forward_mode", "forward_level", "no_level",
+            "table", "transforms", "forward_mode", "forward_level", "no_level",
             "torch", "empty_like", "finish", "PyDict_GetItem",
         )
     ),
@@ -50,8 +50,7 @@ MAP = Record(
 
 @cache
 def _watch() -> Filled:
-    found = Filled(WATCH, table=table(), function_modes=function_of(private.function_modes, 4))
-    found.set(transform_state=private.transform_state())
+    found = Filled(WATCH, table=table())
     module, level = private.forward_level
     objects = {
         "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,

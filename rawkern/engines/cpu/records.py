@@ -68,8 +68,8 @@ CPU_TARGET = Record(
         *TARGET.fields,
         ("busy", "i64"), ("nwarps", "i64"), ("most_work", "i64"), ("ns_per_warp", "double"), ("workers", "i64"),
         ("room", "i64"), ("resident", "i64"), ("params_size", "i64"),
-        ("launch", "ptr"), ("helpers", "ptr"), ("thread_count", "ptr"), ("as_long", "ptr"), ("release", "ptr"),
-        ("save_thread", "ptr"), ("restore_thread", "ptr"),
+        ("launch", "ptr"), ("helpers", "ptr"), ("thread_count", "ptr"), ("save_thread", "ptr"),
+        ("restore_thread", "ptr"),
     ),
 )  # fmt: skip
 #: Launches call no other threads before the clock is at `until`, but for work that takes more than `worth` nanoseconds.

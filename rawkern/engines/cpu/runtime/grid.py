@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
+from rawkern.base import torch_private as private
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
-from rawkern.base.table import address_of, function_of
+from rawkern.base.table import address_of
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
 from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
@@ -108,8 +108,7 @@ class Target:
             device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
             launch=self.record_address, helpers=helpers.record.address,
-            thread_count=function_of(torch.get_num_threads, 4), as_long=address_of(python.PyLong_AsLong),
-            release=address_of(python.Py_DecRef), save_thread=address_of(python.PyEval_SaveThread),
+            thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
         )  # fmt: skip
         self.address = self._native.address

@@ -45,7 +45,8 @@ def own_version() -> str:
     package = Path(__file__).parents[1]
     for file in sorted(package.rglob("*.[pl][yl]")):
         digest.update(file.read_bytes())
-    digest.update(resources.files("rawkern.base").joinpath("llvm.py").read_bytes())
+    for name in ("llvm.py", "records.py"):
+        digest.update(resources.files("rawkern.base").joinpath(name).read_bytes())
     return digest.hexdigest()
 
 

@@ -56,13 +56,8 @@ share:
 threads:
   %pthreads = &Target.thread_count %target
   %threadsp = load ptr, ptr %pthreads
-  %object = call ptr %threadsp(ptr null, ptr null)
-  %pnumber = &Target.as_long %target
-  %numberp = load ptr, ptr %pnumber
-  %number = call i64 %numberp(ptr %object)
-  %prelease = &Target.release %target
-  %releasep = load ptr, ptr %prelease
-  call void %releasep(ptr %object)
+  %number32 = call i32 %threadsp()
+  %number = zext i32 %number32 to i64
   %fewer = icmp ult i64 %blocks, %number
   %workers64 = select i1 %fewer, i64 %blocks, i64 %number
   %pworkers = &Target.workers %target

@@ -68,7 +68,7 @@ extern "C" __global__ void k(float* o, const float* x, int n) {
     asm volatile("ld.global.L2::cache_hint.f32 %0, [%1], %2;" : "=f"(b) : "l"(x + 1), "l"(policy));
     asm volatile("st.mmio.relaxed.sys.global.f32 [%0], %1;" :: "l"(o), "f"(a + b));
     asm volatile("fence.gpu; fence.cta; fence.sys; fence.proxy.alias; membar.proxy.alias;" ::: "memory");
-    asm volatile("ld.weak.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(c) : "l"(x + m));
+    asm volatile("ld.weak.global.L1::no_allocate.f32 %0, [%1];" : "=f"(c) : "l"(x + m));
     o[1] = c;
 }"""
     o, x = torch.full((2,), float("nan"), device=device), torch.tensor([0.5, -2.0, 7.0], device=device)
