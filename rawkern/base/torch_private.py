@@ -52,6 +52,9 @@ raw_stream: Callable[[int], int] = _get("_C._cuda_getCurrentRawStream") or _raw_
 # torch's current device without the initialisation check of the public function, which every launch would pay.
 current_device: Callable[[], int] = _get("_C._cuda_getDevice") or torch.cuda.current_device
 
+# A new tensor on the CPU by size, strides and dtype, past the dispatcher: 0.35 us instead of 0.6.
+empty_strided: Callable[..., torch.Tensor] | None = _get("_C._dynamo.guards._empty_strided_cpu")
+
 # --- for operators. These have no public counterpart: without one of them an operator says so when it is defined.
 # Number of active torch function modes (torch.device as a context among them).
 function_modes: Callable[[], int] = _get("_C._len_torch_function_stack")

@@ -273,6 +273,85 @@ define internal i1 @rk_put_elements(ptr %dl, i64 %itemsize, ptr %at) {
   ret i1 %good
 }
 
+; A tuple of ints; null with Python's error where there is no memory.
+define internal ptr @rk_ints(ptr %table, ptr %values, i32 %count32) {
+  %count = sext i32 %count32 to i64
+  %pnew = &Table.PyTuple_New %table
+  %new = load ptr, ptr %pnew
+  %tuple = call ptr %new(i64 %count)
+  %pint = &Table.PyLong_FromLongLong %table
+  %int = load ptr, ptr %pint
+  %pset = &Table.PyTuple_SetItem %table
+  %set = load ptr, ptr %pset
+  %failed = icmp eq ptr %tuple, null
+  br i1 %failed, label %out, label %loop
+loop:
+  %k = phi i64 [ 0, %0 ], [ %k1, %put ]
+  %over = icmp sge i64 %k, %count
+  br i1 %over, label %out, label %one
+one:
+  %p = getelementptr i64, ptr %values, i64 %k
+  %value = load i64, ptr %p
+  %object = call ptr %int(i64 %value)
+  %lost = icmp eq ptr %object, null
+  br i1 %lost, label %drop, label %put
+put:
+  %kept = call i32 %set(ptr %tuple, i64 %k, ptr %object)
+  %k1 = add i64 %k, 1
+  br label %loop
+drop:
+  call void @rk_release(ptr %table, ptr %tuple)
+  ret ptr null
+out:
+  ret ptr %tuple
+}
+
+; A new tensor like the first of %args, whose DLTensor is %dl; null with Python's error where there is no memory.
+define internal ptr @rk_like(ptr %watch, ptr %table, ptr %args, ptr %dl, ptr %row) {
+  %three = alloca [3 x ptr]
+  %pv = &Table.PyObject_Vectorcall %table
+  %v = load ptr, ptr %pv
+  %pstrided = &Row.empty_strided %row
+  %strided = load ptr, ptr %pstrided
+  %slow = icmp eq ptr %strided, null
+  br i1 %slow, label %any, label %quick
+any:
+  %like = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.torch}))
+  %r0 = call ptr %v(ptr %like, ptr %args, i64 1, ptr null)
+  ret ptr %r0
+quick:
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  %pstrides = getelementptr i8, ptr %dl, i64 32
+  %strides = load ptr, ptr %pstrides
+  %a = call ptr @rk_ints(ptr %table, ptr %shape, i32 %ndim)
+  %none0 = icmp eq ptr %a, null
+  br i1 %none0, label %none, label %second
+second:
+  %b = call ptr @rk_ints(ptr %table, ptr %strides, i32 %ndim)
+  %none1 = icmp eq ptr %b, null
+  br i1 %none1, label %drop, label %make
+make:
+  store ptr %a, ptr %three
+  %pb = getelementptr ptr, ptr %three, i64 1
+  store ptr %b, ptr %pb
+  %pdtype = &Row.torch_dtype %row
+  %dtype = load ptr, ptr %pdtype
+  %pd = getelementptr ptr, ptr %three, i64 2
+  store ptr %dtype, ptr %pd
+  %r1 = call ptr %v(ptr %strided, ptr %three, i64 3, ptr null)
+  call void @rk_release(ptr %table, ptr %b)
+  br label %drop
+drop:
+  %r2 = phi ptr [ null, %second ], [ %r1, %make ]
+  call void @rk_release(ptr %table, ptr %a)
+  ret ptr %r2
+none:
+  ret ptr null
+}
+
 ; The call of a `Map`: new tensors like the first argument, from plain contiguous ones of one dtype and shape.
 define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %first = alloca [48 x i8], align 8
@@ -403,10 +482,7 @@ allocate:
   br i1 %enough, label %fill, label %new
 new:
   %o1 = add i64 %o, 1
-  %make = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.torch}))
-  %pv = &Table.PyObject_Vectorcall %table
-  %v = load ptr, ptr %pv
-  %out = call ptr %v(ptr %make, ptr %args, i64 1, ptr null)
+  %out = call ptr @rk_like(ptr %watch, ptr %table, ptr %args, ptr %first, ptr %one)
   %pout = getelementptr ptr, ptr %outs, i64 %o
   store ptr %out, ptr %pout
   %failed = icmp eq ptr %out, null
