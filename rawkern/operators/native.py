@@ -33,8 +33,8 @@ WATCH = Record(
         )
     ),
 )  # fmt: skip
-#: A kernel for a dtype and a kind of device, with the elements that a thread does; `empty_strided` makes tensors there in
-#: half the time of torch.empty_like, or is 0.
+#: A kernel for a dtype and a kind of device, with the elements that a thread does; `empty_strided` makes tensors there
+#: in half the time of torch.empty_like, or is 0.
 ROW = Record(
     "Row",
     (
@@ -206,8 +206,9 @@ class Map:
             plan = kernel.forall(0).plan
             make = None if on_gpu else private.empty_strided
             row = Filled(
-                ROW, torch_dtype=id(dtype), empty_strided=id(make) if make else 0, dtype=kind | bits << 8 | lanes << 16, kind=CUDA if on_gpu else CPU, itemsize=dtype.itemsize,
+                ROW, dtype=kind | bits << 8 | lanes << 16, kind=CUDA if on_gpu else CPU, itemsize=dtype.itemsize,
                 width=width, plan=plan.record.address, next=self._rows.value,
+                empty_strided=id(make) if make else 0, torch_dtype=id(dtype),
             )  # fmt: skip
             keep((plan, row, dtype, make))
             self._rows.value = row.address

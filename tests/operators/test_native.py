@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import rawkern
 from rawkern.base import operator_state
+from rawkern.base import torch_private as private
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import parse_parameters
 from rawkern.launch import intercept
@@ -185,19 +186,28 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    left: list[None] | None = None
+
+    def limited(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def new(*given: Any) -> torch.Tensor:
+            if left is not None and not left:
+                raise MemoryError("no more")
+            if left:
+                left.pop()
+            return make(*given)
+
+        return new
+
+    assert private.empty_strided is not None
+    monkeypatch.setattr(private, "empty_strided", limited(private.empty_strided))
+    monkeypatch.setattr(torch, "empty_like", limited(torch.empty_like))
     x = values(4, device=device)
     calls = Calls(loop("T x", "T y, T z", "y = x; z = x"), x)
-    made: list[torch.Tensor] = []
-
-    def once(t: torch.Tensor) -> torch.Tensor:
-        if made:
-            raise MemoryError("no more")
-        made.append(torch.zeros_like(t))
-        return made[0]
-
-    monkeypatch.setattr(torch, "empty_like", once)
+    assert torch.equal(calls.of.fast.call(x)[1], x)
+    left = [None]
     with pytest.raises(MemoryError, match="no more"):
         calls.of.fast.call(x)
+    assert not left
 
 
 def test_an_operator_with_parameters_called_as_its_variables(device: str) -> None:
