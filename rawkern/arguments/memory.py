@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 
 from rawkern.arguments.dlpack import take_dlpack
-from rawkern.arguments.scalars import Where, shown, traced
+from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
 from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
 from rawkern.errors import LaunchError, MissingDependencyError
@@ -87,15 +89,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-_NO_MEMORY = {
-    "functional": "is a functional tensor",
-    "vmap": "is a tensor under vmap",
-    "grad": "is a tensor under torch.func.grad",
-    "functorch": "is a tensor under a torch.func transform",
-    "fake": "is a FakeTensor",
-}
-
-
 def without_memory(t: torch.Tensor) -> Memory:
     """What is known of a tensor that has no memory, inside an operator's fake implementation."""
     return Memory(0, dtype_name(t.dtype), -1, 0, t.element_size(), True, True, False, t, t, "tensor")
@@ -105,8 +98,8 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
     t = private.unwrap_if_dead(t)
     owner, fresh = t, False
     kind = private.wrapper_kind(t)
-    if kind in _NO_MEMORY:
-        raise traced(where, _NO_MEMORY[kind])
+    if kind in WRAPPERS and kind != "zero":
+        raise traced(where, f"is a {WRAPPERS[kind]}")
     if kind == "zero":
         if writes:
             raise TypeError(
@@ -134,7 +127,7 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
         itemsize=t.element_size(),
         contiguous=contiguous,
         writable=True,
-        overlaps=any(s == 0 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)) if not contiguous else False,
+        overlaps=not contiguous and _overlaps(t.shape, t.stride()),
         owner=owner,
         tensor=t,
         kind="tensor",
@@ -200,20 +193,7 @@ def _of_numpy(a: np.ndarray, where: Where) -> Memory:
         raise TypeError(f"{where} is a masked array, whose mask the kernel would not see; pass {where.expr}.filled()")
     if a.dtype.hasobject:
         raise TypeError(f"{where} is a NumPy array of Python objects; give it a numeric dtype")
-    return Memory(
-        pointer=a.__array_interface__["data"][0],
-        dtype=_numpy_dtype(a.dtype),
-        device=-1,
-        count=a.size,
-        itemsize=a.itemsize,
-        contiguous=a.flags.c_contiguous,
-        writable=a.flags.writeable,
-        overlaps=any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)),
-        owner=a,
-        tensor=None,
-        kind="NumPy array",
-        fields=a.dtype.fields is not None,
-    )
+    return _of_array(a, a.__array_interface__["data"][0], -1, "NumPy array")
 
 
 def _of_cupy(a: Any, cupy: Any) -> Memory:
@@ -222,20 +202,30 @@ def _of_cupy(a: Any, cupy: Any) -> Memory:
     # Arrays carry no stream: their work is on CuPy's current one.
     _order_after(cupy.cuda.get_current_stream(device).ptr, device)
     used_on(getattr(a.data.mem, "_owner", None), private.raw_stream(device), device)
+    return _of_array(a, a.data.ptr, device, "CuPy array")
+
+
+def _of_array(a: Any, pointer: int, device: int, kind: str) -> Memory:
+    flags = a.flags
     return Memory(
-        pointer=a.data.ptr,
+        pointer=pointer,
         dtype=_numpy_dtype(a.dtype),
         device=device,
         count=a.size,
         itemsize=a.itemsize,
-        contiguous=a.flags.c_contiguous,
-        writable=True,
-        overlaps=any(s == 0 and n > 1 for s, n in zip(a.strides, a.shape, strict=True)),
+        contiguous=flags.c_contiguous,
+        writable=getattr(flags, "writeable", True),  # CuPy's arrays have no such flag
+        overlaps=_overlaps(a.shape, a.strides),
         owner=a,
         tensor=None,
-        kind="CuPy array",
+        kind=kind,
         fields=a.dtype.fields is not None,
     )
+
+
+def _overlaps(shape: Iterable[int], strides: Iterable[int]) -> bool:
+    """Whether several elements lie at one address."""
+    return any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
 
 
 def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory:
@@ -247,16 +237,10 @@ def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory
     dtype = np.dtype(face["descr"] if face["typestr"][1] == "V" and len(face.get("descr", ())) > 1 else face["typestr"])
     own = getattr(value, "dtype", None)
     name = _numpy_dtype(own) if isinstance(own, np.dtype) else _numpy_dtype(dtype)
-    dense, step = [], dtype.itemsize
-    for n in reversed(shape):
-        dense.append(step)
+    count, contiguous, step = math.prod(shape), True, dtype.itemsize
+    for n, stride in zip(reversed(shape), reversed(strides), strict=True) if strides is not None else ():
+        contiguous &= n == 1 or stride == step
         step *= n
-    count = step // dtype.itemsize if dtype.itemsize else 0
-    contiguous = (
-        strides is None
-        or count == 0
-        or all(s == d or n == 1 for s, d, n in zip(strides, reversed(dense), shape, strict=True))
-    )
     device = _cuda_device(value, pointer, where)
     _order_after(face.get("stream"), device)
     return Memory(
@@ -265,9 +249,9 @@ def _of_cuda_interface(value: Any, face: dict[str, Any], where: Where) -> Memory
         device=device,
         count=count,
         itemsize=dtype.itemsize,
-        contiguous=contiguous,
+        contiguous=contiguous or not count,
         writable=not readonly,
-        overlaps=any(s == 0 and n > 1 for s, n in zip(strides or (), shape, strict=False)),
+        overlaps=strides is not None and _overlaps(shape, strides),
         owner=value,
         tensor=None,
         kind=f"{type(value).__module__.split('.')[0]} array",

@@ -111,7 +111,7 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
 def _tensor_scalar(ctype: CType, value: torch.Tensor, where: Where) -> bool | int | float | complex:
     kind = private.wrapper_kind(value)
     if kind not in (None, "zero") or value.is_meta:
-        raise traced(where, f"is a {_WRAPPERS.get(kind or 'meta')}")
+        raise traced(where, f"is a {WRAPPERS.get(kind or 'meta')}")
     if value.dim() != 0:
         raise _wrong(
             ctype,
@@ -124,7 +124,8 @@ def _tensor_scalar(ctype: CType, value: torch.Tensor, where: Where) -> bool | in
     return value.item()
 
 
-_WRAPPERS = {
+#: What the kinds of tensors that have no memory of their own are called, by `wrapper_kind`; also "meta".
+WRAPPERS = {
     "fake": "FakeTensor",
     "functional": "functional tensor",
     "vmap": "tensor under vmap",
