@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "BarrierError",
-    "CheckError",
-    "CompileError",
-    "FreedMemoryError",
-    "LaunchError",
-    "MisalignedError",
-    "MissingDependencyError",
-    "NotDifferentiable",
-    "OutOfBoundsError",
-    "RaceError",
-    "RawkernError",
-    "ReadOnlyError",
-    "UninitializedReadError",
-    "UnsupportedError",
-    "WarpSyncError",
-]
-
 
 class RawkernError(Exception):
     """Base of every error that is rawkern's own."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from rawkern.compile import declarations, diagnostics
 from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
-from rawkern.compile.source import Source
+from rawkern.compile.source import Source, read_text
 from rawkern.errors import CompileError
 
 
@@ -78,14 +78,8 @@ def build(source: Source, arch: str, asked: tuple[str, ...], key: str) -> Progra
 
 def declared(source: Source) -> tuple[declarations.Declaration, ...]:
     """Return every ``__global__`` function in the text of a source and its local headers."""
-    found = list(declarations.declarations(source.text))
-    for path, _ in source.headers:
-        try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                found += declarations.declarations(file.read())
-        except OSError:
-            continue
-    return tuple(found)
+    texts = [source.text, *(read_text(path) for path, _ in source.headers)]
+    return tuple(kernel for text in texts for kernel in declarations.declarations(text))
 
 
 # --- Asking for names and types --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rawkern.compile import declarations
 from rawkern.compile.hints import hint
-from rawkern.compile.source import Source
+from rawkern.compile.source import Source, read_text
 from rawkern.errors import CompileError
 
 _ERROR = re.compile(
@@ -156,13 +156,7 @@ def _column(rest: str) -> int | None:
 
 def text_of(file: str, source: Source) -> str:
     """The text of a file, which may be the source itself; empty where it cannot be read."""
-    if file == source.name:
-        return source.text
-    try:
-        with open(file, encoding="utf-8", errors="replace") as handle:
-            return handle.read()
-    except OSError:
-        return ""
+    return source.text if file == source.name else read_text(file)
 
 
 def excerpt_of(text: str, line: int, column: int | None) -> str:

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
 
@@ -269,23 +270,28 @@ def _resolve(
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return Path(path).read_bytes()
     except OSError:
         return None
+
+
+def read_text(path: str) -> str:
+    """The text of a file as far as it is one; "" where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _read_patiently(path: str) -> bytes:
     for pause in (0.005, 0.02, 0.05, 0.1):
         try:
-            with open(path, "rb") as file:
-                return file.read()
+            return Path(path).read_bytes()
         except FileNotFoundError:
             if not os.path.isdir(os.path.dirname(path)):
                 break
             time.sleep(pause)
-    with open(path, "rb") as file:
-        return file.read()
+    return Path(path).read_bytes()
 
 
 def _decode(data: bytes, path: str) -> str:
