@@ -9,6 +9,7 @@ import torch
 
 from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_layout
+from rawkern.arguments.scalars import Where
 from rawkern.base import torch_private as private
 from rawkern.errors import MissingDependencyError
 
@@ -110,16 +111,14 @@ def to_torch(a: Any) -> torch.Tensor:
     return t.view(getattr(torch, dtype.name)) if carrier is not None else t
 
 
-class _Given:
+class _Given(Where):
     """What the errors of `from_torch` are about."""
-
-    expr = "t"
 
     def __str__(self) -> str:
         return "from_torch: the tensor"
 
 
-_GIVEN = _Given()
+_GIVEN = _Given("from_torch", 1, "t")
 
 
 def _check_plain(t: torch.Tensor) -> None:

@@ -22,10 +22,7 @@ DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for in
 _SYMBOLIC = {
     "int": (torch.SymInt, torch.SymBool),
     "bool": (torch.SymBool,),
-    "float": (torch.SymFloat, torch.SymInt),
-    "half": (torch.SymFloat, torch.SymInt),
-    "bfloat16": (torch.SymFloat, torch.SymInt),
-    "float8": (torch.SymFloat, torch.SymInt),
+    **dict.fromkeys(("float", "half", "bfloat16", "float8"), (torch.SymFloat, torch.SymInt)),
 }
 
 

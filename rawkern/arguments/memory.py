@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -135,13 +135,6 @@ def _of_tensor(t: torch.Tensor, where: Where, need: str, writes: bool) -> Memory
     )
 
 
-class Subject(Protocol):
-    """What an error is about: its words, and the expression that a call to mend it begins with."""
-
-    @property
-    def expr(self) -> str: ...
-
-
 def other_layout(t: torch.Tensor) -> tuple[str, str] | None:
     """What a tensor is whose elements are not strided memory, and the method that gives one; None for others."""
     if t.is_nested:
@@ -159,7 +152,7 @@ def refuse_layout(op: str, name: str, t: torch.Tensor) -> None:
         raise TypeError(f"{op}: {name} {other[0]}; pass {name}.{other[1]}")
 
 
-def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
+def check_class(t: torch.Tensor, where: Where, need: str = "") -> None:
     """Refuse subclasses and layouts whose memory is not the tensor's elements in order."""
     other = other_layout(t)
     if other is not None:
@@ -172,7 +165,7 @@ def check_class(t: torch.Tensor, where: Subject, need: str = "") -> None:
     raise TypeError(f"{where} is a {name}, a tensor subclass that keeps its memory elsewhere; {rest}")
 
 
-def check_bits(t: torch.Tensor, where: Subject, why: str = "", mend: str = "") -> None:
+def check_bits(t: torch.Tensor, where: Where, why: str = "", mend: str = "") -> None:
     """Refuse torch's lazy bits, with which the memory holds other values than the tensor."""
     for bit, lazy in (("conj", t.is_conj()), ("neg", t.is_neg())):
         if lazy:

@@ -113,12 +113,8 @@ def _tensor_scalar(ctype: CType, value: torch.Tensor, where: Where) -> bool | in
     if kind not in (None, "zero") or value.is_meta:
         raise traced(where, f"is a {WRAPPERS.get(kind or 'meta')}")
     if value.dim() != 0:
-        raise _wrong(
-            ctype,
-            f"a tensor of shape {tuple(value.shape)}",
-            where,
-            f"pass one element: {where.expr}[{', '.join('0' * value.dim())}].item()",
-        )
+        one = f"{where.expr}[{', '.join('0' * value.dim())}].item()"
+        raise _wrong(ctype, f"a tensor of shape {tuple(value.shape)}", where, f"pass one element: {one}")
     if not value.is_cpu:
         raise _wrong(ctype, f"a tensor on {value.device}", where, f"pass {where.expr}.item(), which waits for the GPU")
     return value.item()

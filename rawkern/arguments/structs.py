@@ -28,11 +28,9 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
         if value.dtype.fields:
             check_record(ctype, value.dtype, where)
         data = value.tobytes()
-    elif isinstance(value, (ctypes.Structure, ctypes.Union)):
+    else:
         if isinstance(value, ctypes.Structure):
             check_ctypes(ctype, value, where)
-        data = raw_bytes(value)
-    else:
         data = raw_bytes(value)
     if data is None:
         raise TypeError(
