@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -27,7 +27,17 @@ def _attribute(name: str, what: str) -> property:
     return property(lambda kernel: kernel.attributes[name], doc=what)
 
 
-class RawKernel:
+class Shared:
+    """What is shared and not copied: a copy of a module of torch's has the same kernels."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class RawKernel(Shared):
     """One CUDA kernel, called on torch tensors.
 
     The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
@@ -96,12 +106,6 @@ class RawKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RawKernel.of_unit, (self.unit, self.asked_name)
-
-    def __copy__(self) -> RawKernel:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RawKernel:
-        return self
 
     def __repr__(self) -> str:
         state = self._known

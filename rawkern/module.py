@@ -13,12 +13,12 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.kernel import RawKernel
+from rawkern.kernel import RawKernel, Shared
 from rawkern.launch import variables
 from rawkern.launch.builds import PathLike, Unit, make_unit
 
 
-class RawModule:
+class RawModule(Shared):
     """CUDA source with any number of kernels, compiled at first use for the device of the tensors.
 
     Parameters
@@ -68,12 +68,6 @@ class RawModule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of, (self.unit,)
-
-    def __copy__(self) -> RawModule:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RawModule:
-        return self
 
     def __repr__(self) -> str:
         where = self.unit.settings.path or "a string"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rawkern.base.dynamo import untraced
-from rawkern.kernel import RawKernel
+from rawkern.kernel import RawKernel, Shared
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
 from rawkern.tuning.keys import Key
@@ -107,7 +107,7 @@ def _made(settings: Settings) -> TunedKernel:
     return TunedKernel(Choices(settings))
 
 
-class TunedKernel:
+class TunedKernel(Shared):
     """A kernel with configurations; launched as a kernel is, by the forms that `rawkern.RawKernel` has.
 
     Grid, block and shared memory may be functions of the configuration (a dict)::
@@ -124,13 +124,6 @@ class TunedKernel:
         self._choices = choices
         self._settings = choices.settings
         self._launchers: dict[Any, TunedLauncher] = {}
-
-    # A copy of a module has the same kernels.
-    def __copy__(self) -> TunedKernel:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TunedKernel:
-        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self._settings,)
