@@ -203,39 +203,27 @@ def _variables(state: State, module: Any, device: torch.device) -> Iterator[list
     if not names:
         yield []
         return
-    usual = state.build.engine_module(device, state.asked)
-    if device.type == "cuda":
-        _fetch_variables(names, usual, module, device)
-        yield []
-        return
-    pairs = []
+    usual, pairs = state.build.engine_module(device, state.asked), []
     for name in names:
         with contextlib.suppress(KeyError):  # nobody uses it in the usual build
             (theirs, size), (ours, same) = usual.global_view(name), module.global_view(name)
             if size == same:
                 pairs.append((theirs, ours, size))
+    if device.type == "cuda":  # addresses of GPU memory in them lead nowhere
+        for theirs, ours, size in pairs:
+            values = variables.on_gpu(theirs, size, device, usual).cpu()
+            ctypes.memmove(ours, values.data_ptr(), size)
+        yield []
+        return
     for theirs, ours, size in pairs:
         ctypes.memmove(ours, theirs, size)
-        _relocate(ours, size, [(t, o, n) for t, o, n in pairs])
+        _relocate(ours, size, pairs)
     try:
         yield [Piece("a variable", usual.globals_address, usual.layout.size, 1, False, followed=False)]
     finally:
         for theirs, ours, size in pairs:
             ctypes.memmove(theirs, ours, size)
             _relocate(theirs, size, [(o, t, n) for t, o, n in pairs])
-
-
-def _fetch_variables(names: Sequence[str], usual: Any, module: Any, device: torch.device) -> None:
-    """Copy variables from a GPU; addresses of GPU memory in them lead nowhere."""
-    for name in names:
-        try:
-            address, size = usual.global_view(name)
-            ours, same = module.global_view(name)
-        except KeyError:
-            continue
-        if size == same:
-            values = variables.on_gpu(address, size, device, usual).cpu()
-            ctypes.memmove(ours, values.data_ptr(), size)
 
 
 def _whole(t: torch.Tensor) -> Piece:

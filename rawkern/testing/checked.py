@@ -57,9 +57,7 @@ class CheckedRun:
     def pytest_runtest_setup(self) -> Generator[None, Any, Any]:
         return (yield from self._watched())
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Generator[None, Any, Any]:
-        return (yield from self._watched())
+    pytest_runtest_teardown = pytest_runtest_setup
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:

@@ -28,7 +28,7 @@ from rawkern.testing.trials import (
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
-_OWN = {"unwritten": "unwritten", "guard": "guard", "input": "input"}  # kinds that are checks of their own
+_OWN = ("unwritten", "guard", "input")  # kinds of problems that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
 _SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
 
@@ -85,11 +85,10 @@ class Run:
         else:
             problems = examine(self.target, trial, expected)
         self.known = {p.kind for p in problems}
-        for check in ("reference", "unwritten", "guard", "input"):
-            if check in self.skip:
-                self.leave_out(check, trial, "skipped as asked")
+        for check in ("reference", *_OWN):
+            if self.skips(check, trial):
                 continue
-            mine = [p for p in problems if _OWN.get(p.kind, "reference") == check]
+            mine = [p for p in problems if (p.kind if p.kind in _OWN else "reference") == check]
             if mine:
                 kinds = _alike(mine[0])
                 again = lambda t, e, kinds=kinds: _first(examine(self.target, t, e), kinds)  # noqa: E731
@@ -225,8 +224,7 @@ class Run:
         must: Iterable[str] | None = (),
     ) -> None:
         """Run several trials of one check. Refusals are noted, but for those that `must` be taken (None: all)."""
-        if check in self.skip:
-            self.leave_out(check, like, "skipped as asked")
+        if self.skips(check, like):
             return
         failed: list[tuple[Trial, Problem]] = []
         count = 0
@@ -256,8 +254,7 @@ class Run:
         self, check: str, trial: Trial, run: Callable[[Trial, Outcome], list[Problem]], shrinks: bool = True
     ) -> None:
         """Run one check of one trial."""
-        if check in self.skip:
-            self.leave_out(check, trial, "skipped as asked")
+        if self.skips(check, trial):
             return
 
         def guarded(t: Trial, e: Outcome) -> Problem | None:
@@ -286,11 +283,17 @@ class Run:
             trial, found = shrunk(self.target, trial, again)
             problem = found or problem
         text = problem.text
-        if problem.kind in ("guard", "input", "unwritten"):
+        if problem.kind in _OWN:
             text += _checked(self.target, replace(trial, device=torch.device("cpu")))
         self.report.failures.append(
             Failure(check, problem.kind, str(trial.device), trial.described(), text, tuple(also))
         )
+
+    def skips(self, check: str, trial: Trial) -> bool:
+        """Whether a check is left out as asked; it is noted."""
+        if check in self.skip:
+            self.leave_out(check, trial, "skipped as asked")
+        return check in self.skip
 
     def passed(self, check: str, trial: Trial) -> None:
         self.report.passed.append(f"{check} ({trial.device})")

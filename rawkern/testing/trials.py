@@ -54,11 +54,11 @@ class Trial:
         return [g if self.only in (None, i) else None for i, g in enumerate(made)]
 
 
-def problem_of(error: BaseException, doing: str = "") -> Problem:
+def problem_of(error: BaseException) -> Problem:
     """The problem that an exception is."""
     refused = isinstance(error, REFUSALS) and not isinstance(error, NO_REFUSALS)
     lines = str(error).strip().splitlines()
-    text = f"{doing}{type(error).__name__}: {lines[0] if lines else ''}"
+    text = f"{type(error).__name__}: {lines[0] if lines else ''}"
     return Problem("refused" if refused else "raises", text)
 
 
