@@ -43,9 +43,14 @@ LIBRARIES = (
 _PYTHON = (3, 11)
 
 
+def _torch_cuda() -> str | None:
+    """The CUDA that torch was built with; None without, or while torch is not imported."""
+    return getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+
+
 def cuda_extra(driver: Driver) -> str:
     """Which of rawkern's extras fits: by torch's CUDA where it has one, else by the driver's, else the newer."""
-    built = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    built = _torch_cuda()
     major = int(built.split(".")[0]) if built else driver.cuda[0]
     return "cuda12" if major == 12 else "cuda13"
 
@@ -78,9 +83,8 @@ def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Fin
     details: dict[str, Any] = {"version": version}
     if not _fits(version, requirement):
         return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", mend, details)
-    built = getattr(getattr(sys.modules[module], "version", None), "cuda", None) if module == "torch" else None
     if module == "torch":
-        details["cuda"] = built
+        details["cuda"] = built = _torch_cuda()
         return Finding(module, OK, f"{version}, {f'with CUDA {built}' if built else 'without CUDA'}", details=details)
     return Finding(module, OK, version, details=details)
 
@@ -175,16 +179,14 @@ def driver_and_gpus(driver: Driver) -> list[Finding]:
 def _too_old(driver: Driver) -> list[Finding]:
     """Faults of libraries made for another CUDA than the driver's, or for none."""
     faults = []
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    built = getattr(getattr(torch, "version", None), "cuda", None)
-    has = _dotted(driver.cuda)
-    if torch is not None and built is None:
+    built, has = _torch_cuda(), _dotted(driver.cuda)
+    if "torch" in sys.modules and built is None:
         mend = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
         faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", mend))
     elif built is not None and int(built.split(".")[0]) > driver.cuda[0]:
         mend = f"install a driver for CUDA {built}, or torch for CUDA {driver.cuda[0]}"
         faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", mend))
-    runtime = _cupy_runtime(cupy)
+    runtime = _cupy_runtime(sys.modules.get("cupy"))
     if runtime and runtime > driver.cuda[0]:
         other = f'pip uninstall cupy-cuda{runtime}x; pip install "rawkern[cuda{driver.cuda[0]}]"'
         mend = f"install a newer driver, or: {other}"
@@ -266,11 +268,8 @@ def cpu() -> list[Finding]:
 
         known = host()
     except Exception as error:
-        return [
-            Finding(
-                "cpu", NOTE, f"{plural(threads, 'thread')}; features unknown [{_first_line(error)}]", details=details
-            )
-        ]
+        text = f"{plural(threads, 'thread')}; features unknown [{_first_line(error)}]"
+        return [Finding("cpu", NOTE, text, details=details)]
     have = [name for name in _SHOWN_FEATURES if f"+{name}" in known.features.split(",")]
     details |= {"name": known.name, "features": have}
     return [Finding("cpu", OK, f"{known.name}, {plural(threads, 'thread')}, {' '.join(have)}", details=details)]

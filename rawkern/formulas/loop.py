@@ -12,7 +12,7 @@ import torch
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
-from rawkern.formulas.parameters import Parameter, c_name
+from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
 from rawkern.kernel import RawKernel
 from rawkern.module import own_sources
@@ -24,6 +24,11 @@ class Loop(Statements):
     """Statements for one element, run over tensors."""
 
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parsed(cls, name: str, inputs: str, outputs: str, operation: str) -> Loop:
+        """Return the loop of parameters as `rawkern.elementwise` takes them."""
+        return cls(name, parse_parameters(inputs, name), parse_parameters(outputs, name), operation)
 
     def __post_init__(self) -> None:
         numbers = [k for k, p in enumerate(self.inputs) if p.type == "float64"]

@@ -54,9 +54,7 @@ class ReduceLoop(Expressions):
         shape = [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
         device = tensors[0].device
         outs = [torch.empty(shape, dtype=p.dtype or dtypes[p.type], device=device) for p in self.outputs]
-        total = None
-        if accumulated:
-            total = torch.empty(shape, dtype=self.accumulator_dtype(dtypes), device=device)
+        total = torch.empty(shape, dtype=self.accumulator_dtype(dtypes), device=device) if accumulated else None
         result = (*outs, total) if total is not None else tuple(outs)
         if launch and outs[0].numel():
             arrays = [t.detach().resolve_neg().expand(full) for t in tensors]
@@ -75,14 +73,11 @@ class ReduceLoop(Expressions):
         on_gpu = outs[0].is_cuda
         pack = max(1, PACK_BYTES // max([t.element_size() for t in arrays])) if on_gpu else 1
         processors = torch.cuda.get_device_properties(outs[0].device).multi_processor_count if on_gpu else 0
-        strides = tuple(t.stride() for t in arrays)
-        ordered = "_J" in names_in(self.map)
-        plan = make_plan(tuple(arrays[0].shape), strides, kept, axis, pack, processors, ordered)
+        rest = kept, axis, pack, processors, "_J" in names_in(self.map)
+        plan = make_plan(tuple(arrays[0].shape), tuple(t.stride() for t in arrays), *rest)
         if plan is None:
             arrays = [t.contiguous() for t in arrays]
-            plan = make_plan(
-                tuple(arrays[0].shape), tuple(t.stride() for t in arrays), kept, axis, pack, processors, ordered
-            )
+            plan = make_plan(tuple(arrays[0].shape), tuple(t.stride() for t in arrays), *rest)
         if plan is None:
             raise ValueError(
                 f"{self.name}: more than {MAX_DIMS} groups of kept or reduced dimensions; reshape the input"
@@ -92,12 +87,10 @@ class ReduceLoop(Expressions):
         kernel = self.kernel(", ".join([*letters, *plan.arguments, *ways]))
         partial = total
         if plan.parts > 1:
-            dtype = self.accumulator_dtype(dtypes)
-            count = plan.parts * plan.kept
+            dtype, count = self.accumulator_dtype(dtypes), plan.parts * plan.kept
             if dtype is None:
-                partial = torch.empty(count * STRUCT_BYTES, dtype=torch.uint8, device=outs[0].device)
-            else:
-                partial = torch.empty(count, dtype=dtype, device=outs[0].device)
+                dtype, count = torch.uint8, count * STRUCT_BYTES
+            partial = torch.empty(count, dtype=dtype, device=outs[0].device)
         given = outs if plan.parts == 1 else [None] * len(outs)
         kernel[(plan.blocks, plan.parts), plan.block](
             *arrays, partial, *given, plan.kept_axes, plan.reduced_axes, plan.kept_packs, plan.reduced_packs,

@@ -15,22 +15,16 @@ from torch.compiler import is_dynamo_compiling
 
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import parse_parameters
 from rawkern.library.instances import C_NAMES, c_name, not_a_tensor
 from rawkern.operators import op
 
-
-def _loop(inputs: str, outputs: str, operation: str, name: str) -> Loop:
-    return Loop(name, parse_parameters(inputs, name), parse_parameters(outputs, name), operation)
-
-
-_SQUARE = _loop("T x", "T y", "y = x * x", "square")
-_SQUARE_GRAD = _loop("T g, T x", "T d", "d = g * (2 * x)", "square_backward")
-_SCALE = _loop("T x, float64 s", "T y", "y = x * T(s)", "scale")
-_RELU = _loop("T x", "T y", "y = x < 0 ? T(0) : x", "relu")  # NaN and -0.0 stay
-_RELU_GRAD = _loop("T g, T y", "T d", "d = y <= 0 ? T(0) : g", "relu_backward")
-_MUL = _loop("T x, T w", "T y", "y = x * w", "mul")
-_MUL_GRAD = _loop("T g, T x, T w", "T d, T e", "d = g * w; e = g * x", "mul_backward")
+_SQUARE = Loop.parsed("square", "T x", "T y", "y = x * x")
+_SQUARE_GRAD = Loop.parsed("square_backward", "T g, T x", "T d", "d = g * (2 * x)")
+_SCALE = Loop.parsed("scale", "T x, float64 s", "T y", "y = x * T(s)")
+_RELU = Loop.parsed("relu", "T x", "T y", "y = x < 0 ? T(0) : x")  # NaN and -0.0 stay
+_RELU_GRAD = Loop.parsed("relu_backward", "T g, T y", "T d", "d = y <= 0 ? T(0) : g")
+_MUL = Loop.parsed("mul", "T x, T w", "T y", "y = x * w")
+_MUL_GRAD = Loop.parsed("mul_backward", "T g, T x, T w", "T d, T e", "d = g * w; e = g * x")
 
 
 def _run(loop: Loop, x: Tensor, *rest: Any) -> Tensor:

@@ -9,14 +9,13 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.loop import Loop
-from rawkern.formulas.parameters import parse_parameters
 from rawkern.library.instances import floating
 from rawkern.operators import op
 
-_loop = Loop(
+_loop = Loop.parsed(
     "rotary",
-    parse_parameters("T a, T b, S cosine, S sine, int32 sign", "rotary"),
-    parse_parameters("T c, T d", "rotary"),
+    "T a, T b, S cosine, S sine, int32 sign",
+    "T c, T d",
     "c = a * cosine - sign * b * sine; d = b * cosine + sign * a * sine",
 )
 

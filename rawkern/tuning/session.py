@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,27 +38,23 @@ class Launch:
     values: tuple[Any, ...]
 
 
+@dataclass(eq=False)
 class Session:
     """The arguments of one launch, with what they held before; `close` puts that back."""
 
-    def __init__(
-        self,
-        name: str,
-        source: Source,
-        kernel_of: Callable[[Config], RawKernel],
-        given: Launch,
-        reference: Callable[..., Any] | None,
-        tolerances: tuple[float | None, float | None],
-    ) -> None:
-        self.name, self.source, self.kernel_of, self.given = name, source, kernel_of, given
-        self.reference, self.tolerances = reference, tolerances
-        self.trials: dict[Any, Trial] = {}
-        self.errors: list[Exception] = []
-        self.device: torch.device | None = None
-        self.broken = False  # the GPU will do nothing more in this process
-        self.over = False  # what went wrong is not a matter of the configuration
-        # By signature, since macros may change it: what is written, its contents, and what they should become.
-        self._known: dict[str, tuple[Saved, Reference | None]] = {}
+    name: str
+    source: Source
+    kernel_of: Callable[[Config], RawKernel]
+    given: Launch
+    reference: Callable[..., Any] | None
+    tolerances: tuple[float | None, float | None]
+    trials: dict[Any, Trial] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    device: torch.device | None = None
+    broken: bool = False  # the GPU will do nothing more in this process
+    over: bool = False  # what went wrong is not a matter of the configuration
+    # By signature, since macros may change it: what is written, its contents, and what they should become.
+    _known: dict[str, tuple[Saved, Reference | None]] = field(default_factory=dict)
 
     def measure(self, config: Config) -> Trial:
         """Try one configuration, once."""
