@@ -169,7 +169,7 @@ def function(name: str) -> int:
         return ctypes.cast(_libtorch()[FUNCTIONS[name]], ctypes.c_void_p).value or 0
     except AttributeError:
         raise UnsupportedError(
-            f"torch {torch.__version__} has no {FUNCTIONS[name]}; rawkern supports torch 2.10 to 2.13"
+            f"torch {torch.__version__} has no {FUNCTIONS[name]}, which rawkern calls; install another release of torch"
         ) from None
 
 
