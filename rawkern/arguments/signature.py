@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import UnsupportedError
 
-
-class EntryLike(Protocol):
-    """What `make_signature` needs of a compiled kernel."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def params(self) -> tuple[str, ...]: ...
+if TYPE_CHECKING:
+    from rawkern.compile.compile import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ class Signature:
 
 
 def make_signature(
-    entry: EntryLike, names: Sequence[str], struct_layout: Callable[[str], StructLayout] | None = None
+    entry: Entry, names: Sequence[str], struct_layout: Callable[[str], StructLayout] | None = None
 ) -> Signature:
     """The signature of a compiled kernel, which has `name` and `params` (C++ type spellings).
 

@@ -128,11 +128,8 @@ def op(
         kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)
         public: Any = make_public(operator)
-        public.__name__ = function.__name__
-        public.__qualname__ = function.__qualname__
-        public.__module__ = function.__module__
-        public.__doc__ = function.__doc__
-        public.__annotations__ = function.__annotations__
+        for name_of in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
+            setattr(public, name_of, getattr(function, name_of))
         public.operator = operator
         public.overload = operator.overload
         public.backward = operator.set_backward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -202,17 +203,15 @@ class Operator:
         )
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """The operator below autograd, for one call; holds what forward mode needs until that call is over."""
 
-    __slots__ = ("below", "declaration", "keyset", "overload", "saved")
-
-    def __init__(self, declaration: Declaration, overload: Any, keyset: Any) -> None:
-        self.declaration = declaration
-        self.overload = overload
-        self.keyset = keyset
-        self.below = private.Below()
-        self.saved: tuple[Any, ...] = ()
+    declaration: Declaration
+    overload: Any
+    keyset: Any
+    below: private.Below = field(default_factory=private.Below)
+    saved: tuple[Any, ...] = ()
 
     @property
     def watched(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,8 @@ def run(
             f"autotune(search=...) needs Kernel Tuner ({error}): pip install 'rawkern[tune]'"
         ) from error
     if callable(strategy):
-        chosen: Any = OptAlgWrapper(_Function(strategy))  # type: ignore[arg-type]
+        # Optimizers carry their settings as attributes, and a user's function is to have none.
+        chosen: Any = OptAlgWrapper(partial(strategy))  # type: ignore[arg-type]
     elif strategy in interface.strategy_map:
         chosen = interface.strategy_map[strategy]
     else:
@@ -87,16 +89,6 @@ def run(
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
-
-
-class _Function:
-    """A user's function as one of Kernel Tuner's optimizers, which carry their settings as attributes."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, cost: Any, searchspace: Any) -> Any:
-        return self._function(cost, searchspace)
 
 
 def _runner(util: Any, names: list[str], config_of: Callable[[Any], Config], measure: Callable[[Config], Trial]) -> Any:
