@@ -67,7 +67,7 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
     if not any(isinstance(reg, Reg) and reg.name in undefined.doubtful(f) for reg in dest):
         return
     e = f.e
-    a, b, c = ([_shadow(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
+    a, b, c = ([undefined.known(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
     rows: dict[int, Val] = {}
     columns: dict[int, Val] = {}
     for tiles, shadows, found in ((p.shape.tiles("a", p.a), a, rows), (p.shape.tiles("b", p.b), b, columns)):
@@ -98,12 +98,6 @@ def _transposed(f: FunctionLowering, instr: Instr) -> None:
     """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
     dest, source = instr.args
     if dest.name in undefined.doubtful(f):
-        value = _shadow(f, source)
+        value = undefined.known(f, source)
         lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
         undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(shuffle(f.e, value, x) for x in lanes)))
-
-
-def _shadow(f: FunctionLowering, reg: object) -> Val:
-    if isinstance(reg, Reg) and reg.name in undefined.doubtful(f):
-        return undefined.shadow(f, reg.name)
-    return Val("zeroinitializer", "i16", LANES)
