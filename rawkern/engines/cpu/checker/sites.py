@@ -15,7 +15,7 @@ from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Note, Watch
-from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -153,9 +153,8 @@ def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
 
 def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
     """``malloc`` and ``free`` of the device heap that the checker keeps; what the active lanes get."""
-    e = f.e
     ck, blk, warp = identity(f)
-    argument = e.splat(argument, LANES)
+    argument = f.e.splat(argument, LANES)
     number = add_site(f, Site(name, "heap", None, 0, 1, False, 1, place(f)))
 
     def one(e: Emitter, at: str, args: list[Val]) -> Val:
@@ -164,10 +163,7 @@ def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
         thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
         return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
 
-    helper = f"rk_checked_{name}"
-    f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
-    extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
-    return e.call(helper, "i64", LANES, argument, argument, *extra, f.lanes.act())
+    return each_lane(f, f"rk_checked_{name}", "i64", argument, [argument, ck, blk, warp, number], one)
 
 
 def root_of(f: FunctionLowering, mem: Mem) -> Root | None:

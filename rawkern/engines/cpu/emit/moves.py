@@ -24,13 +24,12 @@ def move(f: FunctionLowering, instr: Instr) -> None:
                 f.values.put(item.name, e.resize(shifted, int_type(part)))
     elif isinstance(source, Vec):
         part = bits // len(source.items)
-        whole = None
-        for k, item in enumerate(source.items):
-            piece = e.resize(e.resize(f.values.value(item, part), int_type(part)), int_type(bits))
-            piece = e.bin("shl", piece, k * part) if k else piece
-            whole = piece if whole is None else e.bin("or", whole, piece)
-        assert whole is not None
-        f.values.put(dest.name, whole)
+
+        def piece(k: int) -> Val:
+            value = e.resize(e.resize(f.values.value(source.items[k], part), int_type(part)), int_type(bits))
+            return e.bin("shl", value, k * part) if k else value
+
+        f.values.put(dest.name, e.all("or", map(piece, range(len(source.items)))))
     else:
         f.values.put(dest.name, f.values.operand(source, bits))
 

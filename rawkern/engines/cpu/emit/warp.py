@@ -72,8 +72,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
-        picks = ", ".join(f"i32 {j}" for j, _ in lanes)
-        moved = e.let("i32", LANES, f"shufflevector {value}, {value.t} poison, <32 x i32> <{picks}>")
+        moved = e.shuffle(value, [j for j, _ in lanes])
         inside = Val(f"<{', '.join('i1 true' if ok else 'i1 false' for _, ok in lanes)}>", "i1", LANES)
         j = Val(f"<{', '.join(f'i32 {k}' for k, _ in lanes)}>", "i32", LANES)
     else:

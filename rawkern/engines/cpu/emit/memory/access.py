@@ -6,12 +6,12 @@ for each segment. Others go out of line (`gather`). Inactive lanes never touch m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
-from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
@@ -135,10 +135,10 @@ def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, s
         elif stride == size * count:
             done[base] = _load_block(f, base, at, size, count, n)
         elif stride < 0:
-            done[base] = [_picked(e, _load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
+            done[base] = [e.shuffle(_load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
         else:
             done[base] = [_load_spaced(f, base, at, size, stride // size, n)]
-    return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
+    return [e.concat([done[base][k] for base in bases]) for k in range(count)]
 
 
 def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
@@ -150,7 +150,7 @@ def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n
 def _load_block(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
     e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base, at)}, align {size}")
-    return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+    return [whole] if count == 1 else [e.shuffle(whole, range(k, total, count)) for k in range(count)]
 
 
 def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, n: int) -> Val:
@@ -164,22 +164,8 @@ def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, 
             mine = min(element // n, step - 1)
             before = element if j == 1 else element // step  # where it is in `result`
             picks.append(n + element - begins[j] if mine == j else before if mine < j else 0)
-        result = _picked(f.e, result, picks, block)
+        result = f.e.shuffle(result, picks, block)
     return result
-
-
-def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
-    """Elements of `a`, followed by those of `b`, by number."""
-    picks = [f"i32 {k}" for k in which]
-    other = str(b) if b else f"{a.t} poison"
-    return e.let(a.ty, len(picks), f"shufflevector {a}, {other}, <{len(picks)} x i32> <{', '.join(picks)}>")
-
-
-def _joined(e: Emitter, parts: list[Val]) -> Val:
-    """Vectors of one length after each other."""
-    while len(parts) > 1:
-        parts = [_picked(e, a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
 
 
 def store(f: FunctionLowering, instr: Instr) -> None:
@@ -256,11 +242,11 @@ def _store_segments(
         own, start = range(s * run, (s + 1) * run), at
         if stride_of(form) == -size:
             own, start = own[::-1], at - size * (run - 1)
-        parts = [_picked(e, v, own) for v in values] if own != range(LANES) else values
+        parts = [e.shuffle(v, own) for v in values] if own != range(LANES) else values
         while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
-            parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
+            parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]
         _store_block(e, parts[0], base, start, size)
     return []
 
@@ -269,7 +255,7 @@ def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None
     """Store a vector in order: LLVM writes the parts of a long one backwards, in which the CPU sees no stream."""
     part = max(1, LINE // size)
     for k in range(0, values.n, part):
-        piece = values if values.n <= part else _picked(e, values, range(k, k + part))
+        piece = values if values.n <= part else e.shuffle(values, range(k, k + part))
         e.line(f"store {piece}, {pointer(e, base, at + k * size)}, align {size}")
 
 
@@ -282,20 +268,14 @@ def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val
     def together(e: Emitter, at: str, operands: list[Val], _: Val) -> Val:
         return e.splat(one(e, at, operands), LANES)
 
-    name = f"rk_load_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
-    return f.e.call(name, ty, LANES, addrs, f.lanes.act())
+    return each_lane(f, f"rk_load_{order}_{ty}", ty, addrs, [], one, together)
 
 
 def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order: str) -> None:
-    ty = int_type(8 * size)
-
     def one(e: Emitter, at: str, args: list[Val]) -> None:
         e.line(f"store atomic {args[0]}, {at} {order}, align {size}")
 
-    name = f"rk_store_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, None, [ty], one))
-    f.e.line(f"call void @{name}({addrs}, {value}, {f.lanes.act()})")
+    each_lane(f, f"rk_store_{order}_{value.ty}", None, addrs, [value], one)
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:
