@@ -167,6 +167,11 @@ class Emitter:
         second = f"{a.t} poison" if b is None else str(b)
         return self.let(a.ty, len(mask), f"shufflevector {a}, {second}, <{len(mask)} x i32> <{', '.join(mask)}>")
 
+    def view(self, v: Val, ty: str) -> Val:
+        """The same bits as elements of `ty`: as many as there is room for."""
+        n = v.n * v.bits // BITS[ty]
+        return v if ty == v.ty else self.let(ty, n, f"bitcast {v} to {llvm_type(ty, n)}")
+
     def concat(self, parts: Sequence[Val]) -> Val:
         """Vectors of one length, a power of two of them, as one."""
         while len(parts) > 1:

@@ -22,16 +22,12 @@ def _row(op: Op) -> Row:
         if op.base not in BASES:
             raise UnsupportedOpcode(f"{op}: the CPU engine has no instruction {op.base}")
         raise UnsupportedOpcode(f"{op}: the CPU engine has no {op.base} of these types")
-    refused: UnsupportedOpcode | None = None
+    refused = None
     for found in rows:
-        try:
-            found.check(op)
-        except UnsupportedOpcode as error:
-            refused = error
-        else:
+        refused = found.refusal(op)
+        if refused is None:
             return found
-    assert refused is not None
-    raise refused
+    raise UnsupportedOpcode(refused)
 
 
 def refusal(op: Op) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rawkern.engines.cpu.analysis.dataflow import derived
+from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.checker import sites
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -132,16 +133,17 @@ def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
     return known if instr.op.space == "generic" else instr.op.space
 
 
-def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
+def edge(f: FunctionLowering, target: int, copies: Iterable[tuple[str, str]], mask: Val) -> None:
     """Lanes take values along an edge of the flow: pairs of where to and where from."""
     for name, value in [(name, known(f, Reg(source))) for name, source in copies if name in doubtful(f)]:
         keep(f, name, value, f.lanes.vector(mask))
 
 
-def branch(f: FunctionLowering, name: str) -> None:
-    """Lanes branch on a register."""
-    if name in doubtful(f):
-        _report(f, name, moved=True)
+def branch(f: FunctionLowering, block: Block) -> None:
+    """Lanes choose among the targets of a block."""
+    assert block.pred is not None
+    if block.pred.name in doubtful(f):
+        _report(f, block.pred.name, moved=True)
 
 
 def known(f: FunctionLowering, a: object) -> Val:

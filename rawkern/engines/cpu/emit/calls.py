@@ -145,12 +145,8 @@ def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
 
 
 def _declare_heap(e: Emitter) -> None:
-    for name, text in (
-        ("malloc", "ptr @malloc(i64)"),
-        ("free", "void @free(ptr)"),
-        ("malloc_usable_size", "i64 @malloc_usable_size(ptr)"),
-    ):
-        e.module.declare(name, f"declare {text}")
+    for text in ("ptr @malloc(i64)", "void @free(ptr)", "i64 @malloc_usable_size(ptr)"):
+        e.module.declare(text, f"declare {text}")
 
 
 def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:

@@ -81,11 +81,6 @@ def accumulators(kind: Kind) -> int:
     return max(1, kind.bits * 2 // kind.register)
 
 
-def view(e: Emitter, v: Val, ty: str, n: int) -> Val:
-    """The same bits as `n` elements of `ty`."""
-    return v if (v.ty, v.n) == (ty, n) else e.let(ty, n, f"bitcast {v} to <{n} x {ty}>")
-
-
 def transposed(e: Emitter, v: Val, rows: int) -> Val:
     """A matrix of `rows` rows, stored row by row, column by column."""
     columns = v.n // rows
@@ -96,12 +91,12 @@ def joined(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     """8 x 8 accumulators, row by row, as raw bits."""
     ty = f"i{kind.bits}"
     if len(registers) == 1:
-        return view(e, registers[0], ty, 64)
+        return e.view(registers[0], ty)
     return e.shuffle(registers[0], [k // 2 + LANES * (k % 2) for k in range(64)], registers[1])
 
 
 def parted(e: Emitter, tile: Val, kind: Kind) -> list[Val]:
     """The registers that hold 8 x 8 accumulators."""
     if accumulators(kind) == 1:
-        return [view(e, tile, "i32", LANES)]
+        return [e.view(tile, "i32")]
     return [e.shuffle(tile, range(k, 64, 2)) for k in range(2)]

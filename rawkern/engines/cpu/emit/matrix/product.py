@@ -16,7 +16,7 @@ from rawkern.engines.cpu.arith.formats import load, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
-from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed, view
+from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed
 from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
 
@@ -97,7 +97,7 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
 
     `order` moves the raw parts, ``kind.raw`` bits each, before they are widened.
     """
-    v = order(view(e, v, f"i{kind.raw}", LANES * kind.register // kind.raw))
+    v = order(e.view(v, f"i{kind.raw}"))
     if kind.name in ("f16", "bf16"):
         return load(e, v, DTYPES[kind.name])
     if kind.name in ("e4m3", "e5m2"):
@@ -107,8 +107,8 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     if kind.name == "f64":
         return e.cast("bitcast", v, "double")
     if kind.bits == 8:
-        wide = e.resize(view(e, v, "i8", 2 * v.n), "i16", kind.signed)
-        return view(e, wide, "i32", v.n)
+        wide = e.resize(e.view(v, "i8"), "i16", kind.signed)
+        return e.view(wide, "i32")
     if kind.bits == 4:
         wide, down = e.resize(v, "i32"), "ashr" if kind.signed else "lshr"
         low, high = (e.bin(down, e.bin("shl", wide, by), 28) for by in (28, 24))
@@ -188,7 +188,7 @@ def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
         return e.intrinsic("llvm.fma", p.sum_type, a, b, total)
     if p.a.bits == 1:
         return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(p.mode, a, b)))
-    wide = [e.cast("sext", view(e, v, "i16", 16), "i32") for v in (a, b)]
+    wide = [e.cast("sext", e.view(v, "i16"), "i32") for v in (a, b)]
     products = e.bin("mul", *wide)
     pair = [e.shuffle(products, range(k, 16, 2)) for k in range(2)]
     return e.bin("add", total, e.bin("add", *pair))

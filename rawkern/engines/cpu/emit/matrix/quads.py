@@ -9,7 +9,6 @@ from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.arith.formats import from_half, to_half
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
-from rawkern.engines.cpu.emit.matrix.fragments import view
 from rawkern.engines.cpu.emit.matrix.product import return_all
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 
@@ -75,7 +74,7 @@ def _where(place, layout: str, elements: int) -> dict[tuple[int, int, int], int]
 
 def _halves(e: Emitter, registers: list[Val]) -> list[Val]:
     """The numbers in packed registers: a vector for each element of a lane."""
-    parts = [view(e, r, "i16", 2 * LANES) for r in registers]
+    parts = [e.view(r, "i16") for r in registers]
     return [from_half(e, e.shuffle(p, range(h, 2 * LANES, 2))) for p in parts for h in range(2)]
 
 
@@ -83,7 +82,7 @@ def _results(e: Emitter, sums: list[Val], d: str) -> list[Val]:
     if d == "f16":
         bits = [arith.canonical(e, to_half(e, x), "f16") for x in sums]
         both = [k // 2 + LANES * (k % 2) for k in range(2 * LANES)]
-        return [view(e, e.shuffle(bits[k], both, bits[k + 1]), "i32", LANES) for k in range(0, 8, 2)]
+        return [e.view(e.shuffle(bits[k], both, bits[k + 1]), "i32") for k in range(0, 8, 2)]
     whole, found = e.concat(sums), _where(_sums, "f16", 8)
     order = [[found[lane // 4 % 4, *_sums("f32", lane, i)] for lane in range(LANES)] for i in range(8)]
     return [arith.canonical(e, e.cast("bitcast", e.shuffle(whole, picks), "i32"), "f32") for picks in order]

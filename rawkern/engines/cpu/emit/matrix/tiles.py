@@ -19,7 +19,6 @@ from rawkern.engines.cpu.emit.matrix.fragments import (
     joined,
     parted,
     transposed,
-    view,
 )
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.emit.memory.addresses import address
@@ -43,7 +42,7 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
         at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
         rows.append(e.let("i16", 8, f"load <8 x i16>, {pointer(e, at)}, align 2"))
     whole = e.concat(rows)
-    e.line(f"ret {view(e, transposed(e, whole, 8) if trans else whole, 'i32', LANES)}")
+    e.line(f"ret {e.view(transposed(e, whole, 8) if trans else whole, 'i32')}")
     return define(f"define internal <32 x i32> @{name}(<8 x i64> %rows) noinline", e)
 
 
@@ -53,7 +52,7 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     items = items_of(source)
     values = None
     if f.watch.sees_values:
-        wholes = [view(f.e, f.values.vector(reg, 32), "i16", 64) for reg in items]
+        wholes = [f.e.view(f.values.vector(reg, 32), "i16") for reg in items]
         wholes = [transposed(f.e, v, 8) if instr.op.has("trans") else v for v in wholes]
         values = _columns(f.e, f.e.concat(wholes), 8 * len(items))
     name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
@@ -65,8 +64,8 @@ def transpose(f: FunctionLowering, instr: Instr) -> None:
     """``movmatrix``: an 8 x 8 matrix of 16-bit elements that the warp holds, a row in four lanes, to its transpose."""
     dest, source = instr.args
     require_warp(f, instr)
-    whole = view(f.e, f.values.vector(source, 32), "i16", 64)
-    f.values.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
+    whole = f.e.view(f.values.vector(source, 32), "i16")
+    f.values.put(dest.name, f.e.view(transposed(f.e, whole, 8), "i32"))
 
 
 @cache
@@ -111,7 +110,7 @@ def _matrices(
 
 def _rows_stored(m: Module, name: str, trans: bool) -> str:
     e = Emitter(m)
-    whole = view(e, Val("%v", "i32", LANES), "i16", 64)
+    whole = e.view(Val("%v", "i32", LANES), "i16")
     whole = transposed(e, whole, 8) if trans else whole
     for r in range(8):
         at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
@@ -131,7 +130,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
         own = [regs[n : n + per] for n in range(per * k, len(regs), per * len(places))]
         near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross), cross, own)
         tile = _tile(f, *near, kind, operand, cross)
-        loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
+        loaded += parted(f.e, tile, kind) if operand == "c" else [f.e.view(tile, f"i{kind.register}")]
     for k, reg in enumerate(regs):
         f.values.put(reg.name, loaded[k % len(loaded)])
 
