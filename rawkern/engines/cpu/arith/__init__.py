@@ -11,7 +11,7 @@ from rawkern.engines.cpu.arith.table import BASES, TABLE
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import Op
 
-__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal", "supported"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal"]
 
 
 @cache
@@ -37,11 +37,6 @@ def refusal(op: Op) -> str | None:
     except UnsupportedOpcode as error:
         return str(error)
     return None
-
-
-def supported(op: Op) -> bool:
-    """Whether `lower` knows this mnemonic, with all its types and modifiers."""
-    return refusal(op) is None
 
 
 @cache

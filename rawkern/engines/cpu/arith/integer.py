@@ -16,9 +16,7 @@ def limits(t: DType) -> tuple[int, int]:
 
 def high_product(e: Emitter, a: Val, b: Val, signed: bool) -> Val:
     """The upper half of the double-width product."""
-    wide = f"i{2 * a.bits}"
-    product = e.bin("mul", e.resize(a, wide, signed), e.resize(b, wide, signed))
-    return e.cast("trunc", e.bin("lshr", product, a.bits), a.ty)
+    return e.cast("trunc", e.bin("lshr", wide_product(e, a, b, signed), a.bits), a.ty)
 
 
 def wide_product(e: Emitter, a: Val, b: Val, signed: bool) -> Val:

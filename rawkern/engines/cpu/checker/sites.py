@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root
@@ -14,7 +14,7 @@ from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
 from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.instrument import Note, Watch
+from rawkern.engines.cpu.emit.instrument import Watch
 from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
@@ -116,8 +116,8 @@ def field_now(f: FunctionLowering, name: str) -> Val:
     return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
 
 
-def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: Val) -> None:
-    """Tell the checker of something that orders accesses: the functions of `check_sync`."""
+def note(f: FunctionLowering, what: str, *args: Val) -> None:
+    """Call ``rk_check_what`` for the warp: to tell of something that orders accesses (`sync`), or to report."""
     ck, blk, warp = identity(f)
     more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
     f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
@@ -125,12 +125,9 @@ def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: V
 
 def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
     """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
-    ck, blk, warp = identity(f)
     number = add_site(f, meeting_site(f, instr or f.instr))
     more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
-    lanes = f.e.resize(lanes, "i64")
-    kind_number = const("i64", KINDS.index(kind))
-    f.e.line(f"call i64 @rk_check_blame({ck}, {blk}, {warp}, {lanes}, {number}, {kind_number}, {more})")
+    note(f, "blame", lanes, number, const("i64", KINDS.index(kind)), more)
 
 
 def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
@@ -146,9 +143,8 @@ def register_use(site: Site) -> Site:
 
 def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
     """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
-    ck, blk, warp = identity(f)
     put_field(f, "addresses", f.e.resize(shadow, "i64"))
-    f.e.line(f"call i64 @rk_check_unset({ck}, {blk}, {warp}, {f.e.resize(lanes, 'i64')}, i64 {site})")
+    note(f, "unset", lanes, const("i64", site))
 
 
 def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:

@@ -18,6 +18,15 @@ from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
 
 _CLOCKS = ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
 
+#: Special registers that are the same for every launch: one multiprocessor, no clusters.
+_CONSTANTS = {
+    "smid": ("i32", 0), "nsmid": ("i32", 1), "gridid": ("i64", 0), "current_graph_exec": ("i64", 0),
+    "cluster_ctarank": ("i32", 0), "cluster_ctaid": ("i32", 0), "cluster_nctarank": ("i32", 1),
+    "cluster_nctaid": ("i32", 1),
+}  # fmt: skip
+#: Those that are fields of the launch.
+_FIELDS = {"nwarpid": "nwarps", "dynamic_smem_size": "shared_dynamic", "total_smem_size": "shared_total"}
+
 
 def special(f: Context, name: str) -> Form:
     """A special register."""
@@ -42,8 +51,6 @@ def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
         return Val(name, "i32") if f.function.entry else f.frame.field(BLOCK, axis)
     if root == "warpid":
         return Val("%warp", "i32")
-    if root == "nwarpid":
-        return f.frame.field(LAUNCH, "nwarps")
     if root.startswith("lanemask_"):
         words = {"eq": lambda k: 1 << k, "lt": lambda k: (1 << k) - 1, "le": lambda k: (2 << k) - 1}
         words |= {"ge": lambda k: ~((1 << k) - 1), "gt": lambda k: ~((2 << k) - 1)}
@@ -52,22 +59,16 @@ def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
     if root in ("envreg1", "envreg2"):  # the address of the grid's barrier, as cooperative groups reads it
         at = f.frame.field_address(LAUNCH, "grid_sync")
         return o.cast("trunc", o.bin("lshr", at, 32) if root == "envreg1" else at, "i32")
-    if root == "dynamic_smem_size":
-        return f.frame.field(LAUNCH, "shared_dynamic")
-    if root == "total_smem_size":
-        return f.frame.field(LAUNCH, "shared_total")
+    if root in _FIELDS:
+        return f.frame.field(LAUNCH, _FIELDS[root])
     if name.startswith(RESERVED):
         start = f.plan.shared[RESERVED]
         places = {"begin": start, "0": start, "1": start + RESERVED_BYTES // 2, "end": start + RESERVED_BYTES}
         places["cap"] = RESERVED_BYTES
         if name[len(RESERVED) + 1 :] in places:
             return const("i32", places[name[len(RESERVED) + 1 :]])
-    if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
-        return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
-    if root == "current_graph_exec":
-        return const("i64", 0)
-    if root in ("cluster_nctarank", "cluster_nctaid"):
-        return const("i32", 1)
+    if root in _CONSTANTS:
+        return const(*_CONSTANTS[root])
     raise f.unsupported(f"special register {name}")
 
 
