@@ -15,7 +15,7 @@ from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Watch
-from rawkern.engines.cpu.emit.lanes import each_lane
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -92,12 +92,16 @@ def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
     return f.frame.field(LAUNCH, "session"), block, warp
 
 
+def _field(f: FunctionLowering, e: Emitter, name: str, offset: int = 0) -> str:
+    """A pointer to a field of the checker, and some bytes."""
+    return pointer(e, e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name) + offset))
+
+
 def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
     """A field of the checker that does not change, plus a number."""
 
     def read(e: Emitter) -> Val:
-        at = e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
-        value = e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'inttoptr {at} to ptr')}")
+        value = e.let("i64", 1, f"load i64, {_field(f, e, name)}")
         return e.bin("add", value, add) if add else value
 
     return f.frame.once(f"check.{name}.{add}", read)
@@ -112,8 +116,7 @@ def enter(f: FunctionLowering) -> None:
 
 def field_now(f: FunctionLowering, name: str) -> Val:
     """A field of the checker as it is now."""
-    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
-    return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+    return f.e.let("i64", 1, f"load i64, {_field(f, f.e, name)}, align 8")
 
 
 def note(f: FunctionLowering, what: str, *args: Val) -> None:
@@ -169,8 +172,7 @@ def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
 
 
 def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
-    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name) + offset)
-    f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+    f.e.line(f"store {value}, {_field(f, f.e, name, offset)}, align 8")
 
 
 def table(plan: Plan, sites: Iterable[Site]) -> dict:

@@ -1,4 +1,4 @@
-"""What names stand for: special registers (where a thread is, the clock), addresses of variables, parameters' values."""
+"""What names stand for: special registers (a thread's place, the clock), addresses of variables, and parameters."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rawkern.engines.cpu.checker.native.layout import CHECK, LANE_MASK, MASK_AT, REST_AT, TIME_AT
-from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 
 LENGTH = 8  # of the vectors
@@ -44,9 +44,8 @@ class _Run:
         e = self.e
         self.all = {"mask": e.splat(Val("%mask", "i64"), LENGTH)}
         for name in _FIELDS.split():
-            at = e.bin("add", Val("%ck", "i64"), CHECK.offset(name))
-            value = e.let("i64", 1, f"load i64, ptr {e.let('ptr', 1, f'inttoptr {at} to ptr').ref}")
-            self.all[name] = e.splat(value, LENGTH)
+            at = pointer(e, e.bin("add", Val("%ck", "i64"), CHECK.offset(name)))
+            self.all[name] = e.splat(e.let("i64", 1, f"load i64, {at}"), LENGTH)
 
     def text(self) -> str:
         e = self.e
@@ -82,19 +81,19 @@ class _Run:
         at = e.bin("add", Val("%words", "i64"), self.at)
         for _ in range(plane):
             at = e.bin("add", at, Val("%plane", "i64"))
-        return e.let("ptr", 1, f"inttoptr {at} to ptr").ref
+        return pointer(e, at)
 
     def load(self, plane: int) -> Val:
-        return self.e.let("i64", LENGTH, f"load <{LENGTH} x i64>, ptr {self.place(plane)}, align 8")
+        return self.e.let("i64", LENGTH, f"load <{LENGTH} x i64>, {self.place(plane)}, align 8")
 
     def store(self, plane: int, value: Val) -> None:
-        self.e.line(f"store {value}, ptr {self.place(plane)}, align 8")
+        self.e.line(f"store {value}, {self.place(plane)}, align 8")
 
     def lane(self, k: int) -> tuple[Val, Val]:
         """The `k`-th lanes of the words, as the table has them, and whether they access."""
         e = self.e
         at = e.bin("add", e.bin("add", Val("%table", "i64"), self.at), 128 * k)  # bytes of 16 words of two lanes
-        entry = e.let("i64", LENGTH, f"load <8 x i64>, ptr {e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+        entry = e.let("i64", LENGTH, f"load <8 x i64>, {pointer(e, at)}, align 8")
         bit = e.bin("lshr", self.all["mask"], e.bin("and", entry, LANE_MASK))
         return entry, e.cmp("icmp ne", e.bin("and", bit, 1), 0)
 
@@ -184,12 +183,10 @@ def _join(m: Module) -> str:
     e.line("br label %each")
     e.label("each")
     e.line("%at = phi i64 [ 0, %0 ], [ %next, %each ]")
-    places = [
-        e.let("ptr", 1, f"inttoptr {e.bin('add', Val(p, 'i64'), Val('%at', 'i64'))} to ptr").ref for p in ("%a", "%b")
-    ]
-    seen = (e.let("i64", LENGTH, f"load <8 x i64>, ptr {at}, align 8") for at in places)
+    places = [pointer(e, e.bin("add", Val(p, "i64"), Val("%at", "i64"))) for p in ("%a", "%b")]
+    seen = (e.let("i64", LENGTH, f"load <8 x i64>, {at}, align 8") for at in places)
     later = e.intrinsic("llvm.umax", "i64", *seen)
-    e.line(f"store {later}, ptr {places[0]}, align 8")
+    e.line(f"store {later}, {places[0]}, align 8")
     e.line("%next = add i64 %at, 64")
     e.line("%more = icmp ult i64 %next, %size")
     e.line("br i1 %more, label %each, label %out")

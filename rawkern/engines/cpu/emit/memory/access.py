@@ -54,22 +54,17 @@ def load_lanes(
     if isinstance(form, Val) and form.n == 1:
         how = f"atomic {ty}" if order else ty
         tail = f" {order}, align {size}" if order else f", align {size}{', !invariant.load !1' if constant else ''}"
-        result = []
-        for k in range(count):
-            result.append(e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}"))
-        return result
+        return [e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}") for k in range(count)]
     if order:
         addrs = f.values.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, at + k * size), size, order) for k in range(count)]
     if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
-
-        def fast(bases: list[Val]) -> list[Val]:
-            return _load_segments(f, bases, form, at, size, count)
-
-        def partial(base: Val) -> list[Val]:
-            return [masked_load(e, base, at, f.lanes.actv(), size)]
-
-        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, at, size, count))
+        return _consecutive(
+            f, form, size, count,
+            fast=lambda bases: _load_segments(f, bases, form, at, size, count),
+            partial=lambda base: [masked_load(e, base, at, f.lanes.actv(), size)],
+            slow=lambda: gather(f, form, at, size, count),
+        )  # fmt: skip
     return gather(f, form, at, size, count)
 
 
@@ -84,7 +79,7 @@ def _consecutive(
     """Emit `fast` on the segments' first addresses for a warp with all lanes active and no wrap-around, else `slow`.
 
     Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one. Where
-    instructions take masks, a part of a warp has `partial`, on lane 0's address.
+    instructions take masks, a part of a warp has `partial`, on lane 0's address. Each gives what it loads, if it does.
     """
     e = f.e
     assert isinstance(form, (Affine, Wide))
@@ -110,7 +105,7 @@ def _consecutive(
         ways.append((slow(), _end_label(e, join)))
     e.label(join)
     result = []
-    for k, value in enumerate(ways[0][0]):
+    for k, value in enumerate(ways[0][0] or ()):
         sources = ", ".join(f"[ {values[k].ref}, %{end} ]" for values, end in ways)
         result.append(e.let(value.ty, LANES, f"phi {value.t} {sources}"))
     return result
@@ -211,33 +206,24 @@ def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], siz
         for k, value in enumerate(values):
             _ordered_store(f, e.bin("add", addrs, at + k * size), value, size, order)
     elif _known(form, size, count):
-
-        def slow() -> list[Val]:
-            scatter(f, form, at, values, size)
-            return []
-
-        def partial(base: Val) -> list[Val]:
-            masked_store(e, values[0], base, at, f.lanes.actv(), size)
-            return []
-
-        def fast(bases: list[Val]) -> list[Val]:
-            return _store_segments(f, bases, form, at, values, size)
-
-        _consecutive(f, form, size, count, fast, partial, slow)
+        _consecutive(
+            f, form, size, count,
+            fast=lambda bases: _store_segments(f, bases, form, at, values, size),
+            partial=lambda base: masked_store(e, values[0], base, at, f.lanes.actv(), size),
+            slow=lambda: scatter(f, form, at, values, size),
+        )  # fmt: skip
     else:
         scatter(f, form, at, values, size)
 
 
-def _store_segments(
-    f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int
-) -> list[Val]:
+def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int) -> None:
     e, run = f.e, LANES // len(bases)
     if stride_of(form) == 0:  # which lane's value stays is open; take the first's
         for s, base in enumerate(bases):
             for k, value in enumerate(values):
                 one = e.let(value.ty, 1, f"extractelement {value}, i64 {s * run}")
                 e.line(f"store {one}, {pointer(e, base, at + k * size)}, align {size}")
-        return []
+        return
     for s, base in enumerate(bases):
         own, start = range(s * run, (s + 1) * run), at
         if stride_of(form) == -size:
@@ -248,7 +234,6 @@ def _store_segments(
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
             parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]
         _store_block(e, parts[0], base, start, size)
-    return []
 
 
 def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None:
