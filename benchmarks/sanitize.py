@@ -9,6 +9,7 @@ each tensor ends where its allocation ends.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import re
@@ -195,9 +196,8 @@ def inside(tool: str, planted: bool) -> None:
     torch.cuda.synchronize()
     from rawkern.engines import cuda
 
-    print(
-        json.dumps({"operators": cases, "kernels": len({k.name for k in cuda._alive}), "instances": len(cuda._alive)})
-    )
+    loaded = [one for one in gc.get_objects() if isinstance(one, cuda.EngineKernel)]
+    print(json.dumps({"operators": cases, "kernels": len({one.name for one in loaded}), "instances": len(loaded)}))
 
 
 # What they report -----------------------------------------------------------------------------------------------

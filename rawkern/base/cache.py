@@ -50,6 +50,21 @@ class Stored(NamedTuple):
     written: float
 
 
+def state_of(folder: Path, *files: Path) -> str:
+    """A digest of the files in a folder, and of some others: what one state of a package is told from others by."""
+    found = [
+        os.path.join(path, name)
+        for path, _, names in os.walk(folder)
+        if not path.endswith("__pycache__")
+        for name in names
+    ]
+    digest = hashlib.sha256()
+    for path in (*sorted(found), *files):
+        with open(path, "rb", buffering=0) as file:  # every first launch waits for this
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
 def directory() -> Path:
     """Return the cache directory, made and checked; it may be unwritable, but nobody else can write to it.
 

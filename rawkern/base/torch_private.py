@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +165,27 @@ FUNCTIONS = {
 
 def function(name: str) -> int:
     """The address of one of `FUNCTIONS`; UnsupportedError if this torch has it no more."""
-    suffix = "dylib" if sys.platform == "darwin" else "so"
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
     try:
-        return ctypes.cast(library[FUNCTIONS[name]], ctypes.c_void_p).value or 0
+        return ctypes.cast(_libtorch()[FUNCTIONS[name]], ctypes.c_void_p).value or 0
     except AttributeError:
         raise UnsupportedError(
-            f"torch {torch.__version__} has no {FUNCTIONS[name]}; rawkern supports torch 2.10 to 2.13"
+            f"torch {torch.__version__} has no {FUNCTIONS[name]}, which rawkern calls; install another release of torch"
         ) from None
+
+
+@cache
+def openmp() -> int:
+    """The address of ``GOMP_parallel`` in the OpenMP runtime that torch uses; 0 where it has none."""
+    try:
+        return ctypes.cast(_libtorch().GOMP_parallel, ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+@cache
+def _libtorch() -> ctypes.CDLL:
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
 
 
 def keys_of(t: torch.Tensor) -> int:

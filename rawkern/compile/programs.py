@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
 import re
 from collections import OrderedDict
+from pathlib import Path
 
-from rawkern._version import __version__
 from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
@@ -93,14 +92,8 @@ def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
 
 
 @functools.cache
-def _version() -> list[object]:
-    """Tell one state of rawkern from another: its release, and its files' stamps for those who edit them."""
-    stamps = []
-    for folder, _, names in os.walk(os.path.dirname(__file__)):
-        for name in names if not folder.endswith("__pycache__") else ():
-            status = os.stat(os.path.join(folder, name))
-            stamps.append((name, status.st_mtime_ns, status.st_size))
-    return [__version__, *sorted(stamps)]
+def _version() -> str:
+    return cache.state_of(Path(__file__).parent)
 
 
 def _remembered(key: str) -> Program | None:

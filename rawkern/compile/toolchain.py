@@ -138,15 +138,26 @@ def _loaded_library(major: int) -> str:
 
 # One file of each part that a header directory may hold.
 _RUNTIME, _CRT, _CCCL, _CURAND = "cuda_runtime_api.h", "crt/mma.h", "cuda/std/version", "curand_kernel.h"
+_OWN = 3  # the best grade of a release
 # CUDA 12 has a folder for each of its wheels.
 _WHEELS_12 = ("cuda_runtime", "cuda_nvcc", "cuda_cccl", "cuda_crt", "curand")
 
 
 def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], list[str]]:
     """Choose header directories, and a file in each: of NVRTC's own release where there is one."""
-    roots = [root for root in dict.fromkeys(map(os.path.realpath, _roots(library))) if os.path.isdir(root)]
+    beside = _beside(library)
+    chosen, markers, whole = _chosen(version, beside)
+    if not whole:  # NVIDIA's own finder takes longer than all the rest of the search
+        chosen, markers, _ = _chosen(version, [*beside, *_pathfinder_roots(), *_installed()])
+    return tuple(dict.fromkeys(chosen)), list(dict.fromkeys(markers))
+
+
+def _chosen(version: tuple[int, ...], paths: list[str]) -> tuple[list[str], list[str], bool]:
+    """The best of these directories, a file in each, and whether all parts are there, of NVRTC's own release."""
+    roots = [root for root in dict.fromkeys(map(os.path.realpath, paths)) if os.path.isdir(root)]
     chosen: list[str] = []
     markers: list[str] = []
+    own: list[bool] = []
 
     def choose(marker: str, folders: list[str]) -> None:
         having = [folder for folder in folders if os.path.isfile(os.path.join(folder, marker))]
@@ -154,6 +165,7 @@ def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], l
             best = max(having, key=lambda folder: (_closeness(folder, version), -having.index(folder)))
             chosen.append(best)
             markers.append(os.path.join(best, marker))
+            own.append(_closeness(best, version) == _OWN)
 
     choose(_RUNTIME, roots)
     choose(_CRT, chosen + roots)
@@ -167,11 +179,11 @@ def _headers(version: tuple[int, ...], library: str) -> tuple[tuple[str, ...], l
     else:
         choose(_CCCL, with_cccl)
     choose(_CURAND, chosen + roots)
-    return tuple(dict.fromkeys(chosen)), list(dict.fromkeys(markers))
+    return chosen, markers, len(own) == 4 and all(own)
 
 
-def _roots(library: str) -> list[str]:
-    """List include directories to look in, best first."""
+def _beside(library: str) -> list[str]:
+    """List include directories of wheels, best first."""
     roots: list[str] = []
     if library:
         lib = os.path.dirname(os.path.realpath(library))
@@ -182,7 +194,12 @@ def _roots(library: str) -> list[str]:
         nvidia = os.path.join(folder, "nvidia")
         roots += sorted(glob.glob(os.path.join(nvidia, "cu[0-9]*", "include")), reverse=True)
         roots += [os.path.join(nvidia, name, "include") for name in _WHEELS_12]
-    roots += _pathfinder_roots()
+    return roots
+
+
+def _installed() -> list[str]:
+    """List include directories of toolkits, best first."""
+    roots: list[str] = []
     for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
         if os.environ.get(variable):
             roots.append(os.path.join(os.environ[variable], "include"))
@@ -222,12 +239,20 @@ def _closeness(folder: str, version: tuple[int, ...]) -> int:
     """Grade a header directory's release: 3 for NVRTC's own, 2 for its major one, 1 if unknown, 0 for another."""
     wheels = os.path.dirname(os.path.dirname(folder))
     for parent in (folder, os.path.dirname(folder), os.path.join(wheels, "cuda_runtime", "include")):
-        try:
-            with open(os.path.join(parent, _RUNTIME), encoding="utf-8", errors="replace") as file:
-                match = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", file.read(), re.M)
-        except OSError:
-            continue
-        if match:
-            release = (int(match[1]) // 1000, int(match[1]) % 1000 // 10)
-            return 3 if release == version else 2 if release[0] == version[0] else 0
+        release = _release(os.path.join(parent, _RUNTIME))
+        if release:
+            return _OWN if release == version else 2 if release[0] == version[0] else 0
     return 1
+
+
+def _release(path: str) -> tuple[int, int] | None:
+    """The release that a runtime's header is of."""
+    stamp = _stamp(path)
+    return _read_release(stamp) if stamp else None
+
+
+@functools.cache
+def _read_release(stamp: tuple[str, int, int]) -> tuple[int, int] | None:
+    with open(stamp[0], encoding="utf-8", errors="replace") as file:
+        match = re.search(r"^#define\s+CUDART_VERSION\s+(\d+)", file.read(), re.M)
+    return (int(match[1]) // 1000, int(match[1]) % 1000 // 10) if match else None

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import rawkern
-
-_spec = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
-planted = importlib.util.module_from_spec(_spec)
-sys.modules["planted"] = planted
-_spec.loader.exec_module(planted)
+from tests.checked import planted
 
 
 @pytest.mark.parametrize("defect", planted.DEFECTS, ids=lambda d: d.name)

@@ -14,6 +14,13 @@ from rawkern.compile.source import from_text
 KERNEL = 'extern "C" __global__ void k(float* x, double* d) { %s }'
 
 
+def only(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
+    """Let the search see these directories beside NVRTC and nothing elsewhere."""
+    monkeypatch.setattr(toolchain, "_beside", lambda library: list(map(str, folders)))
+    monkeypatch.setattr(toolchain, "_pathfinder_roots", list)
+    monkeypatch.setattr(toolchain, "_installed", list)
+
+
 def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some images have the runtime's headers only; CuPy brings CCCL along."""
     real = next(
@@ -22,7 +29,7 @@ def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.Monkey
     for item in Path(real).iterdir():
         if item.name != "cccl":
             (tmp_path / item.name).symlink_to(item)
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path)])
+    only(monkeypatch, tmp_path)
     toolchain.nvrtc()
     folders, markers = toolchain._headers((13, 0), "")
     assert folders[0] == str(tmp_path) and all("cupy" in folder for folder in folders[1:]) and len(folders) == 4
@@ -37,10 +44,31 @@ def test_headers_of_nvrtcs_own_release_are_preferred(tmp_path: Path, monkeypatch
     for name, version in (("old", 12090), ("near", 13020), ("own", 13000)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {version}\n")
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near", "own")])
+    only(monkeypatch, *(tmp_path / name for name in ("old", "near", "own")))
     assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "own")
-    monkeypatch.setattr(toolchain, "_roots", lambda library: [str(tmp_path / name) for name in ("old", "near")])
+    only(monkeypatch, *(tmp_path / name for name in ("old", "near")))
     assert toolchain._headers((13, 0), "")[0][0] == str(tmp_path / "near")
+
+
+def test_places_elsewhere_are_searched_when_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def release(folder: Path, version: int, *parts: str) -> Path:
+        for part in ("cuda_runtime_api.h", *parts):
+            (folder / part).parent.mkdir(parents=True, exist_ok=True)
+            (folder / part).write_text(f"#define CUDART_VERSION {version}\n")
+        return folder
+
+    parts = "crt/mma.h", "cuda/std/version", "curand_kernel.h"
+    asked: list[bool] = []
+    whole = release(tmp_path / "whole", 13000, *parts)
+    only(monkeypatch, whole)
+    monkeypatch.setattr(toolchain, "_pathfinder_roots", lambda: asked.append(True) or [str(whole)])
+    assert toolchain._headers((13, 0), "")[0] == (str(whole),) and not asked
+    for beside in (release(tmp_path / "bare", 13000), release(tmp_path / "older", 12090, *parts)):
+        asked.clear()
+        monkeypatch.setattr(toolchain, "_beside", lambda library, beside=beside: [str(beside)])
+        assert str(whole) in toolchain._headers((13, 0), "")[0] and asked
 
 
 def test_toolchain_record_is_not_believed_when_something_was_replaced(

@@ -16,17 +16,22 @@ def limits(t: DType) -> tuple[int, int]:
 
 def high_product(e: Emitter, a: Val, b: Val, signed: bool) -> Val:
     """The upper half of the double-width product."""
-    return e.cast("trunc", e.bin("lshr", wide_product(e, a, b, signed), a.bits), a.ty)
+    wide = f"i{2 * a.bits}"
+    a, b = e.same(a, b)
+    if a.n > 1 and a.bits > 16:
+        a = e.hidden(a)  # for the reason that `Emitter.product` gives
+    product = e.bin("mul", e.resize(a, wide, signed), e.resize(b, wide, signed))
+    return e.cast("trunc", e.bin("lshr", product, a.bits), a.ty)
 
 
 def wide_product(e: Emitter, a: Val, b: Val, signed: bool) -> Val:
     wide = f"i{2 * a.bits}"
-    return e.bin("mul", e.resize(a, wide, signed), e.resize(b, wide, signed))
+    return e.product(e.resize(a, wide, signed), e.resize(b, wide, signed))
 
 
 def _product(e: Emitter, op: Op, a: Val, b: Val) -> Val:
     if op.has("lo"):
-        return e.bin("mul", a, b)
+        return e.product(a, b)
     return (high_product if op.has("hi") else wide_product)(e, a, b, op.type.signed)
 
 
@@ -60,7 +65,7 @@ def mul24(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     shift = "ashr" if op.type.signed else "lshr"
     a, b = (e.bin(shift, e.bin("shl", x, 8), 8) for x in _pair(e, op, args))
     if op.has("lo"):
-        d = e.bin("mul", a, b)
+        d = e.product(a, b)
     else:
         d = e.cast("trunc", e.bin("lshr", wide_product(e, a, b, op.type.signed), 16), "i32")
     if op.base == "mul24":

@@ -26,7 +26,7 @@ def dot(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     for i in range(count):
         x = _part(e, a, bits * i, bits, sign_a)
         y = _part(e, b, first + 8 * i, 8, sign_b)
-        d = e.bin("add", d, e.bin("mul", x, y))
+        d = e.bin("add", d, e.product(x, y))
     return d
 
 
@@ -119,7 +119,7 @@ def multiplied(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     _, ta, tb = op.types
     signed = ta.signed or tb.signed
     a, b = (e.resize(fetch(e, x, t), "i64", t.signed) for x, t in zip(args, (ta, tb), strict=False))
-    d = e.bin("add", e.bin("mul", a, b), e.resize(e.resize(args[2], "i32"), "i64", signed))
+    d = e.bin("add", e.product(a, b), e.resize(e.resize(args[2], "i32"), "i64", signed))
     d = e.bin("add", d, 1) if op.has("po") else d
     shift = 7 if op.has("shr7") else 15 if op.has("shr15") else 0
     d = e.bin("ashr" if signed else "lshr", d, shift) if shift else d

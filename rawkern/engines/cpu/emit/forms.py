@@ -132,7 +132,7 @@ def spread(e: Emitter, form: Affine | Wide) -> Val:
     inner = e.bin("add", lanes_of(e, form.inners), ramp("i32", form.stride, form.segments))
     wide = e.resize(inner, "i64", form.signed)
     if form.scale != 1:
-        wide = e.bin("mul", wide, const("i64", form.scale, LANES))
+        wide = e.product(wide, const("i64", form.scale, LANES))
     return e.bin("add", wide, lanes_of(e, form.offsets))
 
 

@@ -7,7 +7,6 @@ import json
 import re
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +39,10 @@ class Code:
 
 @cache
 def own_version() -> str:
-    """A digest of this package's sources: code made by another version is not taken from the cache."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[1]
-    for file in sorted(package.rglob("*.[pl][yl]")):
-        digest.update(file.read_bytes())
-    for name in ("llvm.py", "records.py"):
-        digest.update(resources.files("rawkern.base").joinpath(name).read_bytes())
-    return digest.hexdigest()
+    """What code of another state of the engine, or of what it shares records with, is told from."""
+    engine = Path(__file__).parents[1]
+    base = engine.parents[1] / "base"
+    return disk.state_of(engine, base / "llvm.py", base / "records.py")
 
 
 def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 import threading
 from collections.abc import Callable
-from functools import cache
 from math import inf
 from time import monotonic_ns
 
 from rawkern.base.records import Filled
+from rawkern.base.torch_private import openmp
 from rawkern.engines.cpu.records import HELPERS
 
 _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -52,28 +51,12 @@ nobody.dismiss()
 os.register_at_fork(after_in_child=helpers.dismiss)  # the OpenMP runtime's are gone
 
 
-@cache
-def openmp() -> int:
-    """Address of ``GOMP_parallel`` of the OpenMP runtime that is loaded already (torch's); 0 where there is none."""
-    try:
-        with open("/proc/self/maps") as maps:
-            names = dict.fromkeys(re.findall(r"(/\S*lib(?:gomp|iomp5|omp)[^/\s]*\.so\S*)", maps.read()))
-    except OSError:
-        return 0
-    for name in names:
-        try:
-            return ctypes.cast(ctypes.CDLL(name).GOMP_parallel, ctypes.c_void_p).value or 0
-        except (OSError, AttributeError):
-            continue
-    return 0
-
-
 def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
     """Call ``enter(record)``, a function at `address`, on `count` threads at a time."""
     if count == 1:
         enter(record)
-    elif openmp() and not helpers.dismissed:
-        _PARALLEL(openmp())(address, record, count, 0)
+    elif (parallel := openmp()) and not helpers.dismissed:
+        _PARALLEL(parallel)(address, record, count, 0)
     else:
         run_threads(enter, record, count)
 

@@ -149,3 +149,45 @@ def test_bit_functions(device):
         ]  # fmt: skip
         got = [int(g) & 0xFFFFFFFF for g in out[i * 16 : i * 16 + 16].tolist()]
         assert got == [w & 0xFFFFFFFF for w in want], (hex(a), hex(b), hex(q))
+
+
+@pytest.mark.parametrize("wide", ["int", "long long"])
+def test_products_of_narrow_numbers_shifted_and_truncated(device: str, wide: str) -> None:
+    """LLVM has an instruction for the upper 16 bits of such products, which it uses for other bits, too."""
+    bits = {"int": 32, "long long": 64}[wide]
+    shifts = [s for s in (15, 16, 17, 20, 24, 31, 32, 33, 48, 63) if s < bits]
+    types = [("signed char", np.int8), ("unsigned char", np.uint8), ("short", np.int16), ("unsigned short", np.uint16)]
+    wides = [f"({kind}{wide})" for kind in ("", "unsigned ")]
+    results = [
+        (f"({to})({sign}((unsigned {wide})x * y) >> {s})", sign, s)
+        for to in ("short", "int")
+        for sign in wides
+        for s in shifts
+    ]
+    high = "__mulhi((int)x, (int)y)" if bits == 32 else "__mul64hi((long long)x, (long long)y)"
+    results.append((f"(short){high}", wides[0], bits))
+    stores = "\n".join(
+        f"(({text[1 : text.index(')')]}*)(o + {k} * n))[i] = {text};" for k, (text, _, _) in enumerate(results)
+    )
+    code = f"""template <typename A, typename B> __global__ void k(int n, const A* a, const B* b, int* o) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        {wide} x = a[i], y = b[i];
+        {stores}
+    }}"""
+    kernels = [(a, b) for a in types for b in types]
+    names = [f"k<{a}, {b}>" for (a, _), (b, _) in kernels]
+    module = rawkern.RawModule(code, name_expressions=names)
+    rng = np.random.default_rng(0)
+    for name, ((_, p), (_, q)) in zip(names, kernels, strict=True):
+        a, b = (np.append(rng.integers(0, 1 << 16, 30), [0, 0xFF80, 0xFFFF, 0x8000]).astype(t) for t in (p, q))
+        out = torch.full((len(results), len(a)), 77, dtype=torch.int32, device=device)
+        module.get_function(name).forall(len(a))(len(a), *(torch.from_numpy(x).to(device) for x in (a, b)), out)
+        product = a.astype(np.int64) * b.astype(np.int64)
+        for (text, sign, s), got in zip(results, out.cpu().numpy(), strict=True):
+            whole = [int(v) for v in product]
+            if s < bits:
+                whole = [int(v) for v in wrap(whole, np.dtype(f"{'u' if 'unsigned' in sign else ''}int{bits}"))]
+            to = np.int16 if text.startswith("(short)") else np.int32
+            expected = np.array([(v >> s) & 0xFFFFFFFF for v in whole], np.uint32).astype(to)
+            np.testing.assert_array_equal(got.view(to)[: len(a)], expected, f"{name}: {text}")

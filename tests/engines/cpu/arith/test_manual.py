@@ -14,10 +14,12 @@ from rawkern.engines.cpu.arith import compare as comparisons
 from rawkern.engines.cpu.arith.table import TABLE
 from rawkern.engines.cpu.ptx.decode import decode
 
+from . import exact_floats
 from . import form_runner as runner
 from . import ptx_reference as reference
+from .exact_floats import FORMATS
 from .form_runner import COUNT, Form
-from .ptx_reference import FORMATS, width
+from .ptx_reference import width
 
 CASES = 128  # different operands for each form
 #: What `test_arith` compares with exact results, since operands are constants there.
@@ -122,7 +124,7 @@ def _edges(t: str) -> tuple[int, ...]:
     if t == "amount":
         return tuple(AMOUNTS)
     t = t.removesuffix("x2")
-    f = (FORMATS | reference.NARROW).get(t)
+    f = (FORMATS | exact_floats.NARROW).get(t)
     bits = f.bits if f else width(t)
     top = 1 << bits - 1
     if f is None:
@@ -151,13 +153,13 @@ def _edges(t: str) -> tuple[int, ...]:
     normal = 1 << f.digits - 1
     found = [0, 1, 2, normal // 2, normal - 1, normal, normal + 1, f.infinity - 1, f.infinity, f.infinity + 1, f.nan]
     found += [f.one - 1, f.one + 1, f.infinity | normal // 2 | 5]
-    found += [reference.encode(_real(v), f) for v in REALS]
+    found += [exact_floats.encode(_real(v), f) for v in REALS]
     return tuple(v | s for v in dict.fromkeys(found) for s in (0, top))
 
 
-def _real(v: float) -> reference.Real:
+def _real(v: float) -> exact_floats.Real:
     top, bottom = v.as_integer_ratio()
-    return reference.Real(0, top, 1 - bottom.bit_length())
+    return exact_floats.Real(0, top, 1 - bottom.bit_length())
 
 
 @cache
@@ -179,8 +181,8 @@ def _inputs(operands: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
     if len(operands) == 3 and operands[0] in FORMATS and len(set(operands)) == 1:
         f = FORMATS[operands[0]]
         for i in range(0, CASES, 3):
-            x, y = (reference.decode(columns[j][i], f) for j in (0, 1))
-            columns[2][i] = reference.encode(reference.times(x, y), f) ^ 1 << f.bits - 1
+            x, y = (exact_floats.decode(columns[j][i], f) for j in (0, 1))
+            columns[2][i] = exact_floats.encode(exact_floats.times(x, y), f) ^ 1 << f.bits - 1
     return tuple(zip(*(map(int, c) for c in columns), strict=True))
 
 
@@ -209,7 +211,7 @@ def _expected(base: str, mods: list[str], types: list[str], args: list[int]) -> 
         to = t.removesuffix("x2")
         return (FORMATS[to].one if to in FORMATS else -1) if held else 0
     if base == "testp":
-        x, f = reference.decode(args[0], FORMATS[t]), FORMATS[t]
+        x, f = exact_floats.decode(args[0], FORMATS[t]), FORMATS[t]
         m = args[0] & (1 << f.bits - 1) - 1
         return {
             "notanumber": x is None, "number": x is not None, "infinite": m == f.infinity, "finite": m < f.infinity,
@@ -220,7 +222,7 @@ def _expected(base: str, mods: list[str], types: list[str], args: list[int]) -> 
     if base == "slct":  # -0 is not negative, and a NaN chooses the second
         if types[1] == "s32":
             return args[0] if reference.signed(args[2], 32) >= 0 else args[1]
-        x = reference.decode(args[2], FORMATS["f32"], ftz)
+        x = exact_floats.decode(args[2], FORMATS["f32"], ftz)
         return args[0] if x is not None and not (x.sign and x.m != 0) else args[1]
     if base == "cvt":
         exact = reference.convert(mods, types[0], types[1], args[0]) if "pack" not in mods else None
@@ -262,7 +264,7 @@ def _same(got: int, want: int, base: str, result: str) -> bool:
     """Equal bits; the manual leaves open the payload of NaNs in f64 and of those that are converted."""
     f = FORMATS.get("f32" if result == "tf32" else result)
     if got != want and f is not None and (base == "cvt" or result == "f64"):
-        return reference.decode(got, f) is None and reference.decode(want, f) is None
+        return exact_floats.decode(got, f) is None and exact_floats.decode(want, f) is None
     return got == want
 
 
