@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 
 BITS = {
     "i1": 1,
@@ -162,6 +163,23 @@ class Emitter:
         n = max(v.n for v in vals)
         return tuple(self.splat(v, n) for v in vals)
 
+    def shuffle(self, a: Val, picks: Iterable[int], b: Val | None = None) -> Val:
+        """The elements `picks` of `a`, or of `a` followed by `b`."""
+        mask = [f"i32 {p}" for p in picks]
+        second = f"{a.t} poison" if b is None else str(b)
+        return self.let(a.ty, len(mask), f"shufflevector {a}, {second}, <{len(mask)} x i32> <{', '.join(mask)}>")
+
+    def view(self, v: Val, ty: str) -> Val:
+        """The same bits as elements of `ty`: as many as there is room for."""
+        n = v.n * v.bits // BITS[ty]
+        return v if ty == v.ty else self.let(ty, n, f"bitcast {v} to {llvm_type(ty, n)}")
+
+    def concat(self, parts: Sequence[Val]) -> Val:
+        """Vectors of one length, a power of two of them, as one."""
+        while len(parts) > 1:
+            parts = [self.shuffle(a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     def const(self, ty: str, value: int | float, n: int = 1) -> Val:
         return const(ty, value, n)
 
@@ -180,6 +198,10 @@ class Emitter:
             b = const(a.ty, b, a.n)
         a, b = self.same(a, b)
         return self.let(a.ty, a.n, f"{op} {a}, {b.ref}")
+
+    def all(self, op: str, values: Iterable[Val]) -> Val:
+        """Several values, at least one, put together by ``"or"``, ``"and"``, ... one after the other."""
+        return reduce(lambda a, b: self.bin(op, a, b), values)
 
     def product(self, a: Val, b: Val) -> Val:
         """The lower half of the product of two integers that come from a program.

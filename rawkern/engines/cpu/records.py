@@ -51,15 +51,10 @@ BLOCK = Record(
 WARP = Record(
     "Warp",
     (
-        ("sp", "ptr"),
-        ("state", "i32"),
-        ("index", "i32"),
-        ("block", "ptr"),
-        ("stack_top", "ptr"),
-        ("barrier", "i32"),
+        ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"),
         ("pad", "i32"),
     ),
-)
+)  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
 #: `resident` is 0 for cooperative launches.
 CPU_TARGET = Record(

@@ -70,23 +70,19 @@ def _split(function: Function, meetings: bool) -> list[Block]:
                 close("jump", [target], ending=item)
             else:
                 close("cond", [target, here + 1], item.guard, item.negated, item)
-        elif root == "brx":
+            continue
+        if item.guard is not None:
+            close("cond", [here + 1, here + 2], item.guard, item.negated, item)
+        if root == "brx":
             table = function.tables.get(item.args[1].name)
             if table is None:
                 raise function.unsupported(item, "its targets are not declared in the function")
-            if item.guard is not None:
-                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
             close("switch", list(table), item.args[0], ending=item)
         elif root in ("ret", "exit"):
             if root == "exit" and not function.entry:  # others became part of their callers
                 raise function.unsupported(item, "in a device function that calls itself")
-            if item.guard is None:
-                close("ret", [], ending=item)
-            else:
-                close("cond", [here + 1, here + 2], item.guard, item.negated, item)
-                close("ret", [])
+            close("ret", [], ending=item if item.guard is None else None)
         elif item.guard is not None:
-            close("cond", [here + 1, here + 2], item.guard, item.negated, item)
             current = [Instr(op, item.args, None, False, item.loc)]
             close(meets(op) or "jump", [here + 2])
         else:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.analysis.graph import Flow
+from collections.abc import Iterable, Sequence
+
+from rawkern.engines.cpu.analysis.graph import Flow, closure, numbers
+from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
@@ -33,16 +36,8 @@ def post_dominators(flow: Flow) -> list[int | None]:
                 sets[i], changed = new, True
     result: list[int | None] = []
     for i in range(n):
-        strict = sets[i] & ~(1 << i) & ~end
-        size = sets[i].bit_count() - 1
-        nearest = None
-        while strict:
-            j = (strict & -strict).bit_length() - 1
-            strict &= strict - 1
-            if sets[j].bit_count() == size:
-                nearest = j
-                break
-        result.append(nearest)
+        strict, size = sets[i] & ~(1 << i) & ~end, sets[i].bit_count() - 1
+        result.append(next((j for j in numbers(strict) if sets[j].bit_count() == size), None))
     return result
 
 
@@ -52,12 +47,17 @@ def _reaching(ends: set[int], targets: list[list[int]]) -> set[int]:
     for i, following in enumerate(targets):
         for t in following:
             before[t].append(i)
-    found, work = set(ends), list(ends)
-    while work:
-        for i in before[work.pop()]:
-            if i not in found:
-                found.add(i)
-                work.append(i)
+    return closure(ends, lambda i: before[i])
+
+
+def derived(instrs: Sequence[Instr], start: Iterable[str]) -> set[str]:
+    """The registers in `start`, and those that instructions compute from such."""
+    found, before = set(start), -1
+    while len(found) > before:
+        before = len(found)
+        for i in instrs:
+            if not found.isdisjoint(sources(i)):
+                found.update(destinations(i))
     return found
 
 
@@ -103,12 +103,4 @@ def liveness(flow: Flow) -> list[frozenset[str]]:
                 if p not in queued:
                     queued.add(p)
                     work.append(p)
-    result = []
-    for bits in live:
-        members = []
-        while bits:
-            low = bits & -bits
-            members.append(names[low.bit_length() - 1])
-            bits ^= low
-        result.append(frozenset(members))
-    return result
+    return [frozenset(names[k] for k in numbers(bits)) for bits in live]

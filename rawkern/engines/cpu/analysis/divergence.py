@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.fixed import fixed_registers
-from rawkern.engines.cpu.analysis.graph import Block, Flow
+from rawkern.engines.cpu.analysis.graph import Block, Flow, instructions, numbers
 from rawkern.engines.cpu.analysis.pairing import lanes_can_meet
 from rawkern.engines.cpu.analysis.uniformity import Getter, Kind, U, V, infer, merge
-from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
+from rawkern.engines.cpu.analysis.waits import Waits
 from rawkern.engines.cpu.ptx.data import Function, Imm, Instr
+from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
@@ -60,21 +62,14 @@ def spin_headers(flow: Flow, calls_looking: Callable[[Instr], bool]) -> set[int]
 
 def _decides_by_memory(blocks: list[Block]) -> bool:
     """Whether a branch in a loop depends on what the loop has read; others go round as often as they would alone."""
-    calls = any(instr.op.base == "call" for block in blocks for instr in block.instrs)  # whose results are parameters
-    read: set[str] = set()
-    grown = True
-    while grown:
-        before = len(read)
-        for block in blocks:
-            for instr in block.instrs:
-                op = instr.op  # nobody changes what is fixed while the kernel runs
-                fixed = op.space == "const" or op.has("nc") or (op.space == "param" and not calls)
-                loads = op.name == "activemask" or (op.reads and not fixed)
-                if loads or not read.isdisjoint(sources(instr)):
-                    read.update(destinations(instr))
-            for copies in block.copies.values():
-                read.update(name for name, source in copies if source in read)
-        grown = len(read) != before
+    instrs = instructions(blocks)
+    calls = any(instr.op.base == "call" for instr in instrs)  # whose results are parameters
+
+    def loads(op: Op) -> bool:  # nobody changes what is fixed while the kernel runs
+        fixed = op.space == "const" or op.has("nc") or (op.space == "param" and not calls)
+        return op.name == "activemask" or (op.reads and not fixed)
+
+    read = derived(instrs, (name for i in instrs if loads(i.op) for name in destinations(i)))
     return any(block.pred is not None and block.pred.name in read for block in blocks)
 
 
@@ -140,7 +135,7 @@ def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Wai
     """Fill `concurrent`, and find out whether lanes run freely."""
     if not result.free_running:
         waits.part(result.divergent)
-        result.concurrent = [frozenset(blocks_of(bits)) for bits in waits.later]
+        result.concurrent = [frozenset(numbers(bits)) for bits in waits.later]
         spinning = bool(result.divergent) and bool(result.spin_headers)
         result.free_running = spinning or lanes_can_meet(flow, result.concurrent, result.constants, waiting)
     if result.free_running:
@@ -150,7 +145,7 @@ def _find_concurrent(flow: Flow, result: Analysis, waiting: set[str], waits: Wai
             bits = sum(1 << w for w in reached)
             for b in reached:
                 places[b] |= bits
-        shared = {bits: frozenset(blocks_of(bits)) for bits in set(places)}  # many blocks have the same
+        shared = {bits: frozenset(numbers(bits)) for bits in set(places)}  # many blocks have the same
         result.concurrent = [shared[bits] for bits in places]
 
 

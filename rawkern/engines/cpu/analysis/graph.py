@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rawkern.engines.cpu.ptx.data import Instr, Reg
 from rawkern.engines.cpu.ptx.decode import decode
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -47,21 +51,38 @@ class Flow:
     regs: dict[str, str] = field(default_factory=dict)  # type of each register
 
     def instructions(self) -> list[Instr]:
-        """All instructions, and what edges copy as moves."""
-        found = [instr for block in self.blocks for instr in block.instrs]
-        copies = (pair for block in self.blocks for pairs in block.copies.values() for pair in pairs)
-        return found + [Instr(decode("mov"), [Reg(name), Reg(source)]) for name, source in copies]
+        return instructions(self.blocks)
 
-    def reachable(self, index: int) -> frozenset[int]:
-        seen: set[int] = set()
-        work = list(self.blocks[index].targets)
-        while work:
-            b = work.pop()
-            if b not in seen:
-                seen.add(b)
-                work += self.blocks[b].targets
-        return frozenset(seen)
+    def reachable(self, index: int) -> set[int]:
+        """Blocks that lanes can come to from a block."""
+        return closure(self.blocks[index].targets, lambda b: self.blocks[b].targets)
 
     def lane_targets(self, index: int) -> list[int]:
         """Successors at which lanes go on; those that only return are no place to wait."""
         return [t for t in self.blocks[index].targets if not self.blocks[t].exit_only]
+
+
+def instructions(blocks: Sequence[Block]) -> list[Instr]:
+    """All instructions, and what edges copy as moves."""
+    found = [instr for block in blocks for instr in block.instrs]
+    copies = (pair for block in blocks for pairs in block.copies.values() for pair in pairs)
+    return found + [Instr(decode("mov"), [Reg(name), Reg(source)]) for name, source in copies]
+
+
+def closure(start: Iterable[T], following: Callable[[T], Iterable[T]]) -> set[T]:
+    """`start` and all that follows from there, step by step."""
+    found = set(start)
+    work = list(found)
+    while work:
+        new = set(following(work.pop())) - found
+        found |= new
+        work += new
+    return found
+
+
+def numbers(bits: int) -> Iterator[int]:
+    """The bits that are set, lowest first."""
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low

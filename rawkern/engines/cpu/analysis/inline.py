@@ -12,6 +12,7 @@ from functools import cached_property
 
 from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
+from rawkern.engines.cpu.analysis.graph import closure
 from rawkern.engines.cpu.analysis.storage import symbols
 from rawkern.engines.cpu.ptx.data import Function, Instr, Label, Ptx, Reg, Sym
 from rawkern.engines.cpu.ptx.decode import decode
@@ -75,14 +76,9 @@ def meeting_functions(graph: Calls) -> set[str]:
 
 
 def _with_callers(graph: Calls, chosen: Callable[[Function], bool]) -> set[str]:
-    functions = [f for f in graph.functions if not f.entry]
-    found = {f.name for f in functions if chosen(f)}
-    grown = True
-    while grown:
-        callers = {f.name for f in functions if any(name in found for name in graph.of(f))}
-        grown = not callers <= found
-        found |= callers
-    return found
+    called = {f.name: graph.of(f) for f in graph.functions if not f.entry}
+    found = [f.name for f in graph.functions if not f.entry and chosen(f)]
+    return closure(found, lambda name: [caller for caller, names in called.items() if name in names])
 
 
 def _looks(function: Function) -> bool:
@@ -101,17 +97,7 @@ def recursive_functions(graph: Calls) -> set[str]:
     """Names of the functions that may call themselves."""
     every = [f.name for f in graph.functions if not f.entry]
     reached = {f.name: [n for n in graph.of(f) if n in every] for f in graph.functions}
-    found = set()
-    for name in every:
-        seen, work = set(), list(reached[name])
-        while work:
-            other = work.pop()
-            if other not in seen:
-                seen.add(other)
-                work += reached[other]
-        if name in seen:
-            found.add(name)
-    return found
+    return {name for name in every if name in closure(reached[name], lambda n: reached[n])}
 
 
 def expand(graph: Calls, function: Function, names: set[str]) -> Function:

@@ -8,18 +8,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from rawkern.engines.cpu.analysis.graph import closure
+
 Targets = list[list[int]]
 
 
 def running_order(targets: Targets) -> tuple[list[int], list[tuple[int, set[int]]]]:
     """The reachable blocks in running order, and their loops, outermost first, as (header, members)."""
-    reachable = {0}
-    work = [0]
-    while work:
-        for t in targets[work.pop()]:
-            if t not in reachable:
-                reachable.add(t)
-                work.append(t)
+    reachable = closure([0], lambda n: targets[n])
     order: list[int] = []
     loops: list[tuple[int, set[int]]] = []
     # an explicit stack of blocks and of loops as (members, header), which are laid out where the loop stands

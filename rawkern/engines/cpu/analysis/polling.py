@@ -6,9 +6,10 @@ changes memory itself (it tries to take a lock, say) tries a number of times fir
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
-from rawkern.engines.cpu.ptx.operands import destinations, sources
+from rawkern.engines.cpu.ptx.operands import destinations
 
 
 def polling_loops(flow: Flow, spin_headers: set[int]) -> dict[int, frozenset[int]]:
@@ -34,11 +35,4 @@ def _changing(blocks: list[Block]) -> set[str]:
     """Registers that a loop of these blocks may give another value each time it goes round."""
     found = {name for block in blocks for copies in block.copies.values() for name, _ in copies}
     instrs = [instr for block in blocks for instr in block.instrs]
-    grown = True
-    while grown:
-        before = len(found)
-        for instr in instrs:
-            if not instr.op.facts.pure or not found.isdisjoint(sources(instr)):
-                found.update(destinations(instr))
-        grown = len(found) != before
-    return found
+    return derived(instrs, found.union(name for i in instrs if not i.op.facts.pure for name in destinations(i)))

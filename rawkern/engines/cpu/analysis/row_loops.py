@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rawkern.engines.cpu.analysis.dataflow import derived
 from rawkern.engines.cpu.analysis.graph import Flow
-from rawkern.engines.cpu.ptx.data import Special
+from rawkern.engines.cpu.ptx.data import Instr, Special
 from rawkern.engines.cpu.ptx.operands import destinations, sources
 
 
@@ -47,17 +48,13 @@ def row_loops(flow: Flow) -> dict[int, Row]:
 
 def _widths(flow: Flow) -> set[str]:
     """Registers that are made of ``%ntid.x`` and not of ``%tid``."""
-    found: set[str] = set()
-    threads: set[str] = set()
     instrs = [instr for instr in flow.instructions() if instr.op.facts.index]
-    changed = True
-    while changed:
-        before = len(found) + len(threads)
-        for i in instrs:
-            read = set(sources(i)) | {a.name for a in i.args if isinstance(a, Special)}
-            if read & threads or any(name.startswith("%tid") for name in read):
-                threads.update(destinations(i))
-            if read & found or "%ntid.x" in read:
-                found.update(destinations(i))
-        changed = len(found) + len(threads) > before
-    return found - threads
+
+    def reads(i: Instr, index: str) -> bool:
+        return any(isinstance(a, Special) and a.name.startswith(index) for a in i.args)
+
+    of_width, of_thread = (
+        derived(instrs, (name for i in instrs if reads(i, index) for name in destinations(i)))
+        for index in ("%ntid.x", "%tid")
+    )
+    return of_width - of_thread

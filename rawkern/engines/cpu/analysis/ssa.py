@@ -8,6 +8,7 @@ different counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from rawkern.engines.cpu.analysis.dataflow import liveness
@@ -18,11 +19,7 @@ from rawkern.engines.cpu.ptx.operands import destinations, replaced, sources
 
 def split_registers(flow: Flow) -> Flow:
     """The same flow with split registers; the blocks are copies, the function's instructions stay as they are."""
-    writes: dict[str, int] = {}
-    for block in flow.blocks:
-        for instr in block.instrs:
-            for name in destinations(instr):
-                writes[name] = writes.get(name, 0) + 1
+    writes = Counter(name for instr in flow.instructions() for name in destinations(instr))
     many = {name for name, count in writes.items() if count > 1}
     result = Flow(
         [Block(list(b.instrs), b.kind, b.targets, b.pred, b.negated, ending=b.ending) for b in flow.blocks],

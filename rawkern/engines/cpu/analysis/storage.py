@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
 from rawkern.engines.cpu.ptx.operands import callee
@@ -137,36 +137,32 @@ def _reads_reserved(function: Function) -> bool:
     return any(isinstance(a, Special) and a.name.startswith(RESERVED) for a in args)
 
 
+def laid_out(variables: Iterable[Var]) -> tuple[dict[str, int], int]:
+    """Offsets of variables that lie one after the other, each as its alignment wants, and where the last ends."""
+    offsets, size = {}, 0
+    for var in variables:
+        offsets[var.name] = align_up(size, var.align)
+        size = offsets[var.name] + var.size
+    return offsets, size
+
+
+def _local(function: Function) -> tuple[dict[str, int], int]:
+    return laid_out(v for v in function.local_vars.values() if v.space == "local")
+
+
 def local_frame(function: Function) -> int:
     """Bytes of one thread's ``.local`` variables, laid out in order of declaration."""
-    size = 0
-    for var in function.local_vars.values():
-        if var.space == "local":
-            size = -(-size // var.align) * var.align + var.size
-    return -(-size // 16) * 16
+    return align_up(_local(function)[1], 16)
 
 
 def local_offset(function: Function, name: str) -> int:
     """Where a ``.local`` variable lies in a thread's frame."""
-    at = 0
-    for var in function.local_vars.values():
-        if var.space == "local":
-            at = align_up(at, var.align)
-            if var.name == name:
-                break
-            at += var.size
-    return at
+    return _local(function)[0][name]
 
 
 def parameter_offset(function: Function, name: str) -> int | None:
     """Where a kernel's parameter lies among them all; None if there is none of that name."""
-    at = 0
-    for var in function.params:
-        at = align_up(at, var.align)
-        if var.name == name:
-            return at
-        at += var.size
-    return None
+    return laid_out(function.params)[0].get(name)
 
 
 def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:

@@ -9,9 +9,9 @@ notion of loops or of places where paths meet again is needed, and it holds for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.graph import Flow, numbers
 
 
 class Waits:
@@ -35,18 +35,10 @@ class Waits:
             self._followed[block] |= new
             for t in self.targets[block]:  # a lane goes there while another waits
                 self._add(t, new >> t + 1 << t + 1, work)
-                for w in blocks_of(new & (1 << t) - 1):  # the other is the lower one now
+                for w in numbers(new & (1 << t) - 1):  # the other is the lower one now
                     self._add(w, 1 << t, work)
 
     def _add(self, block: int, bits: int, work: set[int]) -> None:
         if bits & ~self.later[block]:
             self.later[block] |= bits
             work.add(block)
-
-
-def blocks_of(bits: int) -> Iterator[int]:
-    """The blocks whose bits are set, lowest first."""
-    while bits:
-        low = bits & -bits
-        yield low.bit_length() - 1
-        bits ^= low

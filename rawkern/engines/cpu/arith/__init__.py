@@ -11,7 +11,7 @@ from rawkern.engines.cpu.arith.table import BASES, TABLE
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import Op
 
-__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal", "supported"]
+__all__ = ["BASES", "Result", "UnsupportedOpcode", "canonical", "lazy_nan", "lower", "refusal"]
 
 
 @cache
@@ -22,16 +22,12 @@ def _row(op: Op) -> Row:
         if op.base not in BASES:
             raise UnsupportedOpcode(f"{op}: the CPU engine has no instruction {op.base}")
         raise UnsupportedOpcode(f"{op}: the CPU engine has no {op.base} of these types")
-    refused: UnsupportedOpcode | None = None
+    refused = None
     for found in rows:
-        try:
-            found.check(op)
-        except UnsupportedOpcode as error:
-            refused = error
-        else:
+        refused = found.refusal(op)
+        if refused is None:
             return found
-    assert refused is not None
-    raise refused
+    raise UnsupportedOpcode(refused)
 
 
 def refusal(op: Op) -> str | None:
@@ -41,11 +37,6 @@ def refusal(op: Op) -> str | None:
     except UnsupportedOpcode as error:
         return str(error)
     return None
-
-
-def supported(op: Op) -> bool:
-    """Whether `lower` knows this mnemonic, with all its types and modifiers."""
-    return refusal(op) is None
 
 
 @cache

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rawkern.engines.cpu.arith.rows import Result, UnsupportedOpcode, constant, fetch
-from rawkern.engines.cpu.ir import Emitter, Val
+from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.decode import Op
 
 
@@ -64,8 +64,7 @@ def _field(e: Emitter, op: Op, place: Val, length: Val) -> tuple[Val, Val]:
 
 def low_mask(e: Emitter, length: Val, ty: str) -> Val:
     """The `length` lowest bits set; all of them from the width on."""
-    one = Val("1", ty) if length.n == 1 else e.splat(Val("1", ty), length.n)
-    return e.bin("add", shift_out(e, "shl", one, length), -1)
+    return e.bin("add", shift_out(e, "shl", const(ty, 1, length.n), length), -1)
 
 
 def extract(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
@@ -73,11 +72,15 @@ def extract(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     position, length = _field(e, op, args[1], args[2])
     if not op.type.signed:
         return e.bin("and", shift_out(e, "lshr", a, position), low_mask(e, length, a.ty))
-    d = shift_sign(e, a, position)
+    return _sign_extended(e, shift_sign(e, a, position), length)
+
+
+def _sign_extended(e: Emitter, a: Val, length: Val) -> Val:
+    """The `length` lowest bits, extended by the highest of them; 0 if there are none."""
     empty = e.cmp("icmp eq", length, 0)
     rest = e.intrinsic("llvm.usub.sat", "i32", e.like(length, a.bits), length)
     rest = e.resize(e.intrinsic("llvm.umin", "i32", rest, e.like(rest, a.bits - 1)), a.ty)
-    return e.select(empty, 0, e.bin("ashr", e.bin("shl", d, rest), rest))
+    return e.select(empty, 0, e.bin("ashr", e.bin("shl", a, rest), rest))
 
 
 def insert(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
@@ -95,8 +98,7 @@ def find(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
         a = e.bin("xor", a, e.bin("ashr", a, a.bits - 1))
     d = e.resize(e.intrinsic("llvm.ctlz", a.ty, a, extra=", i1 false"), "i32")
     if not op.has("shiftamt"):
-        d = e.bin("sub", e.like(d, op.type.bits - 1), d)  # 31 - 32 is all ones already
-        return d
+        return e.bin("sub", e.like(d, op.type.bits - 1), d)  # 31 - 32 is all ones already
     return e.select(e.cmp("icmp eq", a, 0), -1, d)
 
 
@@ -130,9 +132,7 @@ def extend(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     a, length = fetch(e, args[0], op.type), _amount(e, op, args[1])
     if not op.type.signed:
         return e.bin("and", a, low_mask(e, length, "i32"))
-    rest = e.intrinsic("llvm.usub.sat", "i32", e.like(length, 32), length)
-    rest = e.intrinsic("llvm.umin", "i32", rest, e.like(rest, 31))
-    return e.select(e.cmp("icmp eq", length, 0), 0, e.bin("ashr", e.bin("shl", a, rest), rest))
+    return _sign_extended(e, a, length)
 
 
 def nth_set(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
@@ -189,9 +189,6 @@ def _mux(e: Emitter, chooser: Val, one: Val, zero: Val) -> Val:
     return e.bin("xor", zero, e.bin("and", chooser, e.bin("xor", one, zero)))
 
 
-_RC16 = (0, 1, 0, 1)
-
-
 def permute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     """prmt: choose four of the eight bytes of {b, a}; the default mode can spread a byte's sign instead."""
     a, b, c = (fetch(e, x, op.type) for x in args)
@@ -201,18 +198,17 @@ def permute(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     both = e.bin("or", e.bin("shl", e.resize(b, "i64"), 32), e.resize(a, "i64"))
     mode = op.mods[0] if op.mods else ""
     start = e.bin("and", c, 3)
-    d: Val | None = None
-    for i in range(4):
+
+    def chosen(i: int) -> Val:
         nibble = e.bin("lshr", c, 4 * i) if not mode else _mode_index(e, mode, start, i)
         place = e.bin("shl", e.resize(e.bin("and", nibble, 7), "i64"), 3)
         byte = e.bin("and", e.resize(e.bin("lshr", both, place), "i32"), 255)
         if not mode:
             sign = e.bin("and", e.neg(e.bin("lshr", byte, 7)), 255)
             byte = e.select(e.cmp("icmp ne", e.bin("and", nibble, 8), 0), sign, byte)
-        byte = e.bin("shl", byte, 8 * i)
-        d = byte if d is None else e.bin("or", d, byte)
-    assert d is not None
-    return d
+        return e.bin("shl", byte, 8 * i)
+
+    return e.all("or", map(chosen, range(4)))
 
 
 def _fixed_permute(e: Emitter, a: Val, b: Val, selector: int) -> Val:
@@ -226,19 +222,18 @@ def _fixed_permute(e: Emitter, a: Val, b: Val, selector: int) -> Val:
         else:
             key = nibble >> 2, 8 * ((nibble & 3) - i)
             moves[key] = moves.get(key, 0) | 0xFF << 8 * i
-    d: Val | None = None
-    for (source, distance), mask in moves.items():
-        v = (a, b)[source]
-        if distance:
-            v = e.bin("lshr" if distance > 0 else "shl", v, abs(distance))
-        v = v if mask == 0xFFFFFFFF else e.bin("and", v, mask)
-        d = v if d is None else e.bin("or", d, v)
-    for k, i in signs:
-        v = e.bin("ashr", e.bin("shl", (a, b)[k >> 2], 24 - 8 * (k & 3)), 31)
-        v = e.bin("and", v, 0xFF << 8 * i)
-        d = v if d is None else e.bin("or", d, v)
-    assert d is not None
-    return d
+
+    def parts() -> Iterator[Val]:
+        for (source, distance), mask in moves.items():
+            v = (a, b)[source]
+            if distance:
+                v = e.bin("lshr" if distance > 0 else "shl", v, abs(distance))
+            yield v if mask == 0xFFFFFFFF else e.bin("and", v, mask)
+        for k, i in signs:
+            v = e.bin("ashr", e.bin("shl", (a, b)[k >> 2], 24 - 8 * (k & 3)), 31)
+            yield e.bin("and", v, 0xFF << 8 * i)
+
+    return e.all("or", parts())
 
 
 def _mode_index(e: Emitter, mode: str, start: Val, i: int) -> Val:
@@ -249,5 +244,5 @@ def _mode_index(e: Emitter, mode: str, start: Val, i: int) -> Val:
     if mode == "rc8":
         return start
     if mode == "rc16":
-        return e.bin("add", e.bin("shl", e.bin("and", start, 1), 1), _RC16[i])
+        return e.bin("add", e.bin("shl", e.bin("and", start, 1), 1), i % 2)
     return e.intrinsic("llvm.umax" if mode == "ecl" else "llvm.umin", "i32", start, e.like(start, i))

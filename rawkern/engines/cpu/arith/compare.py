@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rawkern.engines.cpu.arith.formats import flush, load, unpack
+from rawkern.engines.cpu.arith.formats import flush, load
 from rawkern.engines.cpu.arith.rows import fetch
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES, DType, Op
@@ -58,14 +58,14 @@ def set_value(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     to, t = op.types
     if t.count == 2:
         element = DTYPES[t.element]
-        a, b = (unpack(e, v, 16) for v in e.same(*(fetch(e, x, t) for x in args[:2])))
+        a, b = (e.view(v, "i16") for v in e.same(*(fetch(e, x, t) for x in args[:2])))
         p = compare(e, op, a, b, element)
         if len(args) > 2:
             twice = e.select(args[2], e.const("i32", -1, args[2].n), 0)
-            p = _combine(e, op, p, (a, b, e.cmp("icmp ne", unpack(e, e.splat(twice, a.n // 2), 16), 0)))
+            p = _combine(e, op, p, (a, b, e.cmp("icmp ne", e.view(e.splat(twice, a.n // 2), "i16"), 0)))
         # u32 and s32 results of two comparisons hold 16 bits for each
         d = e.select(p, e.const("i16", _ONE.get(to.element, -1), p.n), 0)
-        return e.let("i32", p.n // 2, f"bitcast {d} to {f'<{p.n // 2} x i32>' if p.n > 2 else 'i32'}")
+        return e.view(d, "i32")
     p = _combine(e, op, compare(e, op, args[0], args[1], t), args)
     return e.select(p, e.const(to.int, _ONE.get(to.name, -1), p.n), 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rawkern.engines.cpu.arith.formats import flush, load, pack, rectify, saturate, store, to_half, unpack
+from rawkern.engines.cpu.arith.formats import flush, load, rectify, saturate, store, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8, to_fp8
 from rawkern.engines.cpu.arith.integer import clamp, limits
 from rawkern.engines.cpu.arith.rounding import narrow, odd_float, step, to_small
@@ -174,10 +174,10 @@ def _to_pair(e: Emitter, op: Op, args: Sequence[Val]) -> Val:
     if t.count == 2:
         v = fetch(e, args[0], t)
         if t.element in ("e4m3", "e5m2"):
-            x = from_fp8(e, unpack(e, v, 8), t.element)
+            x = from_fp8(e, e.view(v, "i8"), t.element)
             x = rectify(e, x) if op.has("relu") else x
-            return pack(e, _canonical_half(e, x), "i32")
-        return pack(e, _to_fp8(e, op, load(e, unpack(e, v, 16), DTYPES[t.element])), "i16")
+            return e.view(_canonical_half(e, x), "i32")
+        return e.view(_to_fp8(e, op, load(e, e.view(v, "i16"), DTYPES[t.element])), "i16")
     high, low = e.same(*(e.cast("bitcast", fetch(e, a, t), "float") for a in args))
     if to.element in ("e4m3", "e5m2"):
         parts = [_to_fp8(e, op, x) for x in (high, low)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rawkern.engines.cpu.arith.formats import FORMATS, flush, load, pack, rectify, saturate, store, unpack
+from rawkern.engines.cpu.arith.formats import FORMATS, flush, load, rectify, saturate, store
 from rawkern.engines.cpu.arith.rounding import by_512_bits, directed, odd_float, odd_sum, two_sum
 from rawkern.engines.cpu.arith.rows import Emit, fetch
 from rawkern.engines.cpu.ir import Emitter, Val
@@ -19,8 +19,8 @@ def packed(emit: Emit) -> Emit:
         t = op.type
         if t.count == 1:
             return emit(e, op, args)
-        parts = [unpack(e, v, 16) for v in e.same(*(fetch(e, a, t) for a in args))]
-        return pack(e, emit(e, replace(op, types=(DTYPES[t.element],)), parts), "i32")
+        parts = [e.view(v, "i16") for v in e.same(*(fetch(e, a, t) for a in args))]
+        return e.view(emit(e, replace(op, types=(DTYPES[t.element],)), parts), "i32")
 
     return either
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawkern.engines.cpu.ir import Emitter, Val, llvm_type
+from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES, DType
 
 
@@ -118,16 +118,5 @@ def canonical(e: Emitter, val: Val, kind: str) -> Val:
     """Give `val`, bits of format `kind` (a Result's `lazy_nan`), the hardware's NaN in place of any other."""
     t = DTYPES[kind]
     if t.count == 2:
-        return pack(e, canonical(e, unpack(e, val, 16), t.element), "i32")
+        return e.view(canonical(e, e.view(val, "i16"), t.element), "i32")
     return e.select(is_nan(e, val, t), FORMATS[kind].nan, val)
-
-
-def unpack(e: Emitter, v: Val, bits: int) -> Val:
-    """See a register as its packed parts: `v.n` lanes of 32 bits become twice or four times as many."""
-    n = v.n * v.bits // bits
-    return e.let(f"i{bits}", n, f"bitcast {v} to {llvm_type(f'i{bits}', n)}")
-
-
-def pack(e: Emitter, v: Val, ty: str) -> Val:
-    n = v.n * v.bits // int(ty[1:])
-    return e.let(ty, n, f"bitcast {v} to {llvm_type(ty, n)}")

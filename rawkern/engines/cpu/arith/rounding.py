@@ -13,8 +13,6 @@ from rawkern.engines.cpu.arith.formats import from_half, to_half
 from rawkern.engines.cpu.ir import Emitter, Module, Val, llvm_type
 from rawkern.engines.cpu.ptx.decode import DType
 
-_INT = {"half": "i16", "float": "i32", "double": "i64"}
-
 
 def two_sum(e: Emitter, a: Val, b: Val) -> tuple[Val, Val]:
     """The rounded sum and its exact error (Knuth); both operands may have any order of size."""
@@ -31,10 +29,7 @@ def _toward(e: Emitter, bits: Val) -> Val:
 
 def step(e: Emitter, r: Val, rest: Val, mode: str) -> Val:
     """Correct `r`, rounded to nearest, given the sign of what the exact value has beyond it; bits."""
-    return _step(e, e.cast("bitcast", r, _INT[r.ty]), rest, mode)
-
-
-def _step(e: Emitter, bits: Val, rest: Val, mode: str) -> Val:
+    bits = e.cast("bitcast", r, f"i{r.bits}")
     if mode == "rn":
         return bits
     if mode == "rm":
@@ -55,7 +50,7 @@ def _step(e: Emitter, bits: Val, rest: Val, mode: str) -> Val:
 
 def odd_sum(e: Emitter, s: Val, error: Val) -> Val:
     """The sum `s` + `error` rounded to odd; `error` is what `s`, to nearest, lacks."""
-    ty = _INT[s.ty]
+    ty = f"i{s.bits}"
     bits = e.cast("bitcast", s, ty)
     inexact = e.cmp("fcmp one", error, 0.0)
     # where the error points toward zero, the next smaller magnitude is the odd one
@@ -85,7 +80,7 @@ def to_small(e: Emitter, x: Val, t: DType, mode: str) -> Val:
     """Round a float (to odd, if it is a rounded one) to f16 or bf16 bits in any mode; NaN stays NaN."""
     if t.name == "f16":
         half = to_half(e, x)
-        return _step(e, half, e.bin("fsub", x, from_half(e, half)), mode)
+        return step(e, half, e.bin("fsub", x, from_half(e, half)), mode)
     bits = e.cast("bitcast", x, "i32")
     if mode != "rz":
         away = e.bin("ashr", bits, 31) if mode == "rm" else e.invert(e.bin("ashr", bits, 31))
@@ -120,12 +115,11 @@ def directed(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
 
 
 _X86_MODE = {"rm": 9, "rp": 10, "rz": 11}
-_X86_NAME = {"fma": "vfmadd"}
 
 
 def _embedded(e: Emitter, name: str, args: Sequence[Val], mode: str) -> Val:
     """AVX-512 instructions that carry their rounding mode."""
-    full = f"llvm.x86.avx512.{_X86_NAME.get(name, name)}.{'ps' if args[0].ty == 'float' else 'pd'}.512"
+    full = f"llvm.x86.avx512.{'vfmadd' if name == 'fma' else name}.{'ps' if args[0].ty == 'float' else 'pd'}.512"
     return by_512_bits(e, full, args, (f"i32 {_X86_MODE[mode]}",))
 
 
@@ -138,25 +132,11 @@ def by_512_bits(e: Emitter, name: str, args: Sequence[Val], rest: Sequence[str] 
     e.module.declare(name, f"declare {vector} @{name}({', '.join(types)})")
     parts = []
     for at in range(0, n, size):
-        lanes = ", ".join(f"i32 {at + i}" for i in range(size))
-        cut = [
-            e.splat(a, size)
-            if n == 1
-            else e.let(ty, size, f"shufflevector {a}, {a.t} poison, <{size} x i32> <{lanes}>")
-            for a in args
-        ]
+        cut = [e.splat(a, size) if n == 1 else e.shuffle(a, range(at, at + size)) for a in args]
         parts.append(e.let(ty, size, f"call {vector} @{name}({', '.join([*map(str, cut), *rest])})"))
     if n == 1:
         return e.let(ty, 1, f"extractelement {parts[0]}, i64 0")
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_join(e, a, b) for a, b in pairs]
-    return parts[0]
-
-
-def _join(e: Emitter, a: Val, b: Val) -> Val:
-    lanes = ", ".join(f"i32 {i}" for i in range(2 * a.n))
-    return e.let(a.ty, 2 * a.n, f"shufflevector {a}, {b}, <{2 * a.n} x i32> <{lanes}>")
+    return e.concat(parts)
 
 
 _SET_ROUNDING = {"rz": 0, "rp": 2, "rm": 3}

@@ -46,17 +46,17 @@ class Form:
     types: frozenset[str]
     mods: tuple[tuple[int, tuple[str, ...]], ...]
 
-    def check(self, op: Op) -> None:
+    def refusal(self, op: Op) -> str | None:
+        """Why a mnemonic with these types is not taken; None where it is."""
         left = list(op.mods)
         for needed, names in self.mods:
             found = [m for m in left if m in names]
             if not needed <= len(found) <= max(needed, 1):
                 what = " and ".join(found) if found else "none"
-                raise UnsupportedOpcode(f"{op.text}: expected {needed or 'one'} of {', '.join(names)}, got {what}")
+                return f"{op.text}: expected {needed or 'one'} of {', '.join(names)}, got {what}"
             for m in found:
                 left.remove(m)
-        if left:
-            raise UnsupportedOpcode(f"{op.text}: modifier .{left[0]} is not supported by the CPU engine")
+        return f"{op.text}: modifier .{left[0]} is not supported by the CPU engine" if left else None
 
 
 F = TypeVar("F", bound=Form)
@@ -100,13 +100,6 @@ def fetch(e: Emitter, v: Val, t: DType) -> Val:
 
 def constant(v: Val) -> int | None:
     """The value of an integer constant operand, else None."""
-    text = v.ref
-    if text == "zeroinitializer":
-        return 0
-    if text.startswith("splat ("):
-        text = text[7:-1].split()[1]
-    return {"true": 1, "false": 0}.get(text) if text in ("true", "false") else _integer(text)
-
-
-def _integer(text: str) -> int | None:
+    text = v.ref[7:-1].split()[1] if v.ref.startswith("splat (") else v.ref
+    text = {"zeroinitializer": "0", "false": "0", "true": "1"}.get(text, text)
     return int(text) if text.lstrip("-").isdigit() else None

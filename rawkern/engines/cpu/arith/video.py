@@ -81,12 +81,7 @@ def _by_lanes(
         for d in lanes:
             c = e.bin("add", c, _part(e, d, 0, bits, signed))
         return c
-    out: Val | None = None
-    for i, d in enumerate(lanes):
-        d = e.bin("shl", e.bin("and", d, (1 << bits) - 1), bits * i)
-        out = d if out is None else e.bin("or", out, d)
-    assert out is not None
-    return out
+    return e.all("or", (e.bin("shl", e.bin("and", d, (1 << bits) - 1), bits * i) for i, d in enumerate(lanes)))
 
 
 def scalar(e: Emitter, op: Op, args: Sequence[Val]) -> Val:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.checker import meetings, memory, sites, undefined, undefined_tiles
-from rawkern.engines.cpu.emit.forms import Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.instrument import Access, Instrument, Note
+from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr
 
@@ -41,6 +39,11 @@ class Checker(Instrument):
         return sites.checker()
 
 
+def _event(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """A watch's method that is a function of the function being lowered."""
+    return lambda self, *args: emit(self.f, *args)
+
+
 class Checks(sites.Checked):
     """The checks of one function."""
 
@@ -50,31 +53,19 @@ class Checks(sites.Checked):
     whole_warps = False
     has_heap = True
 
-    def enter(self) -> None:
-        sites.enter(self.f)
-
-    def block(self, index: int) -> None:
-        meetings.passing(self.f, index)
+    enter = _event(sites.enter)
+    block = _event(meetings.passing)
+    branch = _event(undefined.branch)
+    edge = _event(undefined.edge)
+    access = _event(memory.access)
+    around = _event(memory.around)
+    lines = _event(memory.lines)
+    shuffled = _event(meetings.source_lanes)
+    note = _event(sites.note)
 
     def instruction(self, instr: Instr) -> None:
         follow = undefined_tiles.follow if undefined_tiles.follows(instr.op) else undefined.follow
         follow(self.f, instr)
-
-    def branch(self, block: Block) -> None:
-        assert block.pred is not None
-        undefined.branch(self.f, block.pred.name)
-
-    def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
-        undefined.edge(self.f, copies, mask)
-
-    def access(self, access: Access, form: Form) -> Form:
-        return memory.access(self.f, access, form)
-
-    def around(self, access: Access, form: Form, emit: Callable[[Form], list[Val]]) -> list[Val]:
-        return memory.around(self.f, access, form, emit)
-
-    def lines(self, access: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
-        return memory.lines(self.f, access, at, pitch, count)
 
     def malloc(self, size: Val) -> Val:
         return sites.heap_call(self.f, "malloc", size)
@@ -100,11 +91,5 @@ class Checks(sites.Checked):
         if self.f.flow.blocks[self.f.block].kind != "meeting":  # where others come to it on another way as well
             meetings.is_alone(self.f, instr, mask)
 
-    def shuffled(self, instr: Instr, dest: str, source: Val, inside: Val, members: Val) -> None:
-        meetings.source_lanes(self.f, instr, dest, source, inside, members)
-
     def unmet(self, instr: Instr, lanes: Val) -> None:
         sites.blame(self.f, "MASK_NOT_HERE", lanes, instr)
-
-    def note(self, what: Note, *args: Val) -> None:
-        sites.note(self.f, what, *args)

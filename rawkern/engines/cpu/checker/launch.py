@@ -14,7 +14,7 @@ from rawkern.engines.cpu.analysis.storage import RESERVED
 from rawkern.engines.cpu.checker.findings import Dim3, Finding, Piece, Place
 from rawkern.engines.cpu.checker.heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.checker.native import layout
-from rawkern.engines.cpu.checker.native.layout import CHECK, ENTRY, REGION, REPORT, SITE, STATE
+from rawkern.engines.cpu.checker.native.layout import CHECK, ENTRY, REPORT, SITE, STATE
 from rawkern.engines.cpu.emit.instrument import Session
 from rawkern.engines.cpu.records import LAUNCH
 from rawkern.engines.cpu.runtime import limits
@@ -39,6 +39,7 @@ class CheckedLaunch(Session):
     def __init__(self, checks: dict, pieces: Sequence[Piece], globals_address: int, shared_total: int):
         self.sites: list[dict] = checks["sites"]
         self.pieces: list[Piece] = [*pieces, *_variables(checks, globals_address)]
+        self.named = {("variable", p.name) if p.parameter is None else ("param", p.parameter): p for p in self.pieces}
         self.states: list[int] = []  # of the blocks there is memory for
         self.memory: list[Mapping] = []  # kept alive
         self.address = self._new(CHECK.size)
@@ -49,45 +50,29 @@ class CheckedLaunch(Session):
         roots = self._roots(checks)
         self._segments()
         self._site_table(roots)
-        self._set("null", self._new(4096))
-        self._set("last", self._new(ENTRY.size))
-        self._set("reports", self._new(REPORT.size * MAX_REPORTS))
-        self._set("max_reports", MAX_REPORTS)
-        self._set("shared_total", shared_total)
-        self._set("all_shared", self._new(ENTRY.size))
-        whole = struct.pack("=4Q", 0, shared_total, layout.IS_SHARED, 0)
-        ctypes.memmove(self._get("all_shared"), whole, ENTRY.size)
         start, size = checks["shared"].get(RESERVED, (0, 0))
-        self._set("reserved", start)
-        self._set("reserved_end", start + size)
-        self._set("row", 8 * layout.AGENTS)
         table = layout.runs()
-        self._set("runs", self._new(8 * len(table)))
-        ctypes.memmove(self._get("runs"), struct.pack(f"={len(table)}Q", *table), 8 * len(table))
+        self._set(
+            null=self._new(4096), last=self._new(ENTRY.size), reports=self._new(REPORT.size * MAX_REPORTS),
+            max_reports=MAX_REPORTS, shared_total=shared_total, reserved=start, reserved_end=start + size,
+            all_shared=self._table([(0, shared_total, layout.IS_SHARED, 0)]), row=8 * layout.AGENTS,
+            runs=self._table([table]),
+        )  # fmt: skip
 
     def start(self, grid: Dim3, nwarps: int, stack_range: int) -> None:
         """Settle the grid, how many warps a block has, and the address of the kernel's rk_stack_range."""
-        self._set("stack_range", stack_range)
-        self._set("grid_x", grid[0])
-        self._set("grid_y", grid[1])
-        self._set("nwarps", nwarps)
-        self._set("serial", 1)
         pile = heap()
-        self._set("heap_low", pile.memory.address)
-        self._set("heap_high", pile.memory.address + HEAP_BYTES)
-        self._set("heap_next", pile.next)
-        self._set("heap_table", pile.table.address)
-        self._set("heap_count", pile.count)
-        self._set("heap_room", HEAP_PIECES)
-        self._set("heap_held", limits.HEAP[0])
-        self._set("heap_limit", limits.HEAP[1])
         if pile.count or any(site["what"] == "malloc" for site in self.sites):
             region, _ = self._region(HEAP_BYTES // 4, pile.memory.address >> 2)
-            self._set("heap_region", region)
+            self._set(heap_region=region)
             pile.follow(region)
-        self._set("log", self._new(TIMES * 8, large=False))
-        self._set("times", TIMES)
-        self._set("order", self._new(16 * grid[0] * grid[1] * grid[2]))
+        self._set(
+            stack_range=stack_range, grid_x=grid[0], grid_y=grid[1], nwarps=nwarps, serial=1,
+            heap_low=pile.memory.address, heap_high=pile.memory.address + HEAP_BYTES, heap_next=pile.next,
+            heap_table=pile.table.address, heap_count=pile.count, heap_room=HEAP_PIECES, heap_held=limits.HEAP[0],
+            heap_limit=limits.HEAP[1], log=self._new(TIMES * 8, large=False), times=TIMES,
+            order=self._new(16 * grid[0] * grid[1] * grid[2]),
+        )  # fmt: skip
 
     def complaint(self) -> str | None:
         """A kernel that has gone wrong may take long to end: with a zero for a value it may loop for ever."""
@@ -115,10 +100,7 @@ class CheckedLaunch(Session):
         """Shadow of so many words from number `first` on: its record, and where it starts."""
         plane = -(-(words * layout.WORD + 2 * layout.MARGIN) // 64) * 64
         shadow = self._new(3 * plane, large=words < 1 << 30) + layout.MARGIN
-        region = self._new(REGION.size)
-        biased = shadow - first * layout.WORD & (1 << 64) - 1
-        ctypes.memmove(region, struct.pack("=3Q", biased, plane, 0), REGION.size)
-        return region, shadow
+        return self._table([(shadow - first * layout.WORD & (1 << 64) - 1, plane, 0)]), shadow
 
     def _new(self, size: int, large: bool = True) -> int:
         mapping = Mapping(max(size, 8))
@@ -127,8 +109,16 @@ class CheckedLaunch(Session):
         self.memory.append(mapping)
         return mapping.address
 
-    def _set(self, field: str, value: int) -> None:
-        ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value = value
+    def _table(self, rows: Sequence[Sequence[int]]) -> int:
+        """Memory that holds rows of 64-bit numbers, one after the other."""
+        numbers = [x for row in rows for x in row]
+        table = self._new(8 * len(numbers))
+        ctypes.memmove(table, struct.pack(f"={len(numbers)}Q", *numbers), 8 * len(numbers))
+        return table
+
+    def _set(self, **fields: int) -> None:
+        for field, value in fields.items():
+            ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value = value
 
     def _get(self, field: str) -> int:
         return ctypes.c_uint64.from_address(self.address + CHECK.offset(field)).value
@@ -155,20 +145,22 @@ class CheckedLaunch(Session):
             regions.append((start, end, self._region((end >> 2) - first + 2, first)[0] if changes else 0))
         return regions
 
+    def _piece(self, root: Sequence) -> Piece | None:
+        """The parameter's or variable's memory that a site names."""
+        kind, name = root
+        return self.named.get(("variable" if kind in ("global", "const") else kind, name))
+
     def _written(self) -> set[int] | None:
         """Addresses of the pieces that the kernel's instructions may write; None if it may be any."""
-        parameters = {p.parameter: p.address for p in self.pieces if p.parameter is not None}
-        variables = {p.name: p.address for p in self.pieces if p.parameter is None}
         found: set[int] = set()
         for site in self.sites:
             if site["what"] not in ("writes", "copies", "updates") or site["space"] in ("shared", "local"):
                 continue
-            kind, name = site["root"] or (None, None)
-            if kind == "param" and name in parameters:
-                found.add(parameters[name])
-            elif kind in ("global", "const") and name in variables:
-                found.add(variables[name])
-            elif kind not in ("shared", "local"):
+            root = site["root"] or (None, None)
+            piece = self._piece(root)
+            if piece is not None:
+                found.add(piece.address)
+            elif root[0] not in ("shared", "local"):
                 return None
         return found
 
@@ -184,21 +176,14 @@ class CheckedLaunch(Session):
         names = dict.fromkeys(tuple(site["root"]) for site in self.sites if site["root"])
         table = self._new(ENTRY.size * len(names))
         result = {}
-        parameters = {p.parameter: p for p in self.pieces if p.parameter is not None}
-        variables = {p.name: p for p in self.pieces if p.parameter is None}
         for k, root in enumerate(names):
-            at, (kind, name) = table + k * ENTRY.size, root
-            if kind == "shared":
-                offset, size = checks["shared"][name]
+            at, piece = table + k * ENTRY.size, self._piece(root)
+            if root[0] == "shared":
+                offset, size = checks["shared"][root[1]]
                 size = size or self.shared_total - offset
-                piece = Piece(name, offset, size, 0, False)
-                self._entry(at, piece, offset, offset + size, layout.IS_SHARED, 0)
-            elif kind in ("global", "const"):
-                piece = variables[name]
-                flags = layout.IS_CONST if piece.read_only else 0
-                self._entry(at, piece, piece.address, piece.end, flags, self._region_of(piece.address))
-            elif kind == "param" and name in parameters:
-                piece = parameters[name]
+                shared = Piece(root[1], offset, size, 0, False)
+                self._entry(at, shared, offset, offset + size, layout.IS_SHARED, 0)
+            elif piece is not None:
                 flags = layout.IS_CONST if piece.read_only else 0
                 self._entry(at, piece, piece.address, piece.end, flags, self._region_of(piece.address))
             else:
@@ -228,8 +213,7 @@ class CheckedLaunch(Session):
                 here = next(regions)
             region = here[2] if here is not None and here[0] <= low else 0
             self._entry(table + k * ENTRY.size, piece, low, high, flags, region)
-        self._set("segments", table)
-        self._set("nsegments", len(rows))
+        self._set(segments=table, nsegments=len(rows))
 
     def _site_table(self, roots: dict[tuple, int]) -> None:
         rows = []
@@ -237,21 +221,11 @@ class CheckedLaunch(Session):
             root = roots.get(tuple(site["root"]), 0) if site["root"] else 0
             root = 1 if site["space"] == "local" and site["root"] else root  # the frame is all there is
             what, space = _WHAT.get(site["what"], 0), _SPACES.get(site["space"], 0)
-            numbers = (
-                root,
-                site["size"],
-                site["element"],
-                site["align"],
-                what,
-                space,
-                site["strong"],
-                0,
-                site["defers"],
-            )
-            rows.append(struct.pack("=15Q", *numbers, 0, 0, 0, *(site["array"] or (0, 0)), site["kept"]))
-        table = self._new(SITE.size * len(rows))
-        ctypes.memmove(table, b"".join(rows), SITE.size * len(rows))
-        self._set("sites", table)
+            row = {name: site[name] for name in ("size", "element", "align", "strong", "defers", "kept")}
+            row |= {"root": root, "what": what, "space": space}
+            row |= zip(("start", "end"), site["array"] or (0, 0), strict=True)
+            rows.append([int(row.get(name, 0)) for name, _ in SITE.fields])
+        self._set(sites=self._table(rows))
 
     def findings(self, grid: Dim3, block: Dim3) -> list[Finding]:
         """What was found, in order."""

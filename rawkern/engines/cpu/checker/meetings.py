@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.analysis.graph import Flow
+from rawkern.engines.cpu.analysis.graph import Flow, closure
 from rawkern.engines.cpu.checker import undefined
 from rawkern.engines.cpu.checker.sites import add_site, blame, checked, meeting_site, note
 from rawkern.engines.cpu.emit.forms import LANES, ramp
@@ -54,14 +54,11 @@ def _is_shared_end(f: FunctionLowering, block: int) -> bool:
 def _between(flow: Flow, index: int) -> set[int]:
     """Blocks that lanes can pass after those of block `index` part and before they meet; none if they never do."""
     stop = flow.ipdom[index]
-    seen: set[int] = set()
-    work = [t for t in flow.lane_targets(index) if t != stop] if stop is not None else []
-    while work:
-        block = work.pop()
-        if block not in seen:
-            seen.add(block)
-            work += [t for t in flow.lane_targets(block) if t != stop]
-    return seen
+
+    def on(block: int) -> list[int]:
+        return [t for t in flow.lane_targets(block) if t != stop]
+
+    return closure(on(index), on) if stop is not None else set()
 
 
 def passing(f: FunctionLowering, block: int) -> None:

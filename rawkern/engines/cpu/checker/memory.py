@@ -106,15 +106,14 @@ def _allowed(f: FunctionLowering, a: Access, form: Form) -> Val:
         _keep_values(f, a.values)
     if what in (WRITE, COPY) and undefined.doubtful(f):
         _keep_unset(f, undefined_tiles.stored(f, a), a.size)
-    ck, blk, warp = identity(f)
     # cooperative groups' own barriers for tiles of several warps, in reserved memory, do without fences
     if a.order in ("release", "acq_rel") or (a.order and RESERVED in f.plan.shared):
         note(f, "fence")
     if a.order and what != WRITE and a.looks:
-        e.line(f"call i64 @rk_check_look({ck}, {blk}, {warp})")
+        note(f, "look")
     ok = _call(f, form, a.mask or f.lanes.act(), number)
     if a.order and what != READ:
-        e.line(f"call i64 @rk_check_pass_on({ck}, {blk}, {warp})")
+        note(f, "pass_on")
     if defers:
         missing = e.resize(field_now(f, "unset"), "i32")
         undefined.loaded(f, regs, undefined_tiles.loaded(f, a, missing), number)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root
@@ -14,8 +14,8 @@ from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
 from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.instrument import Note, Watch
-from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.instrument import Watch
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Loc, Mem, Reg, Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH
@@ -92,12 +92,16 @@ def identity(f: FunctionLowering) -> tuple[Val, Val, Val]:
     return f.frame.field(LAUNCH, "session"), block, warp
 
 
+def _field(f: FunctionLowering, e: Emitter, name: str, offset: int = 0) -> str:
+    """A pointer to a field of the checker, and some bytes."""
+    return pointer(e, e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name) + offset))
+
+
 def field(f: FunctionLowering, name: str, add: int = 0) -> Val:
     """A field of the checker that does not change, plus a number."""
 
     def read(e: Emitter) -> Val:
-        at = e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
-        value = e.let("i64", 1, f"load i64, {e.let('ptr', 1, f'inttoptr {at} to ptr')}")
+        value = e.let("i64", 1, f"load i64, {_field(f, e, name)}")
         return e.bin("add", value, add) if add else value
 
     return f.frame.once(f"check.{name}.{add}", read)
@@ -112,12 +116,11 @@ def enter(f: FunctionLowering) -> None:
 
 def field_now(f: FunctionLowering, name: str) -> Val:
     """A field of the checker as it is now."""
-    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name))
-    return f.e.let("i64", 1, f"load i64, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+    return f.e.let("i64", 1, f"load i64, {_field(f, f.e, name)}, align 8")
 
 
-def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: Val) -> None:
-    """Tell the checker of something that orders accesses: the functions of `check_sync`."""
+def note(f: FunctionLowering, what: str, *args: Val) -> None:
+    """Call ``rk_check_what`` for the warp: to tell of something that orders accesses (`sync`), or to report."""
     ck, blk, warp = identity(f)
     more = "".join(f", {f.e.resize(a, 'i64')}" for a in args)
     f.e.line(f"call i64 @rk_check_{what}({ck}, {blk}, {warp}{more})")
@@ -125,12 +128,9 @@ def note(f: FunctionLowering, what: Note | Literal["arrive", "depart"], *args: V
 
 def blame(f: FunctionLowering, kind: str, lanes: Val, instr: Instr | None = None, other: Val | None = None) -> None:
     """Report `lanes`, if there are any, for an instruction at which threads meet; `other` are lanes it is about."""
-    ck, blk, warp = identity(f)
     number = add_site(f, meeting_site(f, instr or f.instr))
     more = f.e.resize(other, "i64") if other is not None else const("i64", 0)
-    lanes = f.e.resize(lanes, "i64")
-    kind_number = const("i64", KINDS.index(kind))
-    f.e.line(f"call i64 @rk_check_blame({ck}, {blk}, {warp}, {lanes}, {number}, {kind_number}, {more})")
+    note(f, "blame", lanes, number, const("i64", KINDS.index(kind)), more)
 
 
 def meeting_site(f: FunctionLowering, instr: Instr | None) -> Site:
@@ -146,16 +146,14 @@ def register_use(site: Site) -> Site:
 
 def unset(f: FunctionLowering, lanes: Val, shadow: Val, site: int) -> None:
     """Report lanes that use what has not been set; `shadow` says where they began to (`undefined`)."""
-    ck, blk, warp = identity(f)
     put_field(f, "addresses", f.e.resize(shadow, "i64"))
-    f.e.line(f"call i64 @rk_check_unset({ck}, {blk}, {warp}, {f.e.resize(lanes, 'i64')}, i64 {site})")
+    note(f, "unset", lanes, const("i64", site))
 
 
 def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
     """``malloc`` and ``free`` of the device heap that the checker keeps; what the active lanes get."""
-    e = f.e
     ck, blk, warp = identity(f)
-    argument = e.splat(argument, LANES)
+    argument = f.e.splat(argument, LANES)
     number = add_site(f, Site(name, "heap", None, 0, 1, False, 1, place(f)))
 
     def one(e: Emitter, at: str, args: list[Val]) -> Val:
@@ -164,10 +162,7 @@ def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
         thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
         return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
 
-    helper = f"rk_checked_{name}"
-    f.module.helper(helper, lambda m: lane_loop(m, helper, "i64", ["i64"] * 5, one))
-    extra = [e.splat(x, LANES) for x in (ck, blk, warp, number)]
-    return e.call(helper, "i64", LANES, argument, argument, *extra, f.lanes.act())
+    return each_lane(f, f"rk_checked_{name}", "i64", argument, [argument, ck, blk, warp, number], one)
 
 
 def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
@@ -177,8 +172,7 @@ def root_of(f: FunctionLowering, mem: Mem) -> Root | None:
 
 
 def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> None:
-    at = f.e.bin("add", f.frame.field(LAUNCH, "session"), CHECK.offset(name) + offset)
-    f.e.line(f"store {value}, ptr {f.e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+    f.e.line(f"store {value}, {_field(f, f.e, name, offset)}, align 8")
 
 
 def table(plan: Plan, sites: Iterable[Site]) -> dict:

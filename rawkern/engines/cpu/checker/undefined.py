@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rawkern.engines.cpu.analysis.dataflow import derived
+from rawkern.engines.cpu.analysis.graph import Block
 from rawkern.engines.cpu.checker import sites
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -20,6 +22,7 @@ from rawkern.engines.cpu.ptx.decode import Op
 from rawkern.engines.cpu.ptx.operands import destinations, registers, sources
 
 UNSET = 0xFFFF
+SET = Val("zeroinitializer", "i16", LANES)
 
 
 def doubtful(f: FunctionLowering) -> frozenset[str]:
@@ -28,15 +31,7 @@ def doubtful(f: FunctionLowering) -> frozenset[str]:
     if kept.doubtful is None:
         found = set(f.flow.live_in[0])
         found.update(n for i in f.flow.instructions() if _gets(i) for n in destinations(i))
-        instrs = [i for i in f.flow.instructions() if _passes_on(i)] if found else []
-        grown = bool(found)
-        while grown:
-            before = len(found)
-            for i in instrs:
-                if any(name in found for name in sources(i)):
-                    found.update(destinations(i))
-            grown = len(found) > before
-        kept.doubtful = frozenset(found)
+        kept.doubtful = frozenset(derived([i for i in f.flow.instructions() if found and _passes_on(i)], found))
     return kept.doubtful
 
 
@@ -76,17 +71,15 @@ def unset(f: FunctionLowering, names: Sequence[str | None]) -> list[Val | None]:
 def exchanged(f: FunctionLowering, name: str, bad: Val, site: Val) -> None:
     """A register has been got from other lanes, in the lanes `bad` from ones that do not take part."""
     value = f.e.select(f.lanes.vector(bad), const("i16", int(site.ref) + 1, LANES), const("i16", 0, LANES))
-    f.e.line(f"store {f.e.select(f.lanes.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+    keep(f, name, value)
 
 
 def loaded(f: FunctionLowering, names: Sequence[str | None], unset: Sequence[Val], site: Val) -> None:
     """Registers have been loaded, each in the lanes of its mask from memory that is not set."""
-    e = f.e
     number = const("i16", int(site.ref) + 1, LANES)
     for name, mask in zip(names, unset, strict=True):
         if name is not None:
-            bad = f.lanes.vector(e.bin("and", mask, f.lanes.act()))
-            e.line(f"store {e.select(bad, number, shadow(f, name))}, ptr {_slot(f, name)}")
+            keep(f, name, number, f.lanes.vector(f.e.bin("and", mask, f.lanes.act())))
 
 
 def follow(f: FunctionLowering, instr: Instr) -> None:
@@ -101,10 +94,10 @@ def follow(f: FunctionLowering, instr: Instr) -> None:
         _reach(f, instr, used)
     if not written:
         return
-    value = Val("zeroinitializer", "i16", LANES)
+    value = SET
     if op.base == "selp" and used:
         pick = e.splat(f.values.value(instr.args[3], 1), LANES)
-        value = e.select(pick, *(_of(f, a) for a in instr.args[1:3]))
+        value = e.select(pick, *(known(f, a) for a in instr.args[1:3]))
     elif _moves(op) or _computes(op):
         for k, name in enumerate(used):
             value = shadow(f, name) if not k else e.intrinsic("llvm.umax", "i16", shadow(f, name), value)
@@ -140,25 +133,24 @@ def _root_space(f: FunctionLowering, instr: Instr, mem: Mem) -> str:
     return known if instr.op.space == "generic" else instr.op.space
 
 
-def edge(f: FunctionLowering, copies: Iterable[tuple[str, str]], mask: Val) -> None:
+def edge(f: FunctionLowering, target: int, copies: Iterable[tuple[str, str]], mask: Val) -> None:
     """Lanes take values along an edge of the flow: pairs of where to and where from."""
-    doubt = doubtful(f)
-    moved = [(name, shadow(f, source) if source in doubt else None) for name, source in copies if name in doubt]
-    for name, value in moved:
-        value = value or Val("zeroinitializer", "i16", LANES)
-        f.e.line(f"store {f.e.select(f.lanes.vector(mask), value, shadow(f, name))}, ptr {_slot(f, name)}")
+    for name, value in [(name, known(f, Reg(source))) for name, source in copies if name in doubtful(f)]:
+        keep(f, name, value, f.lanes.vector(mask))
 
 
-def branch(f: FunctionLowering, name: str) -> None:
-    """Lanes branch on a register."""
-    if name in doubtful(f):
-        _report(f, name, moved=True)
+def branch(f: FunctionLowering, block: Block) -> None:
+    """Lanes choose among the targets of a block."""
+    assert block.pred is not None
+    if block.pred.name in doubtful(f):
+        _report(f, block.pred.name, moved=True)
 
 
-def _of(f: FunctionLowering, a) -> Val:
+def known(f: FunctionLowering, a: object) -> Val:
+    """The shadow of any operand."""
     if isinstance(a, Reg) and a.name in doubtful(f):
         return shadow(f, a.name)
-    return Val("zeroinitializer", "i16", LANES)
+    return SET
 
 
 def _slot(f: FunctionLowering, name: str) -> str:
@@ -166,7 +158,7 @@ def _slot(f: FunctionLowering, name: str) -> str:
     slot = shadows.get(name)
     if slot is None:
         slot = shadows[name] = f"%unset{len(shadows)}"
-        start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else Val("zeroinitializer", "i16", LANES)
+        start = const("i16", UNSET, LANES) if name in f.flow.live_in[0] else SET
         f.frame.reserve(slot, "<32 x i16>", bool(f.values.in_memory))
         f.frame.lines.append(f"store {start}, ptr {slot}")
     return slot
@@ -177,9 +169,10 @@ def shadow(f: FunctionLowering, name: str) -> Val:
     return f.e.let("i16", LANES, f"load <32 x i16>, ptr {_slot(f, name)}")
 
 
-def keep(f: FunctionLowering, name: str, value: Val) -> None:
-    """A register has been written by the active lanes."""
-    f.e.line(f"store {f.e.select(f.lanes.actv(), value, shadow(f, name))}, ptr {_slot(f, name)}")
+def keep(f: FunctionLowering, name: str, value: Val, lanes: Val | None = None) -> None:
+    """A register has been written by some lanes, the active ones if not said."""
+    lanes = f.lanes.actv() if lanes is None else lanes
+    f.e.line(f"store {f.e.select(lanes, value, shadow(f, name))}, ptr {_slot(f, name)}")
 
 
 def _site(f: FunctionLowering, instr: Instr | None) -> int:

@@ -10,7 +10,7 @@ from rawkern.engines.cpu.checker import undefined
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Access, Held
-from rawkern.engines.cpu.emit.matrix.fragments import accumulators, concat, shuffle
+from rawkern.engines.cpu.emit.matrix.fragments import accumulators
 from rawkern.engines.cpu.emit.matrix.mma import in_quads, items_of, product_of
 from rawkern.engines.cpu.ir import Val
 from rawkern.engines.cpu.ptx.data import Instr, Reg
@@ -39,12 +39,9 @@ def loaded(f: FunctionLowering, a: Access, unset: Val) -> list[Val]:
 
 
 def _held(f: FunctionLowering, unset: Val, held: Held) -> Val:
-    bits, found = f.lanes.vector(unset), None
-    for lines in dict.fromkeys(zip(*([line for line, _ in values] for values in held), strict=True)):
-        part = shuffle(f.e, bits, list(lines))
-        found = part if found is None else f.e.bin("and", found, part)
-    assert found is not None
-    return f.lanes.mask_of(found)
+    bits = f.lanes.vector(unset)
+    every = dict.fromkeys(zip(*([line for line, _ in values] for values in held), strict=True))
+    return f.lanes.mask_of(f.e.all("and", (f.e.shuffle(bits, lines) for lines in every)))
 
 
 def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
@@ -55,10 +52,10 @@ def stored(f: FunctionLowering, a: Access) -> list[Val | None]:
     bad = undefined.unset(f, a.regs or ())
     if a.held is None or not any(bad):
         return bad
-    whole = concat(f.e, [x or Val("zeroinitializer", "i1", LANES) for x in bad])
+    whole = f.e.concat([x or Val("zeroinitializer", "i1", LANES) for x in bad])
     lanes = [(LANES * r + lane, values) for r, held in enumerate(a.held) for lane, values in enumerate(held)]
     where = {value: at for at, values in lanes for value in values}
-    return [shuffle(f.e, whole, [where.get((line, k), 0) for line in range(LANES)]) for k in range(a.count)]
+    return [f.e.shuffle(whole, [where.get((line, k), 0) for line in range(LANES)]) for k in range(a.count)]
 
 
 def _multiplied(f: FunctionLowering, instr: Instr) -> None:
@@ -67,7 +64,7 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
     if not any(isinstance(reg, Reg) and reg.name in undefined.doubtful(f) for reg in dest):
         return
     e = f.e
-    a, b, c = ([_shadow(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
+    a, b, c = ([undefined.known(f, reg) for reg in regs[:n]] for regs, n in zip(operands, p.counts(), strict=False))
     rows: dict[int, Val] = {}
     columns: dict[int, Val] = {}
     for tiles, shadows, found in ((p.shape.tiles("a", p.a), a, rows), (p.shape.tiles("b", p.b), b, columns)):
@@ -75,13 +72,13 @@ def _multiplied(f: FunctionLowering, instr: Instr) -> None:
             found[at] = e.intrinsic("llvm.umax", "i16", found[at], value) if at in found else value
         for at, value in found.items():
             for step in (1, 2):  # in all four lanes that hold the row
-                other = shuffle(e, value, [lane ^ step for lane in range(LANES)])
+                other = e.shuffle(value, [lane ^ step for lane in range(LANES)])
                 value = e.intrinsic("llvm.umax", "i16", value, other)
             found[at] = value
 
     def element(k: int, row: int, column: int, half: int) -> Val:
         """The first or second element that a lane holds of the k-th 8 x 8."""
-        along = shuffle(e, columns[column], [4 * (2 * (lane % 4) + half) for lane in range(LANES)])
+        along = e.shuffle(columns[column], [4 * (2 * (lane % 4) + half) for lane in range(LANES)])
         before = c[2 * k + half] if accumulators(p.c) == 2 else c[k]
         return e.intrinsic("llvm.umax", "i16", e.intrinsic("llvm.umax", "i16", rows[row], along), before)
 
@@ -98,12 +95,6 @@ def _transposed(f: FunctionLowering, instr: Instr) -> None:
     """What is unset of ``movmatrix``'s result: each lane gets two elements, from lanes 4 apart."""
     dest, source = instr.args
     if dest.name in undefined.doubtful(f):
-        value = _shadow(f, source)
+        value = undefined.known(f, source)
         lanes = [[8 * (lane % 4) + 4 * k + lane // 8 for lane in range(LANES)] for k in range(2)]
-        undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(shuffle(f.e, value, x) for x in lanes)))
-
-
-def _shadow(f: FunctionLowering, reg: object) -> Val:
-    if isinstance(reg, Reg) and reg.name in undefined.doubtful(f):
-        return undefined.shadow(f, reg.name)
-    return Val("zeroinitializer", "i16", LANES)
+        undefined.keep(f, dest.name, f.e.intrinsic("llvm.umin", "i16", *(f.e.shuffle(value, x) for x in lanes)))

@@ -58,7 +58,7 @@ def _result(e: Emitter, op: Op, forms: list[Form], known: list[int | None], kind
 
 def _on_segments(e: Emitter, op: Op, forms: list[Form]) -> Form:
     """An operation on values that are the same in all lanes of a segment, once for each segment."""
-    count = max(len(x.bases) if isinstance(x, Affine) else 1 for x in forms)
+    count = max(x.segments if isinstance(x, Affine) else 1 for x in forms)
     columns = [_spread(e, x, count) for x in forms]
     return _affine(tuple(arith.lower(e, op, row).vals[0] for row in zip(*columns, strict=True)), 0)
 
@@ -89,7 +89,7 @@ def _product(e: Emitter, op: Op, forms: list[Form], known: list[int | None]) -> 
 
 def _combine(e: Emitter, a: Form, b: Form, op: str) -> Form:
     """The sum or difference of two forms, at most one of them wide; the other then has no stride."""
-    count = max(len(x.bases) if isinstance(x, Affine) else len(x.inners) if isinstance(x, Wide) else 1 for x in (a, b))
+    count = max(x.segments if isinstance(x, (Affine, Wide)) else 1 for x in (a, b))
     if isinstance(a, Wide):
         a = a.split(e, count)
         return Wide(_pairs(e, op, a.offsets, _spread(e, b, count)), a.inners, a.scale, a.stride, a.signed)
@@ -117,12 +117,12 @@ def _times(e: Emitter, form: Form, factor: int, wide: bool, ty: DType) -> Form:
         return Wide(offsets, form.inners, form.scale * factor, form.stride, form.signed)
     assert isinstance(form, Affine)
     if wide:
-        return _widened(e, form, factor, ty.signed)
+        return widened(e, form, factor, ty.signed)
     mask = (1 << form.bases[0].bits) - 1
     return Affine(tuple(e.bin("mul", x, factor & mask) for x in form.bases), form.stride * factor)
 
 
-def _widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
+def widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
     """A 32-bit form in 64 bits, times a constant."""
     factor = factor if signed else factor & 0xFFFFFFFF
     if form.stride == 0 or form.aligned:  # lanes do not wrap
@@ -130,7 +130,7 @@ def _widened(e: Emitter, form: Affine, factor: int, signed: bool) -> Form:
         if factor != 1:
             bases = tuple(e.bin("mul", x, factor) for x in bases)
         return Affine(bases, form.stride * factor)
-    return Wide((const("i64", 0),) * len(form.bases), form.bases, factor, form.stride, signed)
+    return Wide((const("i64", 0),) * form.segments, form.bases, factor, form.stride, signed)
 
 
 def _convert(e: Emitter, form: Form, to: DType, source: DType) -> Form:
@@ -138,7 +138,7 @@ def _convert(e: Emitter, form: Form, to: DType, source: DType) -> Form:
         form = _convert(e, form, DTYPES["u32"], DTYPES["u64"])
     if to.bits == 64 and source.bits == 32:
         assert isinstance(form, Affine)
-        return _widened(e, form, 1, source.signed)
+        return widened(e, form, 1, source.signed)
     if to.bits == 32 and source.bits == 64:
         if isinstance(form, Wide):
             parts = zip(form.offsets, form.inners, strict=True)

@@ -53,7 +53,7 @@ def _comparison(f: FunctionLowering, instr: Instr) -> Agreed | None:
 
 def _all(f: FunctionLowering, form: Affine | Wide, order: str, bound: Val, sign: str) -> Val:
     """Whether scalars tell that each lane is in this order to a bound; where a segment may wrap around they do not."""
-    e, reach, test = f.e, (_run(form) - 1) * _stride(form), f"icmp {sign}{order}"
+    e, reach, test = f.e, (LANES // form.segments - 1) * _stride(form), f"icmp {sign}{order}"
     result = fits(f, form) if isinstance(form, Wide) else const("i1", 1)
     heads = dict.fromkeys(starts(f, form))
     last_decides = reach != 0 and (order[0] == "l") == (reach > 0)
@@ -87,10 +87,6 @@ def _stride(form: Affine | Wide) -> int:
         return form.scale * form.stride
     half = 1 << form.bases[0].bits - 1
     return (form.stride + half) % (2 * half) - half
-
-
-def _run(form: Affine | Wide) -> int:
-    return LANES // len(form.bases if isinstance(form, Affine) else form.inners)
 
 
 def _combination(f: FunctionLowering, instr: Instr) -> Agreed | None:

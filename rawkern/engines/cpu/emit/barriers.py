@@ -104,9 +104,7 @@ def _resume_loops(f: FunctionLowering) -> None:
     """Lanes set aside in loops that wait try again, after the other warps had their turn."""
     e = f.e
     masks = {h: e.let("i32", 1, f"load i32, ptr %defer{h}") for h in sorted(f.analysis.spin_headers)}
-    union = const("i32", 0)
-    for m in masks.values():
-        union = e.bin("or", union, m)
+    union = e.all("or", [const("i32", 0), *masks.values()])
     with e.where(e.cmp("icmp ne", union, 0), follow=f"c{f.analysis.checks[0]}"):
         for h, m in masks.items():
             wait_at(f, h, m)

@@ -6,7 +6,7 @@ from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import function_address
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Function, Instr, Reg, Sym
 from rawkern.engines.cpu.records import LAUNCH, REASONS
@@ -103,7 +103,6 @@ def _call_through_pointer(f: FunctionLowering, instr: Instr, pointer: Reg, resul
 
 
 def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, params: list) -> None:
-    e = f.e
     if name == "vprintf":
         text, values = (f.parameters.load(p.name, 0, 8) for p in params)
         service(f, "PRINTF", instr, text, values)
@@ -116,15 +115,11 @@ def _system_call(f: FunctionLowering, name: str, instr: Instr, results: list, pa
     elif f.watch.has_heap:
         f.watch.free(f.parameters.load(params[0].name, 0, 8))
     elif name == "malloc":
-        size = e.splat(f.parameters.load(params[0].name, 0, 8), LANES)
-        heap = e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
-        f.module.helper("rk_malloc", lambda m: lane_loop(m, "rk_malloc", "i64", ["i64"], _take))
-        f.parameters.store(results[0].name, 0, e.call("rk_malloc", "i64", LANES, heap, size, f.lanes.act()))
+        size, heap = f.parameters.load(params[0].name, 0, 8), f.frame.field_address(LAUNCH, "heap")
+        f.parameters.store(results[0].name, 0, each_lane(f, "rk_malloc", "i64", heap, [size], _take))
     else:
-        address = e.splat(f.parameters.load(params[0].name, 0, 8), LANES)
-        heap = e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
-        f.module.helper("rk_free", lambda m: lane_loop(m, "rk_free", None, ["i64"], _give_back))
-        f.e.line(f"call void @rk_free({heap}, {address}, {f.lanes.act()})")
+        address, heap = f.parameters.load(params[0].name, 0, 8), f.frame.field_address(LAUNCH, "heap")
+        each_lane(f, "rk_free", None, heap, [address], _give_back)
 
 
 def _take(e: Emitter, heap: str, args: list[Val]) -> Val:
@@ -150,12 +145,8 @@ def _give_back(e: Emitter, heap: str, args: list[Val]) -> None:
 
 
 def _declare_heap(e: Emitter) -> None:
-    for name, text in (
-        ("malloc", "ptr @malloc(i64)"),
-        ("free", "void @free(ptr)"),
-        ("malloc_usable_size", "i64 @malloc_usable_size(ptr)"),
-    ):
-        e.module.declare(name, f"declare {text}")
+    for text in ("ptr @malloc(i64)", "void @free(ptr)", "i64 @malloc_usable_size(ptr)"):
+        e.module.declare(text, f"declare {text}")
 
 
 def service(f: FunctionLowering, reason: str, instr: Instr, a: Val | None = None, b: Val | None = None) -> None:

@@ -26,6 +26,10 @@ class Affine:
     stride: int
     aligned: bool = False
 
+    @property
+    def segments(self) -> int:
+        return len(self.bases)
+
     def split(self, e: Emitter, count: int) -> Affine:
         """The same with `count` segments, a multiple of those it has."""
         return Affine(_split(e, self.bases, self.stride, count), self.stride)
@@ -43,6 +47,10 @@ class Wide:
     scale: int
     stride: int
     signed: bool
+
+    @property
+    def segments(self) -> int:
+        return len(self.inners)
 
     def split(self, e: Emitter, count: int) -> Wide:
         """The same with `count` segments, a multiple of those it has."""
@@ -96,9 +104,8 @@ def lanes_of(e: Emitter, values: tuple[Val, ...]) -> Val:
     result, run = e.splat(values[0], LANES), LANES // len(values)
     for s, value in enumerate(values[1:], 1):
         if value != values[s - 1]:
-            picks = ", ".join(f"i32 {k if k < s * run else k + LANES}" for k in range(LANES))
-            other = e.splat(value, LANES)
-            result = e.let(value.ty, LANES, f"shufflevector {result}, {other}, <{LANES} x i32> <{picks}>")
+            picks = [k if k < s * run else k + LANES for k in range(LANES)]
+            result = e.shuffle(result, picks, e.splat(value, LANES))
     return result
 
 
@@ -111,9 +118,9 @@ def immediate(imm: Imm, bits: int) -> Val:
 def kind_of(form: Form) -> uniformity.Kind:
     """What is known about the lanes of a value in this form."""
     if isinstance(form, Affine):
-        return uniformity.ALIGNED if form.aligned else ("a", form.stride, len(form.bases))
+        return uniformity.ALIGNED if form.aligned else ("a", form.stride, form.segments)
     if isinstance(form, Wide):
-        return ("w", form.scale, form.stride, form.signed, len(form.inners))
+        return ("w", form.scale, form.stride, form.signed, form.segments)
     return uniformity.U if isinstance(form, Val) and form.n == 1 else uniformity.V
 
 
@@ -121,8 +128,8 @@ def spread(e: Emitter, form: Affine | Wide) -> Val:
     """The 32 lanes of an affine form, emitted anew."""
     if isinstance(form, Affine):
         start = lanes_of(e, form.bases)
-        return e.bin("add", start, ramp(start.ty, form.stride, len(form.bases))) if form.stride else start
-    inner = e.bin("add", lanes_of(e, form.inners), ramp("i32", form.stride, len(form.inners)))
+        return e.bin("add", start, ramp(start.ty, form.stride, form.segments)) if form.stride else start
+    inner = e.bin("add", lanes_of(e, form.inners), ramp("i32", form.stride, form.segments))
     wide = e.resize(inner, "i64", form.signed)
     if form.scale != 1:
         wide = e.product(wide, const("i64", form.scale, LANES))

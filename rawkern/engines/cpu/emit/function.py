@@ -13,7 +13,7 @@ from rawkern.engines.cpu.analysis.provenance import Root, find_roots
 from rawkern.engines.cpu.analysis.row_loops import row_loops
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.engines.cpu.emit.parameters import Parameters
+from rawkern.engines.cpu.emit.names import Parameters
 from rawkern.engines.cpu.emit.values import Values
 from rawkern.engines.cpu.ir import Module
 from rawkern.engines.cpu.ptx.data import Function

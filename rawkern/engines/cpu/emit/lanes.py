@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 
@@ -67,6 +69,26 @@ def lane_loop(
     params = ", ".join(["<32 x i64> %a", *(f"<32 x {ty}> %b{k}" for k, ty in enumerate(types)), "i32 %m"])
     ret = f"<32 x {result}>" if result else "void"
     return define(f"define internal {ret} @{name}({params}) noinline", e)
+
+
+def each_lane(
+    f: Context,
+    name: str,
+    result: str | None,
+    addresses: Val,
+    values: Sequence[Val],
+    one: Callable,
+    together: Callable | None = None,
+) -> Any:
+    """Do something for each active lane in turn, or as `together` does for all, out of line (`lane_loop`).
+
+    Returns the lanes' results, if they have any.
+    """
+    f.module.helper(name, lambda m: lane_loop(m, name, result, [v.ty for v in values], one, together))
+    args = [*(f.e.splat(v, LANES) for v in (addresses, *values)), f.lanes.act()]
+    if result:
+        return f.e.call(name, result, LANES, *args)
+    return f.e.line(f"call void @{name}({', '.join(map(str, args))})")
 
 
 def _same_address(e: Emitter, types: list[str], together: Callable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawkern.engines.cpu.analysis.storage import align_up, local_frame
+from rawkern.engines.cpu.analysis.storage import laid_out, local_frame
 from rawkern.engines.cpu.emit.forms import LANES, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.memory.addresses import in_shared, shift, widen
@@ -24,13 +24,12 @@ def move(f: FunctionLowering, instr: Instr) -> None:
                 f.values.put(item.name, e.resize(shifted, int_type(part)))
     elif isinstance(source, Vec):
         part = bits // len(source.items)
-        whole = None
-        for k, item in enumerate(source.items):
-            piece = e.resize(e.resize(f.values.value(item, part), int_type(part)), int_type(bits))
-            piece = e.bin("shl", piece, k * part) if k else piece
-            whole = piece if whole is None else e.bin("or", whole, piece)
-        assert whole is not None
-        f.values.put(dest.name, whole)
+
+        def piece(k: int) -> Val:
+            value = e.resize(e.resize(f.values.value(source.items[k], part), int_type(part)), int_type(bits))
+            return e.bin("shl", value, k * part) if k else value
+
+        f.values.put(dest.name, e.all("or", map(piece, range(len(source.items)))))
     else:
         f.values.put(dest.name, f.values.operand(source, bits))
 
@@ -60,9 +59,7 @@ def is_space(f: FunctionLowering, instr: Instr) -> None:
         local = e.cmp("icmp ult", e.bin("sub", addr, e.let("i64", 1, "ptrtoint ptr %frame to i64")), frame)
     known = {"shared": shared, "local": local}
     if space == "param":
-        size = 0
-        for var in f.plan.ptx.functions[f.plan.kernel].params:
-            size = align_up(size, var.align) + var.size
+        size = laid_out(f.plan.ptx.functions[f.plan.kernel].params)[1]
         known[space] = e.cmp("icmp ult", e.bin("sub", addr, f.frame.field_address(LAUNCH, "params")), size)
     elif space not in known:
         known["const"] = _is_constant(f, addr)

@@ -1,4 +1,4 @@
-"""What names stand for: special registers (where a thread is in the grid, the clock), and addresses of variables."""
+"""What names stand for: special registers (a thread's place, the clock), addresses of variables, and parameters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from rawkern.engines.cpu.analysis.storage import (
     parameter_offset,
 )
 from rawkern.engines.cpu.emit.context import Context
-from rawkern.engines.cpu.emit.forms import LANES, Affine, Form
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, int_type
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Sym
 from rawkern.engines.cpu.records import BLOCK, LAUNCH, SEGMENTS
 
 _CLOCKS = ("%clock", "%clock64", "%globaltimer", "%clock_hi", "%globaltimer_lo", "%globaltimer_hi")
+
+#: Special registers that are the same for every launch: one multiprocessor, no clusters.
+_CONSTANTS = {
+    "smid": ("i32", 0), "nsmid": ("i32", 1), "gridid": ("i64", 0), "current_graph_exec": ("i64", 0),
+    "cluster_ctarank": ("i32", 0), "cluster_ctaid": ("i32", 0), "cluster_nctarank": ("i32", 1),
+    "cluster_nctaid": ("i32", 1),
+}  # fmt: skip
+#: Those that are fields of the launch.
+_FIELDS = {"nwarpid": "nwarps", "dynamic_smem_size": "shared_dynamic", "total_smem_size": "shared_total"}
 
 
 def special(f: Context, name: str) -> Form:
@@ -42,8 +51,6 @@ def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
         return Val(name, "i32") if f.function.entry else f.frame.field(BLOCK, axis)
     if root == "warpid":
         return Val("%warp", "i32")
-    if root == "nwarpid":
-        return f.frame.field(LAUNCH, "nwarps")
     if root.startswith("lanemask_"):
         words = {"eq": lambda k: 1 << k, "lt": lambda k: (1 << k) - 1, "le": lambda k: (2 << k) - 1}
         words |= {"ge": lambda k: ~((1 << k) - 1), "gt": lambda k: ~((2 << k) - 1)}
@@ -52,22 +59,16 @@ def _special(f: Context, o: Emitter, name: str, root: str, axis: str) -> Val:
     if root in ("envreg1", "envreg2"):  # the address of the grid's barrier, as cooperative groups reads it
         at = f.frame.field_address(LAUNCH, "grid_sync")
         return o.cast("trunc", o.bin("lshr", at, 32) if root == "envreg1" else at, "i32")
-    if root == "dynamic_smem_size":
-        return f.frame.field(LAUNCH, "shared_dynamic")
-    if root == "total_smem_size":
-        return f.frame.field(LAUNCH, "shared_total")
+    if root in _FIELDS:
+        return f.frame.field(LAUNCH, _FIELDS[root])
     if name.startswith(RESERVED):
         start = f.plan.shared[RESERVED]
         places = {"begin": start, "0": start, "1": start + RESERVED_BYTES // 2, "end": start + RESERVED_BYTES}
         places["cap"] = RESERVED_BYTES
         if name[len(RESERVED) + 1 :] in places:
             return const("i32", places[name[len(RESERVED) + 1 :]])
-    if root in ("smid", "gridid", "nsmid", "cluster_ctarank", "cluster_ctaid"):
-        return const("i64" if root == "gridid" else "i32", 1 if root == "nsmid" else 0)
-    if root == "current_graph_exec":
-        return const("i64", 0)
-    if root in ("cluster_nctarank", "cluster_nctaid"):
-        return const("i32", 1)
+    if root in _CONSTANTS:
+        return const(*_CONSTANTS[root])
     raise f.unsupported(f"special register {name}")
 
 
@@ -133,15 +134,72 @@ def symbol(f: Context, sym: Sym) -> Form:
         return e.bin("add", f.frame.field_address(LAUNCH, "globals"), f.plan.layout.offsets[name] + sym.offset)
     if f.function.entry and any(p.name == name for p in f.function.params):
         start = f.frame.field_address(LAUNCH, "params")
-        return e.bin("add", start, kernel_parameter(f, name, sym.offset))
+        return e.bin("add", start, _kernel_parameter(f, name, sym.offset))
     if name in f.plan.ptx.functions and f.plan.ptx.functions[name].defined:
         return const("i64", function_address(f.plan.ptx, name))
     raise f.unsupported(f"symbol {name}")
 
 
-def kernel_parameter(f: Context, name: str, offset: int) -> int:
+def _kernel_parameter(f: Context, name: str, offset: int) -> int:
     """Where a kernel's parameter, and `offset` bytes, lies among them all."""
     at = parameter_offset(f.function, name)
     if at is None:
         raise f.unsupported(f"parameter {name}")
     return at + offset
+
+
+class Parameters:
+    """The parameters of a function, and of the calls that it makes."""
+
+    def __init__(self, f: Context):
+        self._f = f
+        self._buffers: dict[str, str] = {}  # memory for those of a device function and of calls: 32 lanes a 4-byte word
+        if not f.function.entry:
+            for k, var in enumerate([*f.function.params, *f.function.returns]):
+                self._buffers[var.name] = f"%arg{k}"
+        for var in f.function.local_vars.values():
+            if var.space == "param":
+                ref = self._buffers[var.name] = f.e.fresh("param")
+                f.frame.reserve(ref, f"[{max(1, -(-var.size // 4))} x <32 x i32>]", in_memory=False)
+
+    def buffer(self, name: str) -> str:
+        """The memory of an argument or result of a call."""
+        return self._buffers[name]
+
+    def load(self, name: str, offset: int, size: int) -> Val:
+        """``ld.param``: of a kernel from the launch, of a function or call from its buffer."""
+        f, e, ty = self._f, self._f.e, int_type(8 * size)
+        if name not in self._buffers:
+            return self._of_launch(_kernel_parameter(f, name, offset), size)
+        if size == 8:
+            low, high = (self.load(name, offset + k, 4) for k in (0, 4))
+            return e.bin("or", e.bin("shl", e.cast("zext", high, "i64"), 32), e.cast("zext", low, "i64"))
+        pointer = e.let("ptr", 1, f"getelementptr <32 x i32>, ptr {self._buffers[name]}, i64 {offset // 4}")
+        word = e.let("i32", LANES, f"load <32 x i32>, {pointer}")
+        return word if size == 4 else e.cast("trunc", e.bin("lshr", word, 8 * (offset % 4)), ty)
+
+    def _of_launch(self, at: int, size: int) -> Val:
+        frame, ty = self._f.frame, int_type(8 * size)
+
+        def read(e: Emitter) -> Val:
+            pointer = e.let("ptr", 1, f"getelementptr i8, {frame.field(LAUNCH, 'params')}, i64 {at}")
+            return e.let(ty, 1, f"load {ty}, {pointer}, align {min(size, 8)}, !invariant.load !1")
+
+        return frame.once(f"param{at}.{size}", read)
+
+    def store(self, name: str, offset: int, value: Val) -> None:
+        """``st.param``: the active lanes' part of a call's argument or a function's result."""
+        f, e, buffer = self._f, self._f.e, self._buffers.get(name)
+        if buffer is None:
+            raise f.unsupported("a kernel's parameter is read-only")
+        if value.bits == 64:
+            self.store(name, offset, e.cast("trunc", value, "i32"))
+            self.store(name, offset + 4, e.cast("trunc", e.bin("lshr", value, 32), "i32"))
+            return
+        pointer = e.let("ptr", 1, f"getelementptr <32 x i32>, ptr {buffer}, i64 {offset // 4}")
+        old = e.let("i32", LANES, f"load <32 x i32>, {pointer}")
+        if value.bits < 32:
+            shift = 8 * (offset % 4)
+            keep = ~(((1 << value.bits) - 1) << shift) & 0xFFFFFFFF
+            value = e.bin("or", e.bin("and", old, keep), e.bin("shl", e.cast("zext", value, "i32"), shift))
+        e.line(f"store {e.select(f.lanes.actv(), value, old)}, {pointer}")

@@ -18,7 +18,7 @@ _LARGE = 2.0**60
 
 def quiet_registers(flow: Flow) -> frozenset[str]:
     """Registers that hold results of arithmetic, or numbers that are written in the program."""
-    found = _written_by(flow, lambda instr: _quiets(instr.op))
+    found = _written_by(flow, lambda i: _passes_on(i.op) > 0 or arith.lazy_nan(i.op) is not None)
     moves = [instr for instr in flow.instructions() if _passes_on(instr.op)]
     changed = True
     while changed:
@@ -36,13 +36,9 @@ def _passes_on(op: Op) -> int:
     return 1 if op.base in ("neg", "abs") else op.facts.moves
 
 
-def _quiets(op: Op) -> bool:
-    return _passes_on(op) > 0 or arith.lazy_nan(op) is not None
-
-
 def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
     """Registers that hold sums and products of what is cut to 0 to 1 and of moderate constants: never a NaN."""
-    unit = _written_by(flow, lambda instr: _is_cut(instr.op))
+    unit = _written_by(flow, lambda i: i.op.has("sat") and i.op.types[:1] == (DTYPES["f32"],))  # cut to 0 to 1
 
     def moderate(a: object) -> bool:
         if isinstance(a, Reg):
@@ -60,11 +56,6 @@ def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
 def is_number(a: object) -> bool:
     """Whether an operand is a float, written in the program, that is no NaN."""
     return isinstance(a, Imm) and a.kind != "i" and not is_nan(a)
-
-
-def _is_cut(op: Op) -> bool:
-    """Whether the result is a float of 0 to 1."""
-    return op.has("sat") and op.types[:1] == (DTYPES["f32"],)
 
 
 def _written_by(flow: Flow, suits: Callable[[Instr], bool]) -> frozenset[str]:

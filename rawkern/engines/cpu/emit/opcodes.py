@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from rawkern.engines.cpu import arith
-from rawkern.engines.cpu.arith.rows import Form, UnsupportedOpcode, form, index
+from rawkern.engines.cpu.arith.rows import Form, form, index
 from rawkern.engines.cpu.ptx.decode import Op
 
 _B = "b16 b32 b64"
@@ -62,7 +62,7 @@ def _warp_matrices() -> tuple[Form, ...]:
 def _products() -> tuple[Form, ...]:
     """``mma.sync``."""
     whole = {bits: [f"s32.{a}{bits}.{b}{bits}.s32" for a in "su" for b in "su"] for bits in (4, 8)}
-    halves = [f"{d}.f16.f16.{c}" for d in ("f16", "f32") for c in ("f16", "f32")]
+    halves = [x.replace(".", ".f16.f16.") for x in _HALVES]
     bytes_ = [f"{d}.{a}.{b}.{d}" for d in ("f16", "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")]
     return (
         form("mma", [*halves, "f32.bf16.bf16.f32"], f"{_WARP} !m16n8k8|m16n8k16 !row !col"),
@@ -169,15 +169,8 @@ def refusal(op: Op) -> str | None:
     if starts:
         return f"{REFUSED[max(starts, key=len)]} are out of the CPU engine's reach"
     found = _TABLE.get((op.base, ".".join(t.name for t in op.types)), [])
-    why, nearest = None, -1
-    for f in found:
-        try:
-            f.check(op)
-        except UnsupportedOpcode as error:
-            known = sum(m in names for m in op.mods for _, names in f.mods)
-            if known > nearest:
-                why, nearest = str(error), known
-        else:
-            return None
     other = arith.refusal(op)
-    return other and (why or other)
+    if other is None or any(f.refusal(op) is None for f in found):
+        return None
+    nearest = max(found, key=lambda f: sum(m in names for m in op.mods for _, names in f.mods), default=None)
+    return nearest.refusal(op) if nearest is not None else other

@@ -11,7 +11,7 @@ from functools import cached_property
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.analysis.divergence import Analysis
 from rawkern.engines.cpu.analysis.graph import Flow
-from rawkern.engines.cpu.analysis.uniformity import ALIGNED, U, V
+from rawkern.engines.cpu.analysis.uniformity import ALIGNED, Kind, U, V
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import (
     LANES,
@@ -181,37 +181,39 @@ class Values:
             if not isinstance(form, Wide):
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
             form = form.split(e, kind[4])
-            for val, name in zip([*form.offsets, *form.inners], names, strict=True):
-                e.line(f"store {val}, ptr {name}")
-            return
-        if kind[0] == "a":
+            parts = (*form.offsets, *form.inners)
+        elif kind[0] == "a":
             if isinstance(form, Val) and form.n == 1:
                 form = Affine((form,), 0)
             if not isinstance(form, Affine) or form.stride != kind[1]:
                 raise AssertionError(f"{reg} is {form}, its slot is {kind}")
-            for val, name in zip(form.split(e, kind[2]).bases, names, strict=True):
-                e.line(f"store {val}, ptr {name}")
-            return
+            parts = form.split(e, kind[2]).bases
+        else:
+            parts = (self._merged(reg, form, kind, lanes),)
+        for part, name in zip(parts, names, strict=True):
+            e.line(f"store {part}, ptr {name}")
+
+    def _merged(self, reg: str, form: Form, kind: Kind, lanes: Val) -> Val:
+        """What a slot of one value holds from here on: `form` in `lanes`, and what it held where others need that."""
+        e, slot = self._f.e, self.slot(reg)[0]
         val = form.val if isinstance(form, Lazy) and self.lazy.get(reg) == form.kind else self.plain(form)
         if kind == U:
             if val.n != 1:
                 raise AssertionError(f"{reg} varies, its slot is uniform")
-            e.line(f"store {val}, ptr {names[0]}")
-            return
+            return val
         blend = (self._f.block, reg) in self._f.analysis.blends
         if val.ty == "i1":
             mask = self._f.lanes.mask_of(val)
-            if blend:
-                old = e.let("i32", 1, f"load i32, ptr {names[0]}")
-                keep = e.bin("and", old, e.invert(lanes))
-                mask = e.bin("or", e.bin("and", mask, lanes), keep)
-            e.line(f"store {mask}, ptr {names[0]}")
-            return
+            if not blend:
+                return mask
+            old = e.let("i32", 1, f"load i32, ptr {slot}")
+            keep = e.bin("and", old, e.invert(lanes))
+            return e.bin("or", e.bin("and", mask, lanes), keep)
         val = e.splat(val, LANES)
-        if blend:
-            old = e.let(val.ty, LANES, f"load {val.t}, ptr {names[0]}")
-            val = e.select(self._f.lanes.vector(lanes), val, old)
-        e.line(f"store {val}, ptr {names[0]}")
+        if not blend:
+            return val
+        old = e.let(val.ty, LANES, f"load {val.t}, ptr {slot}")
+        return e.select(self._f.lanes.vector(lanes), val, old)
 
     # -- forms -------------------------------------------------------------------------------------------------
     def plain(self, form: Form) -> Val:

@@ -72,8 +72,7 @@ def shuffle(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> Non
     known_b, known_c = (constant(x, f.analysis.constants) for x in (b, c))
     if known_b is not None and known_c is not None:
         lanes = [_source(mode, lane, known_b, known_c) for lane in range(LANES)]
-        picks = ", ".join(f"i32 {j}" for j, _ in lanes)
-        moved = e.let("i32", LANES, f"shufflevector {value}, {value.t} poison, <32 x i32> <{picks}>")
+        moved = e.shuffle(value, [j for j, _ in lanes])
         inside = Val(f"<{', '.join('i1 true' if ok else 'i1 false' for _, ok in lanes)}>", "i1", LANES)
         j = Val(f"<{', '.join(f'i32 {k}' for k, _ in lanes)}>", "i32", LANES)
     else:
@@ -217,15 +216,11 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     """``match.any.sync`` and ``match.all.sync``."""
     dest, mode, e = instr.args[0], instr.op.mods[0], f.e
     value = e.splat(f.values.plain(value), LANES)
-    first, second = (dest.first, dest.second) if isinstance(dest, Pair) else (dest, None)
     if mode == "all" and members.n == 1:  # one answer for all, as `facts` has it
         leader = e.bin("and", e.intrinsic("llvm.cttz", "i32", members, extra=", i1 false"), LANES - 1)
         same = e.cmp("icmp eq", value, e.splat(e.let(value.ty, 1, f"extractelement {value}, {leader}"), LANES))
         agree = e.cmp("icmp eq", e.bin("and", f.lanes.mask_of(same), members), members)
-        if isinstance(first, Reg):
-            f.values.put(first.name, e.select(agree, members, 0))
-        if isinstance(second, Reg):
-            f.values.put(second.name, agree)
+        _give(f, dest, lambda: e.select(agree, members, 0), lambda: agree)
         return
 
     def step(e: Emitter) -> tuple[Val, Val]:
@@ -241,20 +236,20 @@ def match(f: FunctionLowering, instr: Instr, value: Form, members: Val) -> None:
     name = f"rk_match_{mode}_{value.ty}"
     f.module.helper(name, lambda m: _by_group(m, name, value.ty, step))
     found = e.call(name, "i32", LANES, value, e.splat(members, LANES), f.lanes.act())
-    if isinstance(first, Reg):
-        f.values.put(first.name, found)
-    if isinstance(second, Reg):
-        f.values.put(second.name, e.cmp("icmp ne", found, 0))
+    _give(f, dest, lambda: found, lambda: e.cmp("icmp ne", found, 0))
+
+
+def _give(f: FunctionLowering, dest: Any, *results: Callable[[], Val]) -> None:
+    """Write the results that the destination has registers for: one, or a pair."""
+    for reg, result in zip((dest.first, dest.second) if isinstance(dest, Pair) else (dest,), results, strict=False):
+        if isinstance(reg, Reg):
+            f.values.put(reg.name, result())
 
 
 def elect(f: FunctionLowering, instr: Instr, value: Val, members: Val) -> None:
     """``elect.sync``: the lowest active lane of the members."""
-    dest = instr.args[0]
     leader = f.e.intrinsic("llvm.cttz", "i32", members, extra=", i1 true")
-    if isinstance(dest.first, Reg):
-        f.values.put(dest.first.name, leader)
-    if isinstance(dest.second, Reg):
-        f.values.put(dest.second.name, f.e.cmp("icmp eq", ramp("i32", 1), leader))
+    _give(f, instr.args[0], lambda: leader, lambda: f.e.cmp("icmp eq", ramp("i32", 1), leader))
 
 
 #: The instructions at which lanes of a warp meet, by opcode.

@@ -25,7 +25,7 @@ from rawkern.engines.cpu.ptx.declarations import variables
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.scopes import Scopes
 from rawkern.engines.cpu.ptx.selectors import selected
-from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, shown, split
+from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, semicolon, shown, split
 from rawkern.errors import UnsupportedError
 
 _TABLES = (".branchtargets", ".calltargets", ".callprototype")
@@ -283,11 +283,7 @@ def _inside(part: list[str]) -> list[str]:
 
 def _end_of_statement(stream: list[str], pos: int) -> int:
     """Where a statement's semicolon stands, or where the scope or the text ends without one."""
-    try:
-        stop = stream.index(";", pos)
-    except ValueError:
-        stop = len(stream) - 1
-    depth = 0
+    stop, depth = semicolon(stream, pos), 0
     if "}" in stream[pos:stop]:
         for at in range(pos, stop):
             depth += (stream[at] == "{") - (stream[at] == "}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.ptx.body import Body
 from rawkern.engines.cpu.ptx.data import Function, Ptx
 from rawkern.engines.cpu.ptx.declarations import parameters, variables
-from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, shown, tokens
+from rawkern.engines.cpu.ptx.tokens import END, closing, is_name, semicolon, shown, tokens
 from rawkern.errors import UnsupportedError
 
 _LINKAGE = frozenset((".visible", ".weak", ".extern", ".common", ".hidden"))
@@ -47,7 +47,7 @@ def parse(text: str) -> Ptx:
         if word in _FUNCTIONS:
             pos = _function(ptx, stream, pos, files)
         elif word in _VARIABLES:
-            stop = _end_of(stream, pos)
+            stop = semicolon(stream, pos)
             _declare(ptx, stream[pos:stop], extern)
             pos = stop + 1
         elif word in _LINES:
@@ -60,7 +60,7 @@ def parse(text: str) -> Ptx:
         elif word.startswith(".section") or word in (";", "}"):
             pos += 1
         elif word == ".pragma":
-            pos = _end_of(stream, pos) + 1
+            pos = semicolon(stream, pos) + 1
         elif word == ".loc":
             pos += 4
         else:
@@ -140,14 +140,6 @@ def _list(part: list[str], at: int) -> tuple[list[str], int]:
         return [], at
     stop = closing(part, at)
     return part[at + 1 : stop], stop + 1
-
-
-def _end_of(stream: list[str], pos: int) -> int:
-    """Where the next semicolon stands, or the text's end."""
-    try:
-        return stream.index(";", pos)
-    except ValueError:
-        return len(stream) - 1
 
 
 def _skipped(stream: list[str], pos: int) -> int:

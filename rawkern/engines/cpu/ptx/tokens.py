@@ -73,6 +73,14 @@ def closing(stream: list[str], pos: int) -> int:
     return len(stream) - 1
 
 
+def semicolon(stream: list[str], pos: int) -> int:
+    """Where the next semicolon stands, or the text's end."""
+    try:
+        return stream.index(";", pos)
+    except ValueError:
+        return len(stream) - 1
+
+
 def shown(part: list[str]) -> str:
     """Tokens as text, for a message."""
     return re.sub(r" (?=[,;:)\]}])|(?<=[(\[{@!]) ", "", " ".join(part))

@@ -11,6 +11,15 @@ from rawkern.engines.cpu.runtime.printf import formatted, text_at
 from rawkern.engines.cpu.runtime.workers import Workers
 
 Dim3 = tuple[int, int, int]
+#: What a thread has done, by the reason for which its worker suspends.
+_FAILURES = {
+    "TRAP": "executed a trap",
+    "POINTER": "calls through a pointer that holds no function the kernel can reach",
+    "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
+    "UNMET": "waits for lanes of its warp that never come: deadlock",
+    "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
+    "the CPU engine takes such calls only from all threads of a warp together",
+}
 
 
 def print_lines(workers: Workers, k: int) -> None:
@@ -39,18 +48,7 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
         lane = (_lanes(workers, k) or [0])[0]
         message = text_at(_argument(workers, k, "request_a", lane))
         return f"{place}: assertion `{message}` failed"
-    if reason == "TRAP":
-        return f"{place} executed a trap"
-    if reason == "POINTER":
-        return f"{place} calls through a pointer that holds no function the kernel can reach"
-    if reason == "PART_OF_WARP":
-        return f"{place} executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not"
-    if reason == "UNMET":
-        return f"{place} waits for lanes of its warp that never come: deadlock"
-    return (
-        f"{place} waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
-        "the CPU engine takes such calls only from all threads of a warp together"
-    )
+    return f"{place} {_FAILURES[reason]}"
 
 
 def _lanes(workers: Workers, k: int) -> list[int]:

@@ -45,6 +45,12 @@ def own_version() -> str:
     return disk.state_of(engine, base / "llvm.py", base / "records.py")
 
 
+def _key(what: str, cpu: Cpu, instrument: type[Instrument], *more: str) -> str:
+    """The name of machine code in the disk cache."""
+    parts = (*more, *astuple(cpu), binding().llvm_version_info, own_version(), instrument.name)
+    return f"{what}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
+
+
 class Translation:
     """A PTX module on its way to machine code; parsed at most once, and not at all when all its code is cached."""
 
@@ -91,19 +97,7 @@ class Translation:
 
     def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
-        cpu = host()
-        parts = (
-            self.key,
-            kernel,
-            tid_shape,
-            cpu.triple,
-            cpu.name,
-            cpu.features,
-            binding().llvm_version_info,
-            own_version(),
-            instrument.name,
-        )
-        key = "code-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        key = _key("code", host(), instrument, self.key, kernel, tid_shape)
         stored = disk.get_record(key)
         if stored is not None:
             fields, body = stored
@@ -170,8 +164,7 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 @cache
 def instrument_object(instrument: type[Instrument], cpu: Cpu) -> tuple[bytes, list[str]]:
     """An instrument's own object file, and the functions it has for kernels."""
-    parts = (instrument.name, *astuple(cpu), binding().llvm_version_info, own_version())
-    key = "instrument-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    key = _key("instrument", cpu, instrument)
     stored = disk.get_record(key)
     if stored is not None:
         return stored[1], stored[0]["functions"]

@@ -9,8 +9,8 @@ import torch
 
 import rawkern
 from rawkern.engines.cpu.analysis.control_flow import _ordered, _single_latches
-from rawkern.engines.cpu.analysis.graph import Block, Flow
-from rawkern.engines.cpu.analysis.waits import Waits, blocks_of
+from rawkern.engines.cpu.analysis.graph import Block, Flow, numbers
+from rawkern.engines.cpu.analysis.waits import Waits
 from rawkern.engines.cpu.ptx.data import Reg
 from tests.engines.cpu.analysis.test_control_flow import IF_ELSE, LOOP, NESTED, at, flow_of, mark
 
@@ -19,7 +19,7 @@ def waits_of(flow: Flow, *marks: int) -> set[tuple[int, int]]:
     """Pairs of blocks: lanes can run the first while others wait at the second, if branches at the marks can differ."""
     waits = Waits(flow)
     waits.part(at(flow, m) for m in marks)
-    return {(b, w) for b, bits in enumerate(waits.later) for w in blocks_of(bits)}
+    return {(b, w) for b, bits in enumerate(waits.later) for w in numbers(bits)}
 
 
 def pairs(flow: Flow, *marks: tuple[int, int]) -> set[tuple[int, int]]:
@@ -84,7 +84,7 @@ def test_lanes_that_walk_wait_only_where_it_is_said(seed):
             if here in ends:
                 break
             others = {w for w in lanes if w != here}
-            assert others <= set(blocks_of(waits.later[here])), (here, others)
+            assert others <= set(numbers(waits.later[here])), (here, others)
             agreed = rng.choice(blocks[here].targets)
             for k, at_block in enumerate(lanes):
                 if at_block == here:

@@ -6,11 +6,11 @@ one by one where something may. LLVM IR by the emitter, as `scalar` knows 64-bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rawkern.engines.cpu.checker.native.layout import CHECK, LANE_MASK, MASK_AT, REST_AT, TIME_AT
-from rawkern.engines.cpu.emit.lanes import define
+from rawkern.engines.cpu.emit.lanes import define, pointer
 from rawkern.engines.cpu.ir import Emitter, Module, Val, const
 
 LENGTH = 8  # of the vectors
@@ -44,9 +44,8 @@ class _Run:
         e = self.e
         self.all = {"mask": e.splat(Val("%mask", "i64"), LENGTH)}
         for name in _FIELDS.split():
-            at = e.bin("add", Val("%ck", "i64"), CHECK.offset(name))
-            value = e.let("i64", 1, f"load i64, ptr {e.let('ptr', 1, f'inttoptr {at} to ptr').ref}")
-            self.all[name] = e.splat(value, LENGTH)
+            at = pointer(e, e.bin("add", Val("%ck", "i64"), CHECK.offset(name)))
+            self.all[name] = e.splat(e.let("i64", 1, f"load i64, {at}"), LENGTH)
 
     def text(self) -> str:
         e = self.e
@@ -82,19 +81,19 @@ class _Run:
         at = e.bin("add", Val("%words", "i64"), self.at)
         for _ in range(plane):
             at = e.bin("add", at, Val("%plane", "i64"))
-        return e.let("ptr", 1, f"inttoptr {at} to ptr").ref
+        return pointer(e, at)
 
     def load(self, plane: int) -> Val:
-        return self.e.let("i64", LENGTH, f"load <{LENGTH} x i64>, ptr {self.place(plane)}, align 8")
+        return self.e.let("i64", LENGTH, f"load <{LENGTH} x i64>, {self.place(plane)}, align 8")
 
     def store(self, plane: int, value: Val) -> None:
-        self.e.line(f"store {value}, ptr {self.place(plane)}, align 8")
+        self.e.line(f"store {value}, {self.place(plane)}, align 8")
 
     def lane(self, k: int) -> tuple[Val, Val]:
         """The `k`-th lanes of the words, as the table has them, and whether they access."""
         e = self.e
         at = e.bin("add", e.bin("add", Val("%table", "i64"), self.at), 128 * k)  # bytes of 16 words of two lanes
-        entry = e.let("i64", LENGTH, f"load <8 x i64>, ptr {e.let('ptr', 1, f'inttoptr {at} to ptr').ref}, align 8")
+        entry = e.let("i64", LENGTH, f"load <8 x i64>, {pointer(e, at)}, align 8")
         bit = e.bin("lshr", self.all["mask"], e.bin("and", entry, LANE_MASK))
         return entry, e.cmp("icmp ne", e.bin("and", bit, 1), 0)
 
@@ -110,23 +109,22 @@ class _Run:
 
     def alone(self, w: Val, entries: list[Val], me: str, bits: int) -> Val:
         """Words that one of the lanes has made and none of the others goes with."""
-        e, found = self.e, None
-        for entry in entries:
+        e = self.e
+
+        def one(entry: Val) -> Val:
             same = self.same(w, e.bin("or", self.all[me], entry), bits)
-            if self.lanes > 1:
-                others = e.bin("and", e.bin("and", w, _BYTES), e.invert(entry))
-                same = e.bin("and", same, e.cmp("icmp eq", others, 0))
-            found = same if found is None else e.bin("or", found, same)
-        assert found is not None
-        return found
+            if self.lanes == 1:
+                return same
+            others = e.bin("and", e.bin("and", w, _BYTES), e.invert(entry))
+            return e.bin("and", same, e.cmp("icmp eq", others, 0))
+
+        return e.all("or", map(one, entries))
 
     def look(self) -> None:
         """Stop where something may stand against an access."""
         e, a = self.e, self.all
         pairs = [self.lane(k) for k in range(self.lanes)]
-        entries, active = [x for x, _ in pairs], pairs[0][1]
-        for _, more in pairs[1:]:
-            active = e.bin("or", active, more)
+        entries, active = [x for x, _ in pairs], e.all("or", (a for _, a in pairs))
         w = self.load(0)
         fine = e.bin("or", self.seen(w), self.alone(w, entries, "me", _TIME | LANE_MASK))
         fine = e.bin("and", fine, e.cmp("icmp eq", e.bin("and", w, a["need"]), a["need"]))
@@ -182,15 +180,13 @@ class _Run:
 def _join(m: Module) -> str:
     """See what another has seen: the later of the times in two rows of `size` bytes."""
     e = Emitter(m)
-    body: Callable[[str], Val] = lambda at: e.let("i64", LENGTH, f"load <8 x i64>, ptr {at}, align 8")  # noqa: E731
     e.line("br label %each")
     e.label("each")
     e.line("%at = phi i64 [ 0, %0 ], [ %next, %each ]")
-    places = [
-        e.let("ptr", 1, f"inttoptr {e.bin('add', Val(p, 'i64'), Val('%at', 'i64'))} to ptr").ref for p in ("%a", "%b")
-    ]
-    later = e.intrinsic("llvm.umax", "i64", body(places[0]), body(places[1]))
-    e.line(f"store {later}, ptr {places[0]}, align 8")
+    places = [pointer(e, e.bin("add", Val(p, "i64"), Val("%at", "i64"))) for p in ("%a", "%b")]
+    seen = (e.let("i64", LENGTH, f"load <8 x i64>, {at}, align 8") for at in places)
+    later = e.intrinsic("llvm.umax", "i64", *seen)
+    e.line(f"store {later}, {places[0]}, align 8")
     e.line("%next = add i64 %at, 64")
     e.line("%more = icmp ult i64 %next, %size")
     e.line("br i1 %more, label %each, label %out")

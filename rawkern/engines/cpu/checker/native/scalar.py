@@ -112,8 +112,7 @@ class _Function:
             new = self.let(f"{_BINARY[type(s.op)]} i64 {old}, {self.value(s.value)}")
             self.call(f"store{bits}", [address, new])
         elif isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
-            old = self.let(f"load i64, ptr %{s.target.id}.slot")
-            new = self.let(f"{_BINARY[type(s.op)]} i64 {old}, {self.value(s.value)}")
+            new = self.value(ast.BinOp(ast.Name(s.target.id, ast.Load()), s.op, s.value))
             self.lines.append(f"store i64 {new}, ptr %{s.target.id}.slot")
         elif isinstance(s, ast.If):
             yes, no, out = self.fresh("yes"), self.fresh("no"), self.fresh("out")
@@ -155,11 +154,13 @@ class _Function:
             self.branch(test.operand, no, yes)
         elif isinstance(test, ast.Compare) and len(test.ops) == 1:
             a, b = self.value(test.left), self.value(test.comparators[0])
-            c = self.let(f"icmp {_COMPARE[type(test.ops[0])]} i64 {a}, {b}")
-            self.lines.append(f"br i1 {c}, label {yes}, label {no}")
+            self.choose(f"{_COMPARE[type(test.ops[0])]} i64 {a}, {b}", yes, no)
         else:
-            c = self.let(f"icmp ne i64 {self.value(test)}, 0")
-            self.lines.append(f"br i1 {c}, label {yes}, label {no}")
+            self.choose(f"ne i64 {self.value(test)}, 0", yes, no)
+
+    def choose(self, comparison: str, yes: str, no: str) -> None:
+        c = self.let(f"icmp {comparison}")
+        self.lines.append(f"br i1 {c}, label {yes}, label {no}")
 
     def value(self, x: ast.expr) -> str:
         if isinstance(x, ast.Constant) and isinstance(x.value, int):
@@ -204,12 +205,11 @@ class _Function:
         if name in self.known:
             return self.let(f"call i64 @{name}({', '.join(f'i64 {a}' for a in args)})")
         kind, bits = name.rstrip("0123456789"), name.lstrip("loadstre")
+        p = self.let(f"inttoptr i64 {args[0]} to ptr") if kind in ("load", "store", "clear") else ""
         if kind == "load":
-            p = self.let(f"inttoptr i64 {args[0]} to ptr")
             got = self.let(f"load i{bits}, ptr {p}, align 1")
             return got if bits == "64" else self.let(f"zext i{bits} {got} to i64")
         if kind == "store":
-            p = self.let(f"inttoptr i64 {args[0]} to ptr")
             v = args[1] if bits == "64" else self.let(f"trunc i64 {args[1]} to i{bits}")
             self.lines.append(f"store i{bits} {v}, ptr {p}, align 1")
             return "0"
@@ -219,7 +219,6 @@ class _Function:
             zeros = self.let(f"call i64 @llvm.ctlz.i64(i64 {args[0]}, i1 false)")
             return self.let(f"sub i64 63, {zeros}")
         if name == "clear":
-            p = self.let(f"inttoptr i64 {args[0]} to ptr")
             self.lines.append(f"call void @llvm.memset.p0.i64(ptr {p}, i8 0, i64 {args[1]}, i1 false)")
             return "0"
         raise SyntaxError(f"{self.node.name} calls {name}, which is not known")

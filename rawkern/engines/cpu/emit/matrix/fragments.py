@@ -81,42 +81,22 @@ def accumulators(kind: Kind) -> int:
     return max(1, kind.bits * 2 // kind.register)
 
 
-def shuffle(e: Emitter, a: Val, picks: list[int], b: Val | None = None) -> Val:
-    """The elements `picks` of `a`, or of `a` followed by `b`."""
-    mask = ", ".join(f"i32 {p}" for p in picks)
-    second = f"{a.t} poison" if b is None else str(b)
-    return e.let(a.ty, len(picks), f"shufflevector {a}, {second}, <{len(picks)} x i32> <{mask}>")
-
-
-def concat(e: Emitter, parts: list[Val]) -> Val:
-    """Vectors of one length, a power of two of them, as one."""
-    while len(parts) > 1:
-        n = parts[0].n
-        parts = [shuffle(e, parts[k], list(range(2 * n)), parts[k + 1]) for k in range(0, len(parts), 2)]
-    return parts[0]
-
-
-def view(e: Emitter, v: Val, ty: str, n: int) -> Val:
-    """The same bits as `n` elements of `ty`."""
-    return v if (v.ty, v.n) == (ty, n) else e.let(ty, n, f"bitcast {v} to <{n} x {ty}>")
-
-
 def transposed(e: Emitter, v: Val, rows: int) -> Val:
     """A matrix of `rows` rows, stored row by row, column by column."""
     columns = v.n // rows
-    return shuffle(e, v, [r * columns + c for c in range(columns) for r in range(rows)])
+    return e.shuffle(v, [r * columns + c for c in range(columns) for r in range(rows)])
 
 
 def joined(e: Emitter, registers: list[Val], kind: Kind) -> Val:
     """8 x 8 accumulators, row by row, as raw bits."""
     ty = f"i{kind.bits}"
     if len(registers) == 1:
-        return view(e, registers[0], ty, 64)
-    return shuffle(e, registers[0], [k // 2 + LANES * (k % 2) for k in range(64)], registers[1])
+        return e.view(registers[0], ty)
+    return e.shuffle(registers[0], [k // 2 + LANES * (k % 2) for k in range(64)], registers[1])
 
 
 def parted(e: Emitter, tile: Val, kind: Kind) -> list[Val]:
     """The registers that hold 8 x 8 accumulators."""
     if accumulators(kind) == 1:
-        return [view(e, tile, "i32", LANES)]
-    return [shuffle(e, tile, list(range(k, 64, 2))) for k in range(2)]
+        return [e.view(tile, "i32")]
+    return [e.shuffle(tile, range(k, 64, 2)) for k in range(2)]

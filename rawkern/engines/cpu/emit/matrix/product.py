@@ -16,8 +16,8 @@ from rawkern.engines.cpu.arith.formats import load, to_half
 from rawkern.engines.cpu.arith.fp8 import from_fp8
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
-from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, concat, joined, parted, shuffle, transposed, view
-from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.emit.matrix.fragments import Kind, Shape, joined, parted, transposed
+from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 from rawkern.engines.cpu.ptx.decode import DTYPES
 
 
@@ -66,27 +66,30 @@ def helper(m: Module, p: Product) -> str:
         [Val(f"%{o}{i}", f"i{k.register}", LANES) for i in range(n)]
         for o, k, n in zip("abc", kinds, counts, strict=False)
     )
-    element = "i32" if p.sum_type == "i32" else p.sum_type
-    size = 8 if element == "double" else 4
     steps = p.shape.k // p.a.columns * p.a.steps
-    rows_at = _store_tiles(e, "%left", a, [_values(e, x, p.a) for x in a], element, p.shape.tiles("a", p.a))
-    _store_columns(e, b, p.b, element, p.shape.tiles("b", p.b), steps)
+    rows_at = _store_rows(e, p, [_values(e, x, p.a) for x in a])
+    _store_columns(e, p, b)
     sums = {}
     for k, (row, column) in enumerate(p.shape.tiles("c", p.c)):
         per = counts[2] // len(p.shape.tiles("c", p.c))
         start = _accumulators(e, c[k * per : k * per + per], p)
-        lines = [shuffle(e, start, list(range(8 * r, 8 * r + 8))) for r in range(8)]
-        sums[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps, element, size)
+        lines = [e.shuffle(start, range(8 * r, 8 * r + 8)) for r in range(8)]
+        sums[row, column] = _loop(e, p, lines, rows_at[row], column // 8 * steps * 8, steps)
     out = []
     for tile in p.shape.tiles("d", p.d):
         out += parted(e, _result(e, sums[tile], p), p.d)
-    whole = "poison"
-    for k, register in enumerate(out):
-        ref = e.fresh()
-        e.line(f"{ref} = insertvalue {result_type(p)} {whole}, {register}, {k}")
-        whole = ref
-    e.line(f"ret {result_type(p)} {whole}")
+    return_all(e, result_type(p), out)
     return define(f"define internal {result_type(p)} @{p.name}({', '.join(params)}) noinline", e)
+
+
+def return_all(e: Emitter, ty: str, values: list[Val]) -> None:
+    """Return a struct of values."""
+    whole = "poison"
+    for k, value in enumerate(values):
+        ref = e.fresh()
+        e.line(f"{ref} = insertvalue {ty} {whole}, {value}, {k}")
+        whole = ref
+    e.line(f"ret {ty} {whole}")
 
 
 def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda v: v) -> Val:
@@ -94,7 +97,7 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
 
     `order` moves the raw parts, ``kind.raw`` bits each, before they are widened.
     """
-    v = order(view(e, v, f"i{kind.raw}", LANES * kind.register // kind.raw))
+    v = order(e.view(v, f"i{kind.raw}"))
     if kind.name in ("f16", "bf16"):
         return load(e, v, DTYPES[kind.name])
     if kind.name in ("e4m3", "e5m2"):
@@ -104,8 +107,8 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     if kind.name == "f64":
         return e.cast("bitcast", v, "double")
     if kind.bits == 8:
-        wide = e.resize(view(e, v, "i8", 2 * v.n), "i16", kind.signed)
-        return view(e, wide, "i32", v.n)
+        wide = e.resize(e.view(v, "i8"), "i16", kind.signed)
+        return e.view(wide, "i32")
     if kind.bits == 4:
         wide, down = e.resize(v, "i32"), "ashr" if kind.signed else "lshr"
         low, high = (e.bin(down, e.bin("shl", wide, by), 28) for by in (28, 24))
@@ -113,30 +116,25 @@ def _values(e: Emitter, v: Val, kind: Kind, order: Callable[[Val], Val] = lambda
     return v
 
 
-def _store_tiles(
-    e: Emitter, array: str, registers: list[Val], values: list[Val], element: str, tiles: list[tuple[int, int]]
-) -> dict[int, int]:
+def _store_rows(e: Emitter, p: Product, values: list[Val]) -> dict[int, int]:
     """Write A's tiles one after the other, those of 8 rows together; returns each group's place by its first row."""
-    order = sorted(range(len(tiles)), key=lambda k: tiles[k])
-    per = values[0].n
-    e.line(f"{array} = alloca [{per * len(tiles)} x {element}], align 64")
+    tiles, per = p.shape.tiles("a", p.a), values[0].n
+    e.line(f"%left = alloca [{per * len(tiles)} x {p.sum_type}], align 64")
     places: dict[int, int] = {}
-    for at, k in enumerate(order):
-        p = e.let("ptr", 1, f"getelementptr {element}, ptr {array}, i64 {at * per}")
-        e.line(f"store {values[k]}, {p}, align 64")
+    for at, k in enumerate(sorted(range(len(tiles)), key=lambda k: tiles[k])):
+        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %left, i64 {at * per}")
+        e.line(f"store {values[k]}, {to}, align 64")
         places.setdefault(tiles[k][0], at * per)
     return places
 
 
-def _store_columns(
-    e: Emitter, registers: list[Val], kind: Kind, element: str, tiles: list[tuple[int, int]], steps: int
-) -> None:
+def _store_columns(e: Emitter, p: Product, registers: list[Val]) -> None:
     """Write B's tiles so that the 8 values of one step lie together, all steps of 8 columns one after the other."""
-    e.line(f"%right = alloca [{len(tiles) * 8 * kind.steps} x {element}], align 64")
+    e.line(f"%right = alloca [{len(registers) * 8 * p.b.steps} x {p.sum_type}], align 64")
     for k, register in enumerate(registers):
-        v = _values(e, register, kind, lambda raw: transposed(e, raw, 8))
-        p = e.let("ptr", 1, f"getelementptr {element}, ptr %right, i64 {k * v.n}")
-        e.line(f"store {v}, {p}, align 64")
+        v = _values(e, register, p.b, lambda raw: transposed(e, raw, 8))
+        to = e.let("ptr", 1, f"getelementptr {p.sum_type}, ptr %right, i64 {k * v.n}")
+        e.line(f"store {v}, {to}, align 64")
 
 
 def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
@@ -146,13 +144,12 @@ def _accumulators(e: Emitter, registers: list[Val], p: Product) -> Val:
     return tile if p.sum_type == "i32" else e.cast("bitcast", tile, p.sum_type)
 
 
-def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps: int, element: str, size: int):
+def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps: int) -> list[Val]:
     """Sum up 8 x 8 elements of D: 8 rows at once, each step one vector of B and a scalar of A for each row."""
     ty, inner = p.sum_type, p.a.steps
-    if p.mode == "satfinite":
-        lines, start = start, [e.const(ty, 0, 8)] * 8
-    else:
-        lines = []
+    size = BITS[ty] // 8
+    lines = start if p.mode == "satfinite" else []
+    start = [e.const(ty, 0, 8)] * 8 if lines else start
     loop, done, before = (e.fresh(x)[1:] for x in ("loop", "done", "before"))
     e.line(f"br label %{before}")
     e.label(before)
@@ -162,15 +159,15 @@ def _loop(e: Emitter, p: Product, start: list[Val], left: int, right: int, steps
     sums = [Val(e.fresh(), ty, 8) for _ in range(8)]
     place = len(e.lines)
     at = e.bin("shl", Val(step, "i64"), 3)
-    pb = e.let("ptr", 1, f"getelementptr {element}, ptr %right, {e.bin('add', at, right)}")
-    b = e.let(element, 8, f"load <8 x {element}>, {pb}, align {8 * size}")
+    pb = e.let("ptr", 1, f"getelementptr {ty}, ptr %right, {e.bin('add', at, right)}")
+    b = e.let(ty, 8, f"load <8 x {ty}>, {pb}, align {8 * size}")
     whole = e.bin("shl", e.bin("and", Val(step, "i64"), -inner), 3)
     at = e.bin("add", e.bin("or", whole, e.bin("and", Val(step, "i64"), inner - 1)), left)
-    pa = e.let("ptr", 1, f"getelementptr {element}, ptr %left, {at}")
+    pa = e.let("ptr", 1, f"getelementptr {ty}, ptr %left, {at}")
     new = []
     for r in range(8):
-        pr = e.let("ptr", 1, f"getelementptr {element}, {pa}, i64 {r * inner}")
-        a = e.splat(e.let(element, 1, f"load {element}, {pr}, align {size}"), 8)
+        pr = e.let("ptr", 1, f"getelementptr {ty}, {pa}, i64 {r * inner}")
+        a = e.splat(e.let(ty, 1, f"load {ty}, {pr}, align {size}"), 8)
         new.append(_step(e, p, a, b, sums[r]))
     e.lines[place:place] = [
         f"{step} = phi i64 [ 0, %{before} ], [ {after}, %{loop} ]",
@@ -191,15 +188,15 @@ def _step(e: Emitter, p: Product, a: Val, b: Val, total: Val) -> Val:
         return e.intrinsic("llvm.fma", p.sum_type, a, b, total)
     if p.a.bits == 1:
         return e.bin("add", total, e.intrinsic("llvm.ctpop", "i32", e.bin(p.mode, a, b)))
-    wide = [e.cast("sext", view(e, v, "i16", 16), "i32") for v in (a, b)]
+    wide = [e.cast("sext", e.view(v, "i16"), "i32") for v in (a, b)]
     products = e.bin("mul", *wide)
-    pair = [shuffle(e, products, list(range(k, 16, 2))) for k in range(2)]
+    pair = [e.shuffle(products, range(k, 16, 2)) for k in range(2)]
     return e.bin("add", total, e.bin("add", *pair))
 
 
 def _result(e: Emitter, lines: list[Val], p: Product) -> Val:
     """8 rows of sums as raw bits of D's type."""
-    tile = concat(e, lines)
+    tile = e.concat(lines)
     if p.d.name == "s32":
         return tile
     bits = to_half(e, tile) if p.d.name == "f16" else e.cast("bitcast", tile, f"i{p.d.bits}")

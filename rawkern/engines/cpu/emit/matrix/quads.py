@@ -9,7 +9,7 @@ from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.arith.formats import from_half, to_half
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.lanes import define
-from rawkern.engines.cpu.emit.matrix.fragments import concat, shuffle, view
+from rawkern.engines.cpu.emit.matrix.product import return_all
 from rawkern.engines.cpu.ir import Emitter, Module, Val
 
 Place = tuple[int, int]  # row and column
@@ -37,25 +37,21 @@ def helper(m: Module, name: str, layouts: tuple[str, str], d: str, c: str) -> st
     e = Emitter(m)
     counts = {"a": 2, "b": 2, "c": count(c)}
     values = {o: [Val(f"%{o}{i}", "i32", LANES) for i in range(n)] for o, n in counts.items()}
-    a, b = (concat(e, _halves(e, values[o])) for o in "ab")
-    start = concat(e, _halves(e, values["c"]) if c == "f16" else [e.cast("bitcast", x, "float") for x in values["c"]])
+    a, b = (e.concat(_halves(e, values[o])) for o in "ab")
+    start = e.concat(_halves(e, values["c"]) if c == "f16" else [e.cast("bitcast", x, "float") for x in values["c"]])
     in_a, in_b = (_where(f, layout, 4) for f, layout in zip((_a, _b), layouts, strict=True))
     in_c = _where(_sums, c, 8)
     rows = [_sums("f16", lane, 0)[0] for lane in range(LANES)]
-    left = [shuffle(e, a, [in_a[lane // 4 % 4, row, k] for lane, row in enumerate(rows)]) for k in range(4)]
+    left = [e.shuffle(a, [in_a[lane // 4 % 4, row, k] for lane, row in enumerate(rows)]) for k in range(4)]
     sums = []
     for j in range(8):
-        total = shuffle(e, start, [in_c[lane // 4 % 4, row, j] for lane, row in enumerate(rows)])
+        total = e.shuffle(start, [in_c[lane // 4 % 4, row, j] for lane, row in enumerate(rows)])
         for k in range(4):
-            right = shuffle(e, b, [in_b[lane // 4 % 4, k, j] for lane in range(LANES)])
+            right = e.shuffle(b, [in_b[lane // 4 % 4, k, j] for lane in range(LANES)])
             total = e.intrinsic("llvm.fma", "float", left[k], right, total)
         sums.append(total)
-    whole, ty = "poison", result_type(d)
-    for k, register in enumerate(_results(e, sums, d)):
-        ref = e.fresh()
-        e.line(f"{ref} = insertvalue {ty} {whole}, {register}, {k}")
-        whole = ref
-    e.line(f"ret {ty} {whole}")
+    ty = result_type(d)
+    return_all(e, ty, _results(e, sums, d))
     params = ", ".join(f"<32 x i32> %{o}{i}" for o, n in counts.items() for i in range(n))
     return define(f"define internal {ty} @{name}({params}) noinline", e)
 
@@ -78,15 +74,15 @@ def _where(place, layout: str, elements: int) -> dict[tuple[int, int, int], int]
 
 def _halves(e: Emitter, registers: list[Val]) -> list[Val]:
     """The numbers in packed registers: a vector for each element of a lane."""
-    parts = [view(e, r, "i16", 2 * LANES) for r in registers]
-    return [from_half(e, shuffle(e, p, list(range(h, 2 * LANES, 2)))) for p in parts for h in range(2)]
+    parts = [e.view(r, "i16") for r in registers]
+    return [from_half(e, e.shuffle(p, range(h, 2 * LANES, 2))) for p in parts for h in range(2)]
 
 
 def _results(e: Emitter, sums: list[Val], d: str) -> list[Val]:
     if d == "f16":
         bits = [arith.canonical(e, to_half(e, x), "f16") for x in sums]
         both = [k // 2 + LANES * (k % 2) for k in range(2 * LANES)]
-        return [view(e, shuffle(e, bits[k], both, bits[k + 1]), "i32", LANES) for k in range(0, 8, 2)]
-    whole, found = concat(e, sums), _where(_sums, "f16", 8)
+        return [e.view(e.shuffle(bits[k], both, bits[k + 1]), "i32") for k in range(0, 8, 2)]
+    whole, found = e.concat(sums), _where(_sums, "f16", 8)
     order = [[found[lane // 4 % 4, *_sums("f32", lane, i)] for lane in range(LANES)] for i in range(8)]
-    return [arith.canonical(e, e.cast("bitcast", shuffle(e, whole, picks), "i32"), "f32") for picks in order]
+    return [arith.canonical(e, e.cast("bitcast", e.shuffle(whole, picks), "i32"), "f32") for picks in order]

@@ -16,12 +16,9 @@ from rawkern.engines.cpu.emit.matrix.fragments import (
     KINDS,
     Kind,
     accumulators,
-    concat,
     joined,
     parted,
-    shuffle,
     transposed,
-    view,
 )
 from rawkern.engines.cpu.emit.matrix.mma import items_of, require_warp, shape_in
 from rawkern.engines.cpu.emit.memory.addresses import address
@@ -44,8 +41,8 @@ def _rows_loaded(m: Module, name: str, trans: bool) -> str:
     for r in range(8):
         at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
         rows.append(e.let("i16", 8, f"load <8 x i16>, {pointer(e, at)}, align 2"))
-    whole = concat(e, rows)
-    e.line(f"ret {view(e, transposed(e, whole, 8) if trans else whole, 'i32', LANES)}")
+    whole = e.concat(rows)
+    e.line(f"ret {e.view(transposed(e, whole, 8) if trans else whole, 'i32')}")
     return define(f"define internal <32 x i32> @{name}(<8 x i64> %rows) noinline", e)
 
 
@@ -55,9 +52,9 @@ def store_rows(f: FunctionLowering, instr: Instr) -> None:
     items = items_of(source)
     values = None
     if f.watch.sees_values:
-        wholes = [view(f.e, f.values.vector(reg, 32), "i16", 64) for reg in items]
+        wholes = [f.e.view(f.values.vector(reg, 32), "i16") for reg in items]
         wholes = [transposed(f.e, v, 8) if instr.op.has("trans") else v for v in wholes]
-        values = _columns(f.e, concat(f.e, wholes), 8 * len(items))
+        values = _columns(f.e, f.e.concat(wholes), 8 * len(items))
     name, matrices = _matrices(f, instr, mem, source, WRITE, _rows_stored, values)
     for reg, rows in matrices:
         f.e.line(f"call void @{name}({rows}, {f.values.vector(reg, 32)})")
@@ -67,8 +64,8 @@ def transpose(f: FunctionLowering, instr: Instr) -> None:
     """``movmatrix``: an 8 x 8 matrix of 16-bit elements that the warp holds, a row in four lanes, to its transpose."""
     dest, source = instr.args
     require_warp(f, instr)
-    whole = view(f.e, f.values.vector(source, 32), "i16", 64)
-    f.values.put(dest.name, view(f.e, transposed(f.e, whole, 8), "i32", LANES))
+    whole = f.e.view(f.values.vector(source, 32), "i16")
+    f.values.put(dest.name, f.e.view(transposed(f.e, whole, 8), "i32"))
 
 
 @cache
@@ -92,7 +89,7 @@ def _held(columns: int, registers: int, cross: bool, first: int = 0) -> tuple[He
 def _columns(e: Emitter, whole: Val, lines: int) -> list[Val]:
     """The first elements of a matrix's lines, a line for each lane, then the second ones, and so on."""
     per = whole.n // lines
-    return [shuffle(e, whole, [(k % lines) * per + c for k in range(LANES)]) for c in range(per)]
+    return [e.shuffle(whole, [(k % lines) * per + c for k in range(LANES)]) for c in range(per)]
 
 
 def _matrices(
@@ -108,16 +105,16 @@ def _matrices(
     addrs = f.e.splat(f.values.plain(form), LANES)
     name = f"rk_{instr.op.base}{'_trans' if trans else ''}"
     f.module.helper(name, lambda m: make(m, name, trans))
-    return name, [(reg, shuffle(f.e, addrs, list(range(8 * k, 8 * k + 8)))) for k, reg in enumerate(items)]
+    return name, [(reg, f.e.shuffle(addrs, range(8 * k, 8 * k + 8))) for k, reg in enumerate(items)]
 
 
 def _rows_stored(m: Module, name: str, trans: bool) -> str:
     e = Emitter(m)
-    whole = view(e, Val("%v", "i32", LANES), "i16", 64)
+    whole = e.view(Val("%v", "i32", LANES), "i16")
     whole = transposed(e, whole, 8) if trans else whole
     for r in range(8):
         at = e.let("i64", 1, f"extractelement <8 x i64> %rows, i64 {r}")
-        e.line(f"store {shuffle(e, whole, list(range(8 * r, 8 * r + 8)))}, {pointer(e, at)}, align 2")
+        e.line(f"store {e.shuffle(whole, range(8 * r, 8 * r + 8))}, {pointer(e, at)}, align 2")
     e.line("ret void")
     return define(f"define internal void @{name}(<8 x i64> %rows, <32 x i32> %v) noinline", e)
 
@@ -133,7 +130,7 @@ def load_fragment(f: FunctionLowering, instr: Instr) -> None:
         own = [regs[n : n + per] for n in range(per * k, len(regs), per * len(places))]
         near = _accessed(f, instr, mem, READ, at, pitch, _extent(kind, operand, cross), cross, own)
         tile = _tile(f, *near, kind, operand, cross)
-        loaded += parted(f.e, tile, kind) if operand == "c" else [view(f.e, tile, f"i{kind.register}", LANES)]
+        loaded += parted(f.e, tile, kind) if operand == "c" else [f.e.view(tile, f"i{kind.register}")]
     for k, reg in enumerate(regs):
         f.values.put(reg.name, loaded[k % len(loaded)])
 
@@ -230,7 +227,7 @@ def _tile_loaded(m: Module, name: str, bits: int, columns: int, cross: bool) -> 
     for k in range(lines):
         p = pointer(e, e.bin("add", Val("%a", "i64"), e.bin("mul", Val("%pitch", "i64"), k)))
         parts.append(e.let(f"i{bits}", per, f"load <{per} x i{bits}>, {p}, align {bits // 8}"))
-    whole = concat(e, parts)
+    whole = e.concat(parts)
     e.line(f"ret {transposed(e, whole, lines) if cross else whole}")
     return define(f"define internal <{8 * columns} x i{bits}> @{name}(i64 %a, i64 %pitch) noinline", e)
 
@@ -241,6 +238,6 @@ def _tile_stored(m: Module, name: str, kind: Kind, cross: bool) -> str:
     whole = transposed(e, whole, 8) if cross else whole
     for k in range(8):
         p = pointer(e, e.bin("add", Val("%a", "i64"), e.bin("mul", Val("%pitch", "i64"), k)))
-        e.line(f"store {shuffle(e, whole, list(range(8 * k, 8 * k + 8)))}, {p}, align {kind.bits // 8}")
+        e.line(f"store {e.shuffle(whole, range(8 * k, 8 * k + 8))}, {p}, align {kind.bits // 8}")
     e.line("ret void")
     return define(f"define internal void @{name}(i64 %a, i64 %pitch, <64 x {ty}> %v) noinline", e)

@@ -6,12 +6,12 @@ for each segment. Others go out of line (`gather`). Inactive lanes never touch m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, int_type
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, WRITE, Access
-from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address_parts, fits, ordering, starts, stride_of
 from rawkern.engines.cpu.emit.memory.gather import gather, masked_load, masked_store, scatter
 from rawkern.engines.cpu.emit.memory.prefetch import LINE, ask
@@ -54,22 +54,17 @@ def load_lanes(
     if isinstance(form, Val) and form.n == 1:
         how = f"atomic {ty}" if order else ty
         tail = f" {order}, align {size}" if order else f", align {size}{', !invariant.load !1' if constant else ''}"
-        result = []
-        for k in range(count):
-            result.append(e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}"))
-        return result
+        return [e.let(ty, 1, f"load {how}, {pointer(e, form, at + k * size)}{tail}") for k in range(count)]
     if order:
         addrs = f.values.plain(form)
         return [_ordered_load(f, e.bin("add", addrs, at + k * size), size, order) for k in range(count)]
     if _known(form, size, count) or (count == 1 and stride_of(form) in (2 * size, 3 * size, 4 * size)):
-
-        def fast(bases: list[Val]) -> list[Val]:
-            return _load_segments(f, bases, form, at, size, count)
-
-        def partial(base: Val) -> list[Val]:
-            return [masked_load(e, base, at, f.lanes.actv(), size)]
-
-        return _consecutive(f, form, size, count, fast, partial, lambda: gather(f, form, at, size, count))
+        return _consecutive(
+            f, form, size, count,
+            fast=lambda bases: _load_segments(f, bases, form, at, size, count),
+            partial=lambda base: [masked_load(e, base, at, f.lanes.actv(), size)],
+            slow=lambda: gather(f, form, at, size, count),
+        )  # fmt: skip
     return gather(f, form, at, size, count)
 
 
@@ -84,7 +79,7 @@ def _consecutive(
     """Emit `fast` on the segments' first addresses for a warp with all lanes active and no wrap-around, else `slow`.
 
     Plain vector accesses, not masked ones: a masked store that misses the cache costs several times a plain one. Where
-    instructions take masks, a part of a warp has `partial`, on lane 0's address.
+    instructions take masks, a part of a warp has `partial`, on lane 0's address. Each gives what it loads, if it does.
     """
     e = f.e
     assert isinstance(form, (Affine, Wide))
@@ -110,7 +105,7 @@ def _consecutive(
         ways.append((slow(), _end_label(e, join)))
     e.label(join)
     result = []
-    for k, value in enumerate(ways[0][0]):
+    for k, value in enumerate(ways[0][0] or ()):
         sources = ", ".join(f"[ {values[k].ref}, %{end} ]" for values, end in ways)
         result.append(e.let(value.ty, LANES, f"phi {value.t} {sources}"))
     return result
@@ -135,10 +130,10 @@ def _load_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, s
         elif stride == size * count:
             done[base] = _load_block(f, base, at, size, count, n)
         elif stride < 0:
-            done[base] = [_picked(e, _load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
+            done[base] = [e.shuffle(_load_block(f, base, at + stride * (n - 1), size, 1, n)[0], range(n - 1, -1, -1))]
         else:
             done[base] = [_load_spaced(f, base, at, size, stride // size, n)]
-    return [_joined(e, [done[base][k] for base in bases]) for k in range(count)]
+    return [e.concat([done[base][k] for base in bases]) for k in range(count)]
 
 
 def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
@@ -150,7 +145,7 @@ def _load_same(f: FunctionLowering, base: Val, at: int, size: int, count: int, n
 def _load_block(f: FunctionLowering, base: Val, at: int, size: int, count: int, n: int) -> list[Val]:
     e, ty, total = f.e, int_type(8 * size), n * count
     whole = e.let(ty, total, f"load <{total} x {ty}>, {pointer(e, base, at)}, align {size}")
-    return [whole] if count == 1 else [_picked(e, whole, range(k, total, count)) for k in range(count)]
+    return [whole] if count == 1 else [e.shuffle(whole, range(k, total, count)) for k in range(count)]
 
 
 def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, n: int) -> Val:
@@ -164,22 +159,8 @@ def _load_spaced(f: FunctionLowering, base: Val, at: int, size: int, step: int, 
             mine = min(element // n, step - 1)
             before = element if j == 1 else element // step  # where it is in `result`
             picks.append(n + element - begins[j] if mine == j else before if mine < j else 0)
-        result = _picked(f.e, result, picks, block)
+        result = f.e.shuffle(result, picks, block)
     return result
-
-
-def _picked(e: Emitter, a: Val, which: Iterable[int], b: Val | None = None) -> Val:
-    """Elements of `a`, followed by those of `b`, by number."""
-    picks = [f"i32 {k}" for k in which]
-    other = str(b) if b else f"{a.t} poison"
-    return e.let(a.ty, len(picks), f"shufflevector {a}, {other}, <{len(picks)} x i32> <{', '.join(picks)}>")
-
-
-def _joined(e: Emitter, parts: list[Val]) -> Val:
-    """Vectors of one length after each other."""
-    while len(parts) > 1:
-        parts = [_picked(e, a, range(2 * a.n), b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
 
 
 def store(f: FunctionLowering, instr: Instr) -> None:
@@ -225,51 +206,41 @@ def store_lanes(f: FunctionLowering, form: Form, at: int, values: list[Val], siz
         for k, value in enumerate(values):
             _ordered_store(f, e.bin("add", addrs, at + k * size), value, size, order)
     elif _known(form, size, count):
-
-        def slow() -> list[Val]:
-            scatter(f, form, at, values, size)
-            return []
-
-        def partial(base: Val) -> list[Val]:
-            masked_store(e, values[0], base, at, f.lanes.actv(), size)
-            return []
-
-        def fast(bases: list[Val]) -> list[Val]:
-            return _store_segments(f, bases, form, at, values, size)
-
-        _consecutive(f, form, size, count, fast, partial, slow)
+        _consecutive(
+            f, form, size, count,
+            fast=lambda bases: _store_segments(f, bases, form, at, values, size),
+            partial=lambda base: masked_store(e, values[0], base, at, f.lanes.actv(), size),
+            slow=lambda: scatter(f, form, at, values, size),
+        )  # fmt: skip
     else:
         scatter(f, form, at, values, size)
 
 
-def _store_segments(
-    f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int
-) -> list[Val]:
+def _store_segments(f: FunctionLowering, bases: list[Val], form: Form, at: int, values: list[Val], size: int) -> None:
     e, run = f.e, LANES // len(bases)
     if stride_of(form) == 0:  # which lane's value stays is open; take the first's
         for s, base in enumerate(bases):
             for k, value in enumerate(values):
                 one = e.let(value.ty, 1, f"extractelement {value}, i64 {s * run}")
                 e.line(f"store {one}, {pointer(e, base, at + k * size)}, align {size}")
-        return []
+        return
     for s, base in enumerate(bases):
         own, start = range(s * run, (s + 1) * run), at
         if stride_of(form) == -size:
             own, start = own[::-1], at - size * (run - 1)
-        parts = [_picked(e, v, own) for v in values] if own != range(LANES) else values
+        parts = [e.shuffle(v, own) for v in values] if own != range(LANES) else values
         while len(parts) > 1:  # interleave neighbours: (a, b, c, d) -> (ac, bd) -> abcd
             half, n = len(parts) // 2, parts[0].n
             picks = [k // 2 + (n if k % 2 else 0) for k in range(2 * n)]
-            parts = [_picked(e, parts[k], picks, parts[k + half]) for k in range(half)]
+            parts = [e.shuffle(parts[k], picks, parts[k + half]) for k in range(half)]
         _store_block(e, parts[0], base, start, size)
-    return []
 
 
 def _store_block(e: Emitter, values: Val, base: Val, at: int, size: int) -> None:
     """Store a vector in order: LLVM writes the parts of a long one backwards, in which the CPU sees no stream."""
     part = max(1, LINE // size)
     for k in range(0, values.n, part):
-        piece = values if values.n <= part else _picked(e, values, range(k, k + part))
+        piece = values if values.n <= part else e.shuffle(values, range(k, k + part))
         e.line(f"store {piece}, {pointer(e, base, at + k * size)}, align {size}")
 
 
@@ -282,20 +253,14 @@ def _ordered_load(f: FunctionLowering, addrs: Val, size: int, order: str) -> Val
     def together(e: Emitter, at: str, operands: list[Val], _: Val) -> Val:
         return e.splat(one(e, at, operands), LANES)
 
-    name = f"rk_load_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, ty, [], one, together))
-    return f.e.call(name, ty, LANES, addrs, f.lanes.act())
+    return each_lane(f, f"rk_load_{order}_{ty}", ty, addrs, [], one, together)
 
 
 def _ordered_store(f: FunctionLowering, addrs: Val, value: Val, size: int, order: str) -> None:
-    ty = int_type(8 * size)
-
     def one(e: Emitter, at: str, args: list[Val]) -> None:
         e.line(f"store atomic {args[0]}, {at} {order}, align {size}")
 
-    name = f"rk_store_{order}_{ty}"
-    f.module.helper(name, lambda m: lane_loop(m, name, None, [ty], one))
-    f.e.line(f"call void @{name}({addrs}, {value}, {f.lanes.act()})")
+    each_lane(f, f"rk_store_{order}_{value.ty}", None, addrs, [value], one)
 
 
 def fence(f: FunctionLowering, instr: Instr) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawkern.engines.cpu.emit.affine import widened
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Emitter, Val, const
@@ -40,9 +41,7 @@ def address(f: FunctionLowering, mem: Mem, space: str) -> Form:
 def widen(f: FunctionLowering, form: Form) -> Form:
     """Extend 32-bit addresses (of shared memory) to 64 bits."""
     if isinstance(form, Affine) and form.bases[0].ty == "i32":
-        if form.stride == 0 or form.aligned:
-            return Affine(tuple(f.e.resize(x, "i64") for x in form.bases), form.stride)
-        return Wide((const("i64", 0),) * len(form.bases), form.bases, 1, form.stride, False)
+        return widened(f.e, form, 1, False)
     if isinstance(form, Val) and form.ty != "i64":
         return f.e.resize(form, "i64")
     return form
@@ -67,19 +66,14 @@ def in_shared(f: FunctionLowering, at: Val) -> Val:
 
 def fits(f: FunctionLowering, form: Wide) -> Val:
     """Whether the 32-bit part of a wide address does not wrap around within any segment."""
-    run = LANES // len(form.inners)
+    run = LANES // form.segments
 
     def one(e: Emitter, inner: Val) -> Val:
         last = e.bin("add", e.resize(inner, "i64", form.signed), (run - 1) * form.stride)
         return e.cmp("icmp eq", last, e.resize(e.cast("trunc", last, "i32"), "i64", form.signed))
 
-    result = None
-    for inner in dict.fromkeys(form.inners):
-        key = ("fits", inner.ref, run, form.stride, form.signed)
-        fit = f.in_block(key, lambda e, inner=inner: one(e, inner))
-        result = fit if result is None else f.e.bin("and", result, fit)
-    assert result is not None
-    return result
+    keys = ((inner, ("fits", inner.ref, run, form.stride, form.signed)) for inner in dict.fromkeys(form.inners))
+    return f.e.all("and", (f.in_block(key, lambda e, inner=inner: one(e, inner)) for inner, key in keys))
 
 
 def starts(f: FunctionLowering, form: Affine | Wide) -> list[Val]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import COPY, READ, UPDATE, Access
-from rawkern.engines.cpu.emit.lanes import lane_loop, pointer
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.emit.memory.mbarrier import arrive_at, barrier_address
 from rawkern.engines.cpu.ir import Emitter, Val, const
@@ -45,18 +45,10 @@ def _copy(f: FunctionLowering, instr: Instr) -> None:
     form = e.splat(f.values.plain(address(f, source, "global")), LANES)
     src = f.values.plain(f.watch.access(Access(READ, source, "global", width, mask=read, lengths=count), form))
     f.watch.note("copied")
-    name = f"rk_copy_{size.value}"
     if count is None or (isinstance(more[0], Imm) and more[0].value == size.value):
-        f.module.helper(
-            name, lambda m: lane_loop(m, name, None, ["i64"], lambda e, at, a: _whole(e, at, a, size.value))
-        )
-        e.line(f"call void @{name}({dst}, {src}, {f.lanes.act()})")
-        return
-    name = f"rk_copy_part_{size.value}"
-    f.module.helper(
-        name, lambda m: lane_loop(m, name, None, ["i64", "i32"], lambda e, at, a: _part(e, at, a, size.value))
-    )
-    e.line(f"call void @{name}({dst}, {src}, {e.splat(count, LANES)}, {f.lanes.act()})")
+        each_lane(f, f"rk_copy_{width}", None, dst, [src], lambda e, at, a: _whole(e, at, a, width))
+    else:
+        each_lane(f, f"rk_copy_part_{width}", None, dst, [src, count], lambda e, at, a: _part(e, at, a, width))
 
 
 def _whole(e: Emitter, at: str, args: list[Val], size: int) -> None:

@@ -8,7 +8,7 @@ from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import UPDATE, Access
-from rawkern.engines.cpu.emit.lanes import lane_loop
+from rawkern.engines.cpu.emit.lanes import each_lane
 from rawkern.engines.cpu.emit.memory.addresses import address, in_shared, ordering
 from rawkern.engines.cpu.ir import Emitter, Val
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Pair, Reg, Vec
@@ -41,8 +41,7 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
     name = f"rk_{instr.op.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
     one = _atomic_step(op, ty, space, order)
-    f.module.helper(name, lambda m: lane_loop(m, name, ity, [x.ty for x in operands], one, together))
-    result = f.e.call(name, ity, LANES, addrs, *operands, f.lanes.act())
+    result = each_lane(f, name, ity, addrs, operands, one, together)
     if isinstance(dest, Reg):
         f.values.put(dest.name, result)
 
@@ -54,9 +53,8 @@ def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> C
         own = e.select(e.let("i1", LANES, f"bitcast {mask} to <32 x i1>"), args[0], 0)
         sums = own  # of each lane's and those before
         for step in (1, 2, 4, 8, 16):
-            picks = ", ".join(f"i32 {k - step if k >= step else k + LANES}" for k in range(LANES))
-            shifted = f"shufflevector {sums}, {sums.t} zeroinitializer, <{LANES} x i32> <{picks}>"
-            sums = e.bin("add", sums, e.let(ity, LANES, shifted))
+            picks = [k - step if k >= step else k + LANES for k in range(LANES)]
+            sums = e.bin("add", sums, e.shuffle(sums, picks, Val("zeroinitializer", ity, LANES)))
         total = e.let(ity, 1, f"extractelement {sums}, i64 {LANES - 1}")
         if space == "shared":
             old = e.let(ity, 1, f"load {ity}, {at}, align {size}")

@@ -45,9 +45,7 @@ def _calls(
 ) -> tuple[str, list[list[Val]]]:
     """The helper for addresses of this form, and what stands for the addresses in each of the calls."""
     e, ty = f.e, int_type(8 * size)
-    plain = f.module.helper(
-        f"rk_{'store' if stores else 'load'}_{ty}", lambda m: (_store_helper if stores else _load_helper)(m, size)
-    )
+    plain = f.module.helper(f"rk_{'store' if stores else 'load'}_{ty}", lambda m: _helper(m, size, stores))
     if isinstance(form, Affine):
         kind, parts, steps = "a", list(form.bases), [const("i64", form.stride & (1 << 64) - 1)]
     elif isinstance(form, Wide):
@@ -56,7 +54,7 @@ def _calls(
     else:
         addrs = e.splat(f.values.plain(form), LANES)
         return plain, [[e.bin("add", addrs, at + k * size) if at + k else addrs] for k in range(count)]
-    n = len(form.bases if isinstance(form, Affine) else form.inners)
+    n = form.segments
     name = f"{plain}_{kind}{n}"
     f.module.helper(name, lambda m: _front(m, name, plain, kind, n, size, stores))
     return name, [[*parts, *steps, const("i64", at + k * size)] for k in range(count)]
@@ -87,9 +85,7 @@ def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, store
         e.line(f"br {near}, label %near, label %far")
         e.label("near")
         lanes = e.let("i1", LANES, f"bitcast {mask} to <32 x i1>")
-        if stores:
-            masked_store(e, value, base, 0, lanes, size)
-        e.line("ret void" if stores else f"ret {masked_load(e, base, 0, lanes, size)}")
+        _masked(e, ty, base, lanes, size, value if stores else None)
         e.label("far")
     ramped = e.bin("mul", ramp(stride.ty, 1, n), e.splat(stride, LANES))
     if kind == "a":
@@ -104,42 +100,38 @@ def _front(m: Module, name: str, plain: str, kind: str, n: int, size: int, store
     return define(f"define internal {'void' if stores else f'<32 x {ty}>'} @{name}({listed}) noinline", e)
 
 
-def _load_helper(m: Module, size: int) -> str:
+def _helper(m: Module, size: int, stores: bool) -> str:
+    """A helper that takes the addresses."""
     ty, e = int_type(8 * size), Emitter(m)
-    a, mask = Val("%a", "i64", LANES), Val("%m", "i32")
+    a, value, mask, vec = Val("%a", "i64", LANES), Val("%v", ty, LANES), Val("%m", "i32"), f"<32 x {ty}>"
     maskv, base, consecutive, equal = _look(e, a, mask, size)
-    vec = f"<32 x {ty}>"
-    gather = f"llvm.masked.gather.v32{ty}.v32p0"
-    m.declare(gather, f"declare {vec} @{gather}(<32 x ptr>, i32, <32 x i1>, {vec})")
+    name = f"llvm.masked.{'scatter' if stores else 'gather'}.v32{ty}.v32p0"
+    types = f"({vec}, <32 x ptr>, i32, <32 x i1>)" if stores else f"(<32 x ptr>, i32, <32 x i1>, {vec})"
+    m.declare(name, f"declare {'void' if stores else vec} @{name}{types}")
     e.line(f"br {consecutive}, label %near, label %far")
     e.label("near")
-    e.line(f"ret {masked_load(e, base, 0, maskv, size)}")
+    _masked(e, ty, base, maskv, size, value if stores else None)
     e.label("far")
+    if stores:
+        ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
+        e.line(f"call void @{name}({value}, {ptrs}, i32 {size}, {maskv})")
+        e.line("ret void")
+        return define(f"define internal void @rk_store_{ty}(<32 x i64> %a, {vec} %v, i32 %m) noinline", e)
     e.line(f"br {equal}, label %one, label %many")
     e.label("one")
     first = e.let("i64", 1, f"extractelement {a}, i32 %lane")
     e.line(f"ret {e.splat(e.let(ty, 1, f'load {ty}, {pointer(e, first)}, align {size}'), LANES)}")
     e.label("many")
     ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
-    e.line(f"ret {e.let(ty, LANES, f'call {vec} @{gather}({ptrs}, i32 {size}, {maskv}, {vec} zeroinitializer)')}")
+    e.line(f"ret {e.let(ty, LANES, f'call {vec} @{name}({ptrs}, i32 {size}, {maskv}, {vec} zeroinitializer)')}")
     return define(f"define internal {vec} @rk_load_{ty}(<32 x i64> %a, i32 %m) noinline", e)
 
 
-def _store_helper(m: Module, size: int) -> str:
-    ty, e = int_type(8 * size), Emitter(m)
-    a, value, mask = Val("%a", "i64", LANES), Val("%v", int_type(8 * size), LANES), Val("%m", "i32")
-    maskv, base, consecutive, _ = _look(e, a, mask, size)
-    scatter = f"llvm.masked.scatter.v32{ty}.v32p0"
-    m.declare(scatter, f"declare void @{scatter}(<32 x {ty}>, <32 x ptr>, i32, <32 x i1>)")
-    e.line(f"br {consecutive}, label %near, label %far")
-    e.label("near")
-    masked_store(e, value, base, 0, maskv, size)
-    e.line("ret void")
-    e.label("far")
-    ptrs = e.let("ptr", LANES, f"inttoptr {a} to <32 x ptr>")
-    e.line(f"call void @{scatter}({value}, {ptrs}, i32 {size}, {maskv})")
-    e.line("ret void")
-    return define(f"define internal void @rk_store_{ty}(<32 x i64> %a, <32 x {ty}> %v, i32 %m) noinline", e)
+def _masked(e: Emitter, ty: str, base: Val, lanes: Val, size: int, value: Val | None) -> None:
+    """Load or store neighbours, and return from the helper."""
+    if value is not None:
+        masked_store(e, value, base, 0, lanes, size)
+    e.line("ret void" if value is not None else f"ret {masked_load(e, base, 0, lanes, size)}")
 
 
 def _look(e: Emitter, a: Val, mask: Val, size: int) -> tuple[Val, Val, Val, Val]:

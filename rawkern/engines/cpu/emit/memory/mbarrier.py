@@ -6,12 +6,10 @@ The 64 bits, which PTX leaves to the implementation: how many arrivals a phase t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rawkern.engines.cpu.emit.forms import LANES, Form
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, UPDATE, WRITE, Access
-from rawkern.engines.cpu.emit.lanes import lane_loop, lanes_below
+from rawkern.engines.cpu.emit.lanes import each_lane, lanes_below
 from rawkern.engines.cpu.emit.memory.addresses import address
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
@@ -22,7 +20,8 @@ _PENDING, _PHASE, _COUNT_MASK = 20, 40, (1 << 20) - 1
 def _initialise(f: FunctionLowering, instr: Instr) -> None:
     """``mbarrier.init``."""
     mem, count = instr.args
-    _run(f, "rk_mbarrier_init", barrier_address(f, instr, mem, WRITE), [f.values.value(count, 32)], None, _init)
+    at = f.values.plain(barrier_address(f, instr, mem, WRITE))
+    each_lane(f, "rk_mbarrier_init", None, at, [f.values.value(count, 32)], _init)
 
 
 def _arrival(f: FunctionLowering, instr: Instr) -> None:
@@ -40,8 +39,8 @@ def _wait(f: FunctionLowering, instr: Instr) -> None:
     dest, mem, wanted = instr.args[:3]
     at, parity = barrier_address(f, instr, mem, READ), instr.op.has("parity")
     wanted = f.e.resize(f.values.value(wanted, 32 if parity else 64), "i64")
-    done = _run(
-        f, f"rk_mbarrier_test{'_parity' if parity else ''}", at, [wanted], "i8",
+    done = each_lane(
+        f, f"rk_mbarrier_test{'_parity' if parity else ''}", "i8", f.values.plain(at), [wanted],
         lambda e, p, a: _test(e, p, a[0], parity), lambda e, p, a, _: _test(e, p, a[0], parity),
     )  # fmt: skip
     f.values.put(dest.name, f.e.cmp("icmp ne", done, 0))
@@ -67,26 +66,7 @@ def arrive_at(f: FunctionLowering, at: Form, count: Val, drop: bool = False) -> 
     name = f"rk_mbarrier_{'drop' if drop else 'arrive'}"
     together = None if drop or count.n != 1 else _arrive_together
     name += "_together" if together else ""
-    return _run(f, name, at, [count], "i64", lambda e, p, a: _arrive(e, p, a[0], drop), together)
-
-
-def _run(
-    f: FunctionLowering,
-    name: str,
-    at: Form,
-    values: list[Val],
-    result: str | None,
-    one: Callable,
-    together: Callable | None = None,
-) -> Val:
-    """Do something for each active lane in turn, or as `together` does for all (`lane_loop`)."""
-    types = [v.ty for v in values]
-    f.module.helper(name, lambda m: lane_loop(m, name, result, types, one, together))
-    args = [f.e.splat(v, LANES) for v in (f.values.plain(at), *values)]
-    if result:
-        return f.e.call(name, result, LANES, *args, f.lanes.act())
-    f.e.line(f"call void @{name}({', '.join(map(str, args))}, {f.lanes.act()})")
-    return args[0]
+    return each_lane(f, name, "i64", f.values.plain(at), [count], lambda e, p, a: _arrive(e, p, a[0], drop), together)
 
 
 def _shifted(e: Emitter, state: Val) -> Val:
