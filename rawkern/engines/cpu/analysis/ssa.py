@@ -16,6 +16,8 @@ from rawkern.engines.cpu.analysis.graph import Block, Flow
 from rawkern.engines.cpu.ptx.data import Instr, Reg
 from rawkern.engines.cpu.ptx.operands import destinations, replaced, sources
 
+Edge = tuple[int, int]
+
 
 def split_registers(flow: Flow) -> Flow:
     """The same flow with split registers; the blocks are copies, the function's instructions stay as they are."""
@@ -118,28 +120,33 @@ def _rename_exits(flow: Flow) -> bool:
         origin, _, number = name.partition("!")
         count[origin] = max(count.get(origin, 0), int(number or 0))
     live = [set(names) for names in flow.live_in]
-    made: dict[str, set[int]] = {}  # where a register is written: by blocks, or on the edges into them
+    made: dict[str, set[Edge]] = {}  # where a register is written: on edges, or in blocks, as edges from and to them
     uses: dict[str, set[int]] = {}  # blocks that read it, or on whose outgoing edges it is read
     for i, block in enumerate(flow.blocks):
         for instr in block.instrs:
             for name in destinations(instr):
-                made.setdefault(name, set()).add(i)
+                made.setdefault(name, set()).add((i, i))
             for name in sources(instr):
                 uses.setdefault(name, set()).add(i)
         if block.pred is not None:
             uses.setdefault(block.pred.name, set()).add(i)
         for t, copies in block.copies.items():
             for name, value in copies:
-                made.setdefault(name, set()).add(t)
+                made.setdefault(name, set()).add((i, t))
                 uses.setdefault(value, set()).add(i)
     renamed = False
     for _, members in sorted(flow.loops, key=lambda loop: len(loop[1])):
         exits = [(i, t) for i in members for t in flow.blocks[i].targets if t not in members]
-        leaving = {name for _, t in exits for name in live[t] if made.get(name, set()) & members}
+        leaving = {name for _, t in exits for name in live[t] if _inside(made.get(name, set()), members)}
         for name in sorted(leaving):
             _leave(flow, name, _fresh(flow, name, count), members, exits, live, made, uses)
             renamed = True
     return renamed
+
+
+def _inside(edges: set[Edge], members: frozenset[int]) -> set[Edge]:
+    """Those of a loop. What is only written on its way in is not made there: others may go past the loop with it."""
+    return {(i, t) for i, t in edges if i in members and t in members}
 
 
 def _leave(
@@ -147,9 +154,9 @@ def _leave(
     name: str,
     new: str,
     members: frozenset[int],
-    exits: list[tuple[int, int]],
+    exits: list[Edge],
     live: list[set[str]],
-    made: dict[str, set[int]],
+    made: dict[str, set[Edge]],
     uses: dict[str, set[int]],
 ) -> None:
     """Outside of the loop of `members`, which makes `name`, it is called `new`; the edges out of the loop copy it."""
@@ -172,8 +179,8 @@ def _leave(
         else:
             copies.append((new, name))
             uses.setdefault(name, set()).add(i)
-    made[new] = {t for i, t in exits if name in live[t]}
-    made[name] &= members
+    made[new] = {(i, t) for i, t in exits if name in live[t]}
+    made[name] = _inside(made[name], members)
     uses[new], uses[name] = outside, uses.get(name, set()) & members
     for i, names in enumerate(live):
         if i not in members and name in names:

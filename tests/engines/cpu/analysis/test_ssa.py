@@ -296,3 +296,27 @@ def test_nans_of_selected_and_moved_values(device):
     assert np.array_equal(got[4], canonical(b)[i ^ 1])
     assert np.array_equal(got[5], a.view(np.uint32)[i ^ 1])
     assert np.array_equal(got[6], canonical(np.where(i % 2, b, c)) ^ 1)
+
+
+def test_what_a_loop_leaves_goes_round_another_loop_or_through_it(device: str) -> None:
+    """Lanes that leave the first loop in its middle pass the second one by, and all read what the first has made."""
+    kernel = rawkern.RawKernel(
+        """extern "C" __global__ void k(int fuel, int* out) {
+            int i = threadIdx.x, x, kind;
+            asm volatile("and.b32 %0, %1, 3;" : "=r"(kind) : "r"(i));
+            do {
+                asm volatile("shl.b32 %0, %1, 5;" : "=r"(x) : "r"(i));
+                if (--fuel < 0) goto end;
+            } while (i & 1);
+            do {
+                if (--fuel < 0) goto end;
+            } while (kind == 2);
+            if (--fuel < 0) goto end;
+        end:
+            out[2 * i] = x;
+            out[2 * i + 1] = fuel;
+        }"""
+    )
+    out = torch.zeros(192, dtype=torch.int32, device=device)
+    kernel[1, 96](9, out)
+    assert out.view(96, 2).tolist() == [[i << 5, -1 if i % 4 else 6] for i in range(96)]
