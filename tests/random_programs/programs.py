@@ -224,7 +224,8 @@ def _kernel_variables(taste: Taste, program: Program, scope: Scope, structs, lev
         fields = [(f, t) for f, t, read in struct[1] if not read]
         if fields and taste.chance(0.5):
             name = f"{struct[0].lower()}_x"
-            out.append(Stmt("struct", f"{struct[0]} {name}[4] = {{}};"))
+            # `= {}` of structs with padding loses stores at indices that NVRTC does not know
+            out.append(Stmt("struct", f"{struct[0]} {name}[4];\nmemset({name}, 0, sizeof {name});"))
             scope = scope.but(arrays=scope.arrays + tuple(Array(name, t, 4, field=f".{f}") for f, t in fields))
     if taste.exchanges:
         out.append(
