@@ -1,7 +1,7 @@
 """What native functions use of Python and torch, by address: one table for the process.
 
-torch's tensors are read where torch keeps them: `torch_private.tensor_layout` finds the places by comparing tensors with
-what torch says of them, so with a torch that keeps them elsewhere launches go the careful way.
+torch's tensors are read where torch keeps them: `torch_private.tensor_layout` finds the places by comparing tensors
+with what torch says of them, so with a torch that keeps them elsewhere launches go the careful way.
 """
 
 from __future__ import annotations
