@@ -24,6 +24,7 @@ class Declaration:
     extern_c: bool
     definition: bool
     opaque: bool  # a parameter without a name might have one that only the compiler sees
+    line: int
 
 
 # Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
@@ -135,6 +136,7 @@ def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> D
         '"C"' in scopes or bool(re.search(r'\bextern\s*"C"', head)),
         code[stop : stop + 1] == "{",
         bool(re.search(r"\w\s*\(", inner)),
+        code.count("\n", 0, start) + 1,
     )
 
 
