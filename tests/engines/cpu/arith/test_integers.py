@@ -175,7 +175,7 @@ def test_products_of_narrow_numbers_shifted_and_truncated(device: str, wide: str
         {wide} x = a[i], y = b[i];
         {stores}
     }}"""
-    kernels = [(a, b) for a in types for b in types]
+    kernels = [(types[a], types[b]) for a, b in ((0, 0), (0, 1), (1, 2), (2, 2), (2, 3), (3, 3))]
     names = [f"k<{a}, {b}>" for (a, _), (b, _) in kernels]
     module = rawkern.RawModule(code, name_expressions=names)
     rng = np.random.default_rng(0)
