@@ -165,27 +165,28 @@ FUNCTIONS = {
 
 def function(name: str) -> int:
     """The address of one of `FUNCTIONS`; UnsupportedError if this torch has it no more."""
-    try:
-        return ctypes.cast(_libtorch()[FUNCTIONS[name]], ctypes.c_void_p).value or 0
-    except AttributeError:
+    found = _address(FUNCTIONS[name])
+    if not found:
         raise UnsupportedError(
             f"torch {torch.__version__} has no {FUNCTIONS[name]}, which rawkern calls; install another release of torch"
-        ) from None
+        )
+    return found
 
 
-@cache
 def openmp() -> int:
     """The address of ``GOMP_parallel`` in the OpenMP runtime that torch uses; 0 where it has none."""
-    try:
-        return ctypes.cast(_libtorch().GOMP_parallel, ctypes.c_void_p).value or 0
-    except (AttributeError, OSError):
-        return 0
+    return _address("GOMP_parallel")
 
 
 @cache
-def _libtorch() -> ctypes.CDLL:
+def _address(symbol: str) -> int:
+    """Where libtorch or what it links with has a function; 0 for nowhere."""
     suffix = "dylib" if sys.platform == "darwin" else "so"
-    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / f"libtorch_cpu.{suffix}"))
+        return ctypes.cast(library[symbol], ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return 0
 
 
 def keys_of(t: torch.Tensor) -> int:

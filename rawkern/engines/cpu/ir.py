@@ -187,7 +187,9 @@ class Emitter:
         return const(a.ty, value, a.n)
 
     def hidden(self, a: Val) -> Val:
-        """An integer of which LLVM knows nothing more, not even its range."""
+        """Lanes of more than 16 bits of which LLVM knows nothing more, not even their range; all else as it is."""
+        if a.n == 1 or a.bits <= 16:
+            return a
         self.module.declare("rk_zero", "@rk_zero = global i64 0")
         return self.bin("xor", a, self.let(a.ty, 1, f"load {a.ty}, ptr @rk_zero"))
 
@@ -212,7 +214,7 @@ class Emitter:
         """
         a, b = self.same(a, b)
         wide = any((constant := _CONSTANT.match(x.ref)) and abs(int(constant[1])) > 0xFFFF for x in (a, b))
-        return self.bin("mul", a if a.n == 1 or a.bits <= 16 or wide else self.hidden(a), b)
+        return self.bin("mul", a if wide else self.hidden(a), b)
 
     def cmp(self, op: str, a: Val, b: Val | int | float) -> Val:
         """Emit a comparison, ``"icmp slt"`` or ``"fcmp uno"``; the result has type i1."""

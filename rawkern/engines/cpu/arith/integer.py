@@ -18,9 +18,8 @@ def high_product(e: Emitter, a: Val, b: Val, signed: bool) -> Val:
     """The upper half of the double-width product."""
     wide = f"i{2 * a.bits}"
     a, b = e.same(a, b)
-    if a.n > 1 and a.bits > 16:
-        a = e.hidden(a)  # for the reason that `Emitter.product` gives
-    product = e.bin("mul", e.resize(a, wide, signed), e.resize(b, wide, signed))
+    # hidden for the reason that `Emitter.product` gives
+    product = e.bin("mul", e.resize(e.hidden(a), wide, signed), e.resize(b, wide, signed))
     return e.cast("trunc", e.bin("lshr", product, a.bits), a.ty)
 
 
