@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rawkern.arguments.memory import Memory, capturing, describe, without_memory
+from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
-from rawkern.arguments.signature import Signature
+from rawkern.arguments.signature import Param, Signature
 from rawkern.arguments.structs import struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
@@ -36,6 +36,8 @@ class Bound(NamedTuple):
     written: tuple[torch.Tensor, ...]  # tensors behind non-const pointers; their versions have been bumped
     keep: tuple[Any, ...]  # objects that must live until the launch has been issued
     tensors: tuple[torch.Tensor, ...]  # every torch tensor whose memory the kernel gets, for `tensors.record`
+    pieces: tuple[Piece, ...] = ()  # the memory that each argument leads to
+    extents: tuple[int, ...] = ()  # for each parameter, how many bytes from its address on may be read, and be written
     index: int = -1  # CUDA device index; -1 for the CPU and for no device
     fresh: bool = False  # `bind` made GPU memory on torch's current stream; a launch on another has to wait for that
 
@@ -43,7 +45,7 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "keep", "layout_of", "strided", "tensors", "written")
+    __slots__ = ("device", "first", "fresh", "keep", "layout_of", "pieces", "strided", "tensors", "written")
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
@@ -53,6 +55,7 @@ class Arguments:
         self.written: list[torch.Tensor] = []
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
+        self.pieces: list[Piece] = []
         self.fresh = False
 
     def value(self, ctype: CType, value: Any, where: Where) -> Any:
@@ -73,10 +76,18 @@ class Arguments:
             return ctype
 
     def found(self, pointer: Pointer) -> None:
-        """What `tuning` and checked launches note down: memory that has passed the rules."""
+        """Note down memory that has passed the rules."""
+        memory = pointer.memory
+        first, end = memory.reach()
+        address, reads = memory.pointer + first, not pointer.writes
+        self.pieces.append(Piece(pointer.where.expr, address, end - first, memory.itemsize, reads))
 
-    def made(self, address: int, count: int, where: Where) -> None:
-        """The same for a table of pointers, which was made for this launch."""
+    def extents(self, param: Param, address: Any) -> tuple[int, int]:
+        """How much of the memory that was found last, for a parameter, lies behind its address."""
+        piece = self.pieces[-1] if param.is_pointer and address and self.pieces else None
+        if piece is None or piece.address != address:
+            return 0, 0
+        return piece.size, 0 if param.const else piece.size
 
     def _address(self, ctype: CType, value: Any, where: Where) -> int:
         target = ctype.target
@@ -123,7 +134,7 @@ class Arguments:
             self.tensors.append(table)
             self.fresh = True
         self.keep.append(table)
-        self.made(table.data_ptr(), len(items), where)
+        self.pieces.append(Piece(where.expr, table.data_ptr(), 8 * len(items), 8, True))
         return table.data_ptr()
 
 
@@ -182,17 +193,18 @@ def bind(
         if private.jit_tracing():
             raise traced(f"{signature.name}:", "torch.jit.trace is active")
     call = call or Arguments(strided, signature.struct_layout)
-    values = tuple(
-        [
-            call.value(param.ctype, value, where)
-            for param, value, where in zip(signature.params, args, signature.wheres, strict=True)
-        ]
-    )
+    values, extents = [], []
+    for param, value, where in zip(signature.params, args, signature.wheres, strict=True):
+        values.append(call.value(param.ctype, value, where))
+        extents += call.extents(param, values[-1])
     if call.written:
         private.increment_version(tuple(call.written))
     device = None if call.device is None else DEVICES[call.device]
     index = -1 if call.device is None else call.device
-    return Bound(device, values, tuple(call.written), tuple(call.keep), tuple(call.tensors), index, call.fresh)
+    return Bound(
+        device, tuple(values), tuple(call.written), tuple(call.keep), tuple(call.tensors), tuple(call.pieces),
+        tuple(extents), index, call.fresh,
+    )  # fmt: skip
 
 
 def check(signature: Signature, args: Sequence[Any]) -> Bound:

@@ -44,6 +44,40 @@ class Memory:
     def place(self) -> str:
         return "cpu" if self.device < 0 else f"cuda:{self.device}"
 
+    def reach(self) -> tuple[int, int]:
+        """From which to which byte around `pointer` the elements lie."""
+        t = self.tensor
+        if self.contiguous or self.count == 0:
+            return 0, self.count * self.itemsize
+        if t is not None:
+            pairs, unit = zip(t.shape, t.stride(), strict=True), self.itemsize
+        else:
+            pairs, unit = zip(self.owner.shape, self.owner.strides, strict=True), 1
+        steps = [(n - 1) * s * unit for n, s in pairs]
+        return sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + self.itemsize
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Memory that a launch may touch: an argument's or a variable's.
+
+    `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
+    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `followed`: races are
+    looked for.
+    """
+
+    name: str
+    address: int
+    size: int
+    itemsize: int
+    read_only: bool
+    parameter: int | None = None
+    followed: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size
+
 
 def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     """The memory of any accepted container; `need` is the pointer type in CUDA's spelling, for the errors."""

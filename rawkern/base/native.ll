@@ -181,6 +181,50 @@ yes:
   ret i1 true
 }
 
+; Bytes from a tensor's first element to behind its last.
+define internal i64 @rk_extent(ptr %dl) {
+  %pndim = getelementptr i8, ptr %dl, i64 16
+  %ndim = load i32, ptr %pndim
+  %pbits = getelementptr i8, ptr %dl, i64 21
+  %bits8 = load i8, ptr %pbits
+  %bits = zext i8 %bits8 to i64
+  %planes = getelementptr i8, ptr %dl, i64 22
+  %lanes16 = load i16, ptr %planes
+  %lanes = zext i16 %lanes16 to i64
+  %all = mul i64 %bits, %lanes
+  %up = add i64 %all, 7
+  %itemsize = lshr i64 %up, 3
+  %pshape = getelementptr i8, ptr %dl, i64 24
+  %shape = load ptr, ptr %pshape
+  %pstrides = getelementptr i8, ptr %dl, i64 32
+  %strides = load ptr, ptr %pstrides
+  br label %loop
+loop:
+  %k = phi i32 [ 0, %0 ], [ %k1, %next ]
+  %last = phi i64 [ 0, %0 ], [ %last1, %next ]
+  %over = icmp sge i32 %k, %ndim
+  br i1 %over, label %some, label %look
+look:
+  %p = getelementptr i64, ptr %shape, i32 %k
+  %size = load i64, ptr %p
+  %empty = icmp eq i64 %size, 0
+  br i1 %empty, label %none, label %next
+next:
+  %ps = getelementptr i64, ptr %strides, i32 %k
+  %stride = load i64, ptr %ps
+  %less = sub i64 %size, 1
+  %far = mul i64 %less, %stride
+  %last1 = add i64 %last, %far
+  %k1 = add i32 %k, 1
+  br label %loop
+some:
+  %count = add i64 %last, 1
+  %extent = mul i64 %count, %itemsize
+  ret i64 %extent
+none:
+  ret i64 0
+}
+
 ; Whether there is exactly one element.
 define internal i1 @rk_one(ptr %dl) {
   %pndim = getelementptr i8, ptr %dl, i64 16

@@ -111,3 +111,10 @@ TARGET = Record("Target", (("device", "i64"), ("next", "ptr"), ("go", "ptr"), ("
 #: What that function returns: the launch is done; nothing has happened; workers are missing; the rest is Python's.
 DONE, DECLINED, ROOM, UNFINISHED = range(4)
 CPU, CUDA = 1, 2  # DLPack's kinds of devices
+
+
+def extents_at(size: int) -> int:
+    """Where behind `size` bytes of parameters their extents begin, two words of 64 bits for each.
+
+    They say how many bytes from its address on may be read, and how many be written."""
+    return -(-size // 8) * 8

@@ -18,16 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern.arguments import careful
-from rawkern.arguments.careful import Arguments
-from rawkern.arguments.memory import Memory
-from rawkern.arguments.rules import Pointer
-from rawkern.arguments.scalars import Where
+from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
 from rawkern.checked import reachable, reports
 from rawkern.compile import programs
-from rawkern.engines.cpu.checker.findings import Piece
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
 from rawkern.launch import intercept, variables
@@ -136,8 +132,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     state = plan.kernel.current(args, kwargs)
     signature = state.signature
     given = careful.arrange(signature, args, kwargs)
-    call = _Watched(state.strided, signature.struct_layout)
-    bound = careful.bind(signature, given, None, state.strided, call)
+    bound = careful.bind(signature, given, None, state.strided)
     device = bound.device or CPU
     if launcher.n == 0 or device.type == "meta":
         return None
@@ -145,21 +140,20 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         torch.cuda.synchronize(device)
         copies = reachable.Copies(given)
         given = tuple(map(copies.of, given))
-        call = _Watched(state.strided, signature.struct_layout)
-        bound = careful.bind(signature, given, None, state.strided, call)
+        bound = careful.bind(signature, given, None, state.strided)
         behind = copies.behind
     else:
         tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
-    call.pieces += map(_whole, [*behind, *_also])
+    pieces = [*bound.pieces, *map(_whole, [*behind, *_also])]
     kernel = _kernel(state)
     config = plan.settled(launcher, kernel)
-    pieces = _placed(signature, bound.values, call.pieces)
+    pieces = _placed(signature, bound.values, pieces)
     from rawkern.engines.cpu.checker import launch as check_launch
 
     with check_launch.lock, _variables(state, kernel.module, device) as theirs:
         pieces += theirs
-        found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound.values, pieces)
+        found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound, pieces)
     if found:
         source = state.build.source
         own = frozenset((source.name, *(path for path, _ in source.headers)))
@@ -274,34 +268,4 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
     return result
 
 
-class _Watched(Arguments):
-    """Arguments on their way to C values, with the memory that each leads to."""
-
-    __slots__ = ("pieces",)
-
-    def __init__(self, strided: bool, layout_of: Any) -> None:
-        super().__init__(strided, layout_of)
-        self.pieces: list[Piece] = []
-
-    def found(self, pointer: Pointer) -> None:
-        memory = pointer.memory
-        piece = Piece(pointer.where.expr, memory.pointer, _extent(memory), memory.itemsize, not pointer.writes)
-        self.pieces.append(piece)
-
-    def made(self, address: int, count: int, where: Where) -> None:
-        self.pieces.append(Piece(where.expr, address, 8 * count, 8, True))
-
-
-def _extent(memory: Memory) -> int:
-    """Bytes from the first element to behind the last."""
-    t = memory.tensor
-    if memory.contiguous or memory.count == 0:
-        return memory.count * memory.itemsize
-    if t is not None:
-        pairs, unit = zip(t.shape, t.stride(), strict=True), memory.itemsize
-    else:
-        pairs, unit = zip(memory.owner.shape, memory.owner.strides, strict=True), 1
-    return sum((n - 1) * s for n, s in pairs) * unit + memory.itemsize
-
-
-_deepen(int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0")))
+_deepen(int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0", "bounds")))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from rawkern.arguments.careful import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
@@ -315,7 +316,7 @@ class Target:
         )  # fmt: skip
         self.address = self._native.address
 
-    def run(self, grid: Dim3, stream: int | None, values: tuple[Any, ...]) -> None:
+    def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
         """Launch on a stream, or torch's current one; returns at once."""
         if torch.cuda._is_in_bad_fork():
             raise RuntimeError(FORK)
@@ -328,7 +329,7 @@ class Target:
                 f"holds {self._most} of this kernel ({each} on each of {owner.multiprocessors} "
                 f"multiprocessors); use fewer blocks and a grid-stride loop"
             )
-        params = ctypes.create_string_buffer(owner.pack(*values))
+        params = ctypes.create_string_buffer(owner.pack(*bound.values))
         start = ctypes.addressof(params)
         pointers = struct.pack(f"={len(owner.offsets)}Q", *(start + offset for offset in owner.offsets))
         stream = private.raw_stream(owner.module.index) if stream is None else stream

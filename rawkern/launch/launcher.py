@@ -167,13 +167,13 @@ class _Launcher:
         device = bound.device or (stream_device(stream) if stream is not None else None) or default_device()
         settled, target = plan.target(self, state, device)  # type: ignore[arg-type]
         if stream is None or device.type != "cuda":
-            target.run(settled.grid, None, bound.values)
+            target.run(settled.grid, None, bound)
             return
         _check_stream(kernel.name, stream, device)
         handle = streams.stream_handle(stream)
         if bound.fresh:
             _wait(handle, device)
-        target.run(settled.grid, handle, bound.values)
+        target.run(settled.grid, handle, bound)
         streams.record(bound.tensors, stream)
         allocator.record((*args, *kwargs.values()), handle, device.index)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.emit import Emit
 from rawkern.base.llvm import LoadedObject, stored_object
-from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, linked
+from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, extents_at, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
 from rawkern.errors import UnsupportedError
 
@@ -97,10 +97,12 @@ def _text(signature: Signature) -> str:
         at = e.value(f"getelementptr i8, ptr %params, i64 {offset}")
         e.do(f"store ptr {at}, ptr {e.value(f'getelementptr ptr, ptr %pointers, i64 {param.index}')}")
         value = e.load("ptr", "%args", 8 * param.index)
+        extents = e.value(f"getelementptr i8, ptr %params, i64 {extents_at(signature.size) + 16 * param.index}")
         if param.is_pointer:
-            _pointer(e, param, value, at)
+            _pointer(e, param, value, at, extents)
         else:
             SCALARS[param.ctype.kind](e, param.ctype, value, at)
+            e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
     for param in signature.params:
         if param.is_pointer and not param.const:
             written.do(f"call void @rk_bump(ptr %table, ptr {written.load('ptr', '%args', 8 * param.index)})")
@@ -109,7 +111,7 @@ def _text(signature: Signature) -> str:
         "readings": preamble(),
         "arguments": "\n".join(e.lines),
         "written": "\n".join(written.lines),
-        "size": max(signature.size, 1),
+        "size": extents_at(signature.size) + 16 * max(len(signature.params), 1),
         "count": max(len(signature.params), 1),
         "given": len(signature.params),
         "DONE": DONE,
@@ -122,7 +124,7 @@ def _text(signature: Signature) -> str:
     return text
 
 
-def _pointer(e: Emit, param: Param, value: str, at: str) -> None:
+def _pointer(e: Emit, param: Param, value: str, at: str, extents: str) -> None:
     done = e.label("passed")
     if param.ctype.kind == "pointer":
         null, some = e.label("null"), e.label("some")
@@ -130,10 +132,15 @@ def _pointer(e: Emit, param: Param, value: str, at: str) -> None:
         e.do(f"br i1 {absent}, label %{null}, label %{some}")
         e.place(null)
         e.do(f"store i64 0, ptr {at}, align 1")
+        e.do(f"store <2 x i64> zeroinitializer, ptr {extents}, align 8")
         e.do(f"br label %{done}")
         e.place(some)
     pointer = Native(param.ctype, value, "%dl")
     for rule in POINTER:
         rule.native(e, pointer)
     e.do(f"store i64 {native_address(e, pointer)}, ptr {at}, align 1")
+    extent = e.value(f"call i64 @rk_extent(ptr {pointer.tensor})")
+    e.do(f"store i64 {extent}, ptr {extents}, align 8")
+    written = e.value(f"getelementptr i64, ptr {extents}, i64 1")
+    e.do(f"store i64 {0 if param.const else extent}, ptr {written}, align 8")
     e.place(done)

@@ -356,7 +356,7 @@ none:
 define ptr @rk_op_map(ptr %self, ptr %args, i64 %count, ptr %names) {
   %first = alloca [48 x i8], align 8
   %other = alloca [48 x i8], align 8
-  %params = alloca [{MOST} x i64]
+  %params = alloca [{WORDS} x i64]
   %pointers = alloca [{MOST} x ptr]
   %outs = alloca [{MOST} x ptr]
   %two = alloca [2 x ptr]
@@ -506,12 +506,25 @@ fill:
   %pn = getelementptr i64, ptr %params, i64 %last
   store i64 %n, ptr %pn
   %total = add i64 %last, 1
+  %pitem = &Row.itemsize %one
+  %item = load i64, ptr %pitem
+  %bytes = mul i64 %n, %item
   br label %pointer
 pointer:
   %p = phi i64 [ 0, %fill ], [ %p1, %pointer ]
   %pp = getelementptr ptr, ptr %pointers, i64 %p
   %value = getelementptr i64, ptr %params, i64 %p
   store ptr %value, ptr %pp
+  %tensor_p = icmp ult i64 %p, %last
+  %extent = select i1 %tensor_p, i64 %bytes, i64 0
+  %p2 = shl i64 %p, 1
+  %behind_p = add i64 %total, %p2
+  %pread = getelementptr i64, ptr %params, i64 %behind_p
+  store i64 %extent, ptr %pread
+  %pwrite = getelementptr i64, ptr %pread, i64 1
+  %out_p = icmp uge i64 %p, %inputs
+  %written_p = select i1 %out_p, i64 %extent, i64 0
+  store i64 %written_p, ptr %pwrite
   %p1 = add i64 %p, 1
   %filled = icmp eq i64 %p1, %total
   br i1 %filled, label %go, label %pointer

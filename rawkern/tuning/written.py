@@ -32,6 +32,7 @@ class Written(Arguments):
         self.arrays: list[torch.Tensor] = []  # the memory of arguments that are no tensors
 
     def found(self, pointer: Pointer) -> None:
+        super().found(pointer)
         memory, where = pointer.memory, pointer.where
         if pointer.writes:
             self.outputs.append((where.expr, _as_tensor(memory, where)))

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from rawkern.base.forking import Lock
+from rawkern.base.records import extents_at
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.errors import UnsupportedError
 
@@ -39,6 +40,10 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         raise UnsupportedError(
             f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}"
         )
+    import os
+    if os.environ.get("RAWKERN_CHECK") == "bounds":
+        from rawkern.engines.cpu.checker.bounds import Bounds
+        return Module(program.ptx, Bounds)
     return Module(program.ptx)
 
 
@@ -89,8 +94,10 @@ class EngineKernel:
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
-        self.params_size = signature.size
-        self.pack = Struct(signature.format).pack
+        self.signature, self.explain, self.memory_at = signature, None, None
+        extents = extents_at(signature.size)
+        self.params_size = extents + 16 * len(signature.params)
+        self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
         self._shapes: dict[str, tuple] = {}
 
     def loaded(self, shape: str) -> tuple:

@@ -13,12 +13,13 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: One launch. `next_worker`, `finished` and `worked`, nanoseconds of all together, are counters that the workers share,
 #: at their start and end alone: what they read all the time lies beside them. `lost` is what several took beyond that.
 #: The fields up to `finished` are written for every launch, the others once.
+#: `told`: of how much memory Python has told while it runs (MEMORY).
 #: `session` is what an instrument's session has put there, as in a block's record.
 LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
-        ("nblocks", "i64"), ("chunk", "i64"), ("worked", "i64"), ("lost", "i64"),
+        ("nblocks", "i64"), ("chunk", "i64"), ("worked", "i64"), ("lost", "i64"), ("told", "i64"),
         ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
@@ -69,6 +70,15 @@ CPU_TARGET = Record(
 )  # fmt: skip
 #: Launches call no other threads before the clock is at `until`, but for work that takes more than `worth` nanoseconds.
 HELPERS = Record("Helpers", (("until", "i64"), ("worth", "double")))
+#: What launches of a kernel whose accesses are compared know of their memory besides the parameters' extents: ranges in
+#: order, each a start and a length, that Python has told of and of the module's variables; where among the parameters
+#: addresses stand, each with the place of its extent.
+MEMORY = Record(
+    "Memory",
+    (
+        ("told", "ptr"), ("variables", "ptr"), ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"),
+    ),
+)  # fmt: skip
 RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
 SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
@@ -88,6 +98,7 @@ REASONS = {
     "STACK": 8,
     "PART_OF_WARP": 9,
     "UNMET": 10,
+    "BOUNDS": 11,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

@@ -5,29 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.arguments.memory import Piece
+
 Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Memory that a launch may touch: an argument's or a variable's.
-
-    `parameter` is the offset of its address among the kernel's parameters, where it stands there; `itemsize` the bytes
-    of an element. Elements of a strided tensor lie in `size` bytes from the first to the last. `followed`: races are
-    looked for.
-    """
-
-    name: str
-    address: int
-    size: int
-    itemsize: int
-    read_only: bool
-    parameter: int | None = None
-    followed: bool = True
-
-    @property
-    def end(self) -> int:
-        return self.address + self.size
 
 
 @dataclass(frozen=True)

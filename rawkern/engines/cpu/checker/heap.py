@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from rawkern.engines.cpu.checker.findings import Piece
+from rawkern.arguments.memory import Piece
 from rawkern.engines.cpu.checker.native.layout import ENTRY
 from rawkern.engines.cpu.runtime.workers import Mapping
 

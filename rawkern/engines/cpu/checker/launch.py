@@ -9,9 +9,11 @@ from itertools import pairwise
 from time import perf_counter
 from typing import Any
 
+from rawkern.arguments.careful import Bound
+from rawkern.arguments.memory import Piece
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.analysis.storage import RESERVED
-from rawkern.engines.cpu.checker.findings import Dim3, Finding, Piece, Place
+from rawkern.engines.cpu.checker.findings import Dim3, Finding, Place
 from rawkern.engines.cpu.checker.heap import HEAP_BYTES, HEAP_PIECES, heap
 from rawkern.engines.cpu.checker.native import layout
 from rawkern.engines.cpu.checker.native.layout import CHECK, ENTRY, REPORT, SITE, STATE
@@ -277,7 +279,7 @@ def _variables(checks: dict, globals_address: int) -> list[Piece]:
 
 
 def run(
-    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, values: tuple, pieces: Sequence[Piece]
+    kernel: Any, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, pieces: Sequence[Piece]
 ) -> tuple[list[Finding], LaunchError | None]:
     """Run one launch of a checked kernel; returns what was found, and the error it ended with, if it did."""
     code, loaded, _ = kernel.loaded(shape_of(block))
@@ -291,7 +293,7 @@ def run(
     target.watch(checked)
     error = None
     try:
-        target.run(grid, None, values)
+        target.run(grid, None, bound)
     except LaunchError as failed:
         error = failed
     finally:

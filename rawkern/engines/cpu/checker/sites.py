@@ -79,9 +79,10 @@ def add_site(f: FunctionLowering, site: Site) -> Val:
     return const("i64", sites.setdefault(site, len(sites)))
 
 
-def place(f: FunctionLowering) -> tuple[tuple[str, int], ...]:
-    """Source lines of the instruction at hand."""
-    loc = f.instr.loc if f.instr is not None else 0
+def place(f: FunctionLowering, instr: Instr | None = None) -> tuple[tuple[str, int], ...]:
+    """Source lines of an instruction, or of the one at hand."""
+    instr = instr or f.instr
+    loc = instr.loc if instr is not None else 0
     return lines_of(f.plan.ptx.locs[loc] if 0 <= loc < len(f.plan.ptx.locs) else None)
 
 

@@ -159,6 +159,11 @@ class Instrument:
         return None
 
     @classmethod
+    def session(cls, target: Any) -> Session:
+        """The side of a target's launches; `target` is a `runtime.grid.Target`."""
+        return Session()
+
+    @classmethod
     def linked(cls) -> str:
         """LLVM IR that stands in each kernel's object file."""
         return ""
@@ -178,6 +183,10 @@ class Session:
     def block(self, shared_total: int) -> int:
         """What kernels find in the record of a further block that a worker gets memory for."""
         return 0
+
+    def ask(self, target: Any, worker: int) -> None:
+        """A worker waits for an answer of the instrument's own."""
+        raise NotImplementedError
 
     def complaint(self) -> str | None:
         """Why a launch has to end; asked every now and then while it runs."""

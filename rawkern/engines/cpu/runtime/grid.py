@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rawkern.arguments.careful import Bound
 from rawkern.base import torch_private as private
 from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of
@@ -71,6 +72,7 @@ class Owner(Protocol):
     cooperative: bool
     globals_address: int
     params_size: int
+    module: Any
     pack: Callable[..., bytes]
 
     def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
@@ -96,8 +98,9 @@ class Target:
         self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.session = Session()
+        self.session = owner.module.instrument.session(self)
         self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
+        self.workers.session = self.session
         # Python's lock is held: what takes long gives it up by itself.
         self._go = ctypes.PYFUNCTYPE(
             ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
@@ -149,7 +152,7 @@ class Target:
             ctypes.addressof(limits.HEAP), self.session.address, openmp(),
         )  # fmt: skip
 
-    def run(self, grid: Dim3, stream: int | None, values: tuple) -> None:
+    def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
         """Run all blocks of a grid to their end, on this machine's cores; streams have no meaning.
 
         Raises
@@ -157,7 +160,7 @@ class Target:
         LaunchError
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
-        params = self.owner.pack(*values)
+        params = self.owner.pack(*bound.values, *bound.extents)
         while True:
             result = self._go(self.address, *grid, params, None)
             if result == DONE:
@@ -179,7 +182,7 @@ class Target:
         # Another thread has the stacks, or what a signal handler has interrupted.
         spare = self._spare.pop() if self._spare else Target(self.owner, self.block, self.shared_dynamic)
         try:
-            spare.run(grid, stream, values)
+            spare.run(grid, stream, bound)
         finally:
             self._spare.append(spare)
 
@@ -234,6 +237,8 @@ class Target:
             self.workers.add_block(k)
         elif reason == "PRINTF":
             host_calls.print_lines(self.workers, k)
+        elif reason == "BOUNDS":
+            self.session.ask(self, k)
         elif reason == "SLICE":
             why = self.session.complaint()
             if why is not None:

@@ -102,6 +102,8 @@ start:
   store i64 0, ptr %pworked
   %plost = &Launch.lost %launch
   store i64 0, ptr %plost
+  %ptold = &Launch.told %launch
+  store i64 0, ptr %ptold
   %workers32 = trunc i64 %workers to i32
   %pn = &Launch.nworkers %launch
   store i32 %workers32, ptr %pn

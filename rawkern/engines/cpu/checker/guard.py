@@ -1,0 +1,294 @@
+"""Ordinary launches stay inside their memory: comparisons of addresses with ranges before each access.
+
+Where an address comes from is known of most (`analysis.provenance`): from a parameter, whose extent stands behind the
+parameters (`records.extents_at`), or from a variable. One comparison then covers a warp's neighbouring addresses. Any
+other address, and what a comparison does not let pass, is looked at lane by lane out of line (`guard.ll`); what is no
+memory of the launch there either goes to Python, which knows it or ends the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from rawkern.base.records import extents_at, linked
+from rawkern.engines.cpu.analysis.provenance import Root, array_of
+from rawkern.engines.cpu.analysis.storage import laid_out, local_frame, local_offset
+from rawkern.engines.cpu.checker.sites import Site, place, root_of
+from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp, spread
+from rawkern.engines.cpu.emit.function import FunctionLowering
+from rawkern.engines.cpu.emit.instrument import READ, Access, Watch
+from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
+from rawkern.engines.cpu.ptx.operands import destinations
+from rawkern.engines.cpu.records import BLOCK, LAUNCH, MEMORY, REASONS
+
+ALL = (1 << 64) - 1
+REACH = 1 << 16  # bytes that accesses looked at together lie in
+
+
+@cache
+def linked_text() -> str:
+    """LLVM IR that stands in each kernel's object file."""
+    text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
+    for name, value in (("BOUNDS", REASONS["BOUNDS"]), ("LANES", ramp("i64", 1).ref)):
+        text = text.replace(f"{{{name}}}", str(value))
+    return f"{MEMORY.llvm}\n{linked(text, (BLOCK, LAUNCH, MEMORY))}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes behind that of the lane before."""
+
+    low: Val
+    size: Val | int
+    key: str
+    pitch: int = 0
+
+
+@dataclass(frozen=True)
+class Touch:
+    """What an instruction does at `offset` bytes behind an address: to `size` bytes, in values of `element` bytes."""
+
+    instr: Instr
+    offset: int
+    size: int
+    align: int
+    element: int
+
+
+class Guard(Watch):
+    """A function whose accesses are compared."""
+
+    def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
+        self.f = f
+        self.sites = sites
+        self._groups: dict[int, list[Touch]] = {}
+
+    def block(self, index: int) -> None:
+        self._groups = _groups(self.f, index)
+
+    def access(self, a: Access, form: Form) -> Form:
+        f, e = self.f, self.f.e
+        group = self._groups.get(id(f.instr))
+        if group is not None:  # the first of them looks for all
+            if group[0].instr is f.instr:
+                self._guard(a, form, group, f.lanes.act())
+            return form
+        mask, size = a.mask or f.lanes.act(), a.size * a.count
+        self._guard(a, form, [self._one(a, size, a.align or size)], mask)
+        if a.lengths is not None:  # the others read some bytes: the first and the last of them
+            lengths = e.splat(e.intrinsic("llvm.umin", "i32", a.lengths, const("i32", size)), LANES)
+            some = f.lanes.mask_of(e.cmp("icmp ne", lengths, 0))
+            rest = e.bin("and", e.bin("and", f.lanes.act(), e.invert(mask)), some)
+            first = e.splat(f.values.plain(form), LANES)
+            last = e.bin("add", first, e.bin("sub", e.resize(lengths, "i64"), 1))
+            for addresses in (first, last):
+                self._guard(a, addresses, [self._one(a, 1, 1)], rest)
+        return form
+
+    def lines(self, a: Access, at: Val, pitch: Val, count: int) -> tuple[Val, Val]:
+        e, size = self.f.e, a.size * a.count
+        each = e.bin("add", e.splat(at, LANES), e.bin("mul", e.splat(pitch, LANES), ramp("i64", 1)))
+        self._guard(a, each, [self._one(a, size, a.align or size)], const("i32", (1 << count) - 1))
+        return at, pitch
+
+    def _one(self, a: Access, size: int, align: int) -> Touch:
+        """The access at hand, by itself."""
+        assert self.f.instr is not None
+        return Touch(self.f.instr, a.at, size, align, a.size)
+
+    def _guard(self, a: Access, form: Form, group: list[Touch], mask: Val) -> None:
+        """Let no active lane of `mask` go on unless what it touches is aligned and inside of memory."""
+        f, e = self.f, self.f.e
+        root = root_of(f, a.mem)
+        found = self._range(a, root)
+        if found is None:
+            self._look(a, root, None, form, group, mask)
+            return
+        first, end = min(t.offset for t in group), max(t.offset + t.size for t in group)
+        bad = self._outside(found, first, form, end - first, max(t.align for t in group), mask)
+        known = dict(f.cache)
+        with e.where(bad, rare=True):
+            self._look(a, root, found, form, group, mask)
+        f.cache = known
+
+    # -- where memory lies --------------------------------------------------------------------------------------
+    def _range(self, a: Access, root: Root | None) -> Range | None:
+        """The memory that an access may touch, where that is known when code is made."""
+        f, e = self.f, self.f.frame.e
+        kind, name = root or ("", "")
+        shared = kind == "shared" or (not kind and a.space == "shared")
+        if shared:
+            start = f.plan.shared[str(name)] if kind else 0
+            total = f.frame.once("bounds.shared", lambda e: e.resize(f.frame.field(LAUNCH, "shared_total"), "i64"))
+            key, size = f"shared.{name}", self._shared_size(str(name)) if kind else 0
+            base = f.frame.field_address(BLOCK, "shared")
+            low = f.frame.once(f"bounds.{key}", lambda e: e.bin("add", base, start) if start else base)
+            left = size or f.frame.once(f"bounds.left.{start}", lambda e: e.bin("sub", total, start) if start else total)
+            return Range(low, left, key)
+        if kind == "local" or (not kind and a.space == "local"):
+            frame = f.frame.once("bounds.frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
+            first, end = 0, local_frame(f.function)
+            if kind:
+                variable = str(name).partition("+")[0]
+                first = local_offset(f.function, variable)
+                first, end = array_of(f.function, f.provenance, root) or (
+                    first, first + f.function.local_vars[variable].size,
+                )  # fmt: skip
+            low = f.frame.once(f"bounds.local.{first}", lambda e: e.bin("add", frame, first) if first else frame)
+            return Range(low, end - first, f"local.{first}.{end}", local_frame(f.function))
+        if kind in ("global", "const"):
+            at, var = f.plan.layout.offsets[str(name)], f.plan.ptx.variables[str(name)]
+            start = f.frame.field_address(LAUNCH, "globals")
+            low = f.frame.once(f"bounds.variable.{name}", lambda e: e.bin("add", start, at))
+            return Range(low, var.size, f"variable.{name}")
+        if kind == "param":
+            return self._parameter(int(name), a.what != READ)
+        return None
+
+    def _shared_size(self, name: str) -> int:
+        """Bytes of a shared variable, 0 of the one that reaches up to the end."""
+        var = self.f.function.local_vars.get(name) or self.f.plan.ptx.variables.get(name)
+        for function in self.f.plan.functions:
+            var = var or function.local_vars.get(name)
+        return var.size if var is not None else 0
+
+    def _parameter(self, offset: int, writes: bool) -> Range | None:
+        """What a kernel's parameter leads to; None where its extent does not stand there."""
+        f = self.f
+        offsets, size = laid_out(f.function.params)
+        index = next((k for k, p in enumerate(f.function.params) if offsets[p.name] == offset and p.size == 8), None)
+        if index is None:
+            return None
+        at = extents_at(size) + 16 * index + 8 * writes
+        low = f.parameters.load(f.function.params[index].name, 0, 8)
+
+        def extent(e: Emitter) -> Val:
+            pointer = e.let("ptr", 1, f"getelementptr i8, {f.frame.field(LAUNCH, 'params')}, i64 {at}")
+            return e.let("i64", 1, f"load i64, {pointer}, align 8, !invariant.load !1")
+
+        return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}")
+
+    # -- comparisons --------------------------------------------------------------------------------------------
+    def _room(self, found: Range, size: int, align: int) -> Val:
+        """How many aligned offsets `size` bytes may have in a range."""
+        f = self.f
+
+        def make(e: Emitter) -> Val:
+            if isinstance(found.size, int):
+                room = const("i64", -(-max(found.size - size + 1, 0) // align))
+            else:
+                room = e.intrinsic("llvm.usub.sat", "i64", found.size, const("i64", size - 1)) if size > 1 else found.size
+                if align > 1:
+                    room = e.bin("lshr", e.bin("add", room, align - 1), align.bit_length() - 1)
+            if align > 1:  # offsets from a start that is not aligned tell nothing
+                room = e.select(e.cmp("icmp eq", e.bin("and", found.low, align - 1), 0), room, 0)
+            return room
+
+        return f.frame.once(f"bounds.room.{found.key}.{size}.{align}", make)
+
+    def _outside(self, found: Range, at: int, form: Form, size: int, align: int, mask: Val) -> Val:
+        """Whether any active lane may be outside."""
+        f, e = self.f, self.f.e
+        stride = stride_of(form)
+        if isinstance(form, Val) and form.n == 1 and not found.pitch:
+            return self._beyond(found, form, at, size, align)
+        if isinstance(form, Affine) and stride == found.pitch and found.pitch and form.segments == 1:
+            return self._beyond(found, form.bases[0], at, size, align)
+        if stride is not None and not found.pitch and stride % align == 0:
+            assert isinstance(form, (Affine, Wide))
+            reach = (LANES // form.segments - 1) * stride
+            first = starts(f, form)
+            tests = [
+                self._beyond(found, base, at + min(reach, 0), size + abs(reach), align) for base in dict.fromkeys(first)
+            ]
+            if isinstance(form, Wide):
+                tests.append(e.invert(fits(f, form)))
+            return e.all("or", tests)
+        addresses = e.splat(f.values.plain(form), LANES)
+        low = e.bin("sub", found.low, at) if at else found.low
+        starting = e.bin("add", e.splat(low, LANES), ramp("i64", found.pitch)) if found.pitch else e.splat(low, LANES)
+        offsets = self._turned(e.bin("sub", addresses, starting), align)
+        beyond = f.lanes.mask_of(e.cmp("icmp uge", offsets, self._room(found, size, align)))
+        return e.cmp("icmp ne", e.bin("and", beyond, mask), 0)
+
+    def _beyond(self, found: Range, base: Val, at: int, size: int, align: int) -> Val:
+        e = self.f.e
+        offset = e.bin("sub", e.bin("add", base, at) if at else base, found.low)
+        return e.cmp("icmp uge", self._turned(offset, align), self._room(found, size, align))
+
+    def _turned(self, offset: Val, align: int) -> Val:
+        """An offset divided by its alignment, and larger than any where that leaves a rest."""
+        if align == 1:
+            return offset
+        return self.f.e.intrinsic("llvm.fshr", "i64", offset, offset, const("i64", align.bit_length() - 1, offset.n))
+
+    # -- the careful way ----------------------------------------------------------------------------------------
+    def _look(
+        self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val
+    ) -> None:
+        """Have each lane looked at; comes back if all may go on."""
+        f, e = self.f, self.f.e
+        extent = found.size if found is not None else 0
+        known = found if found is not None else Range(const("i64", 0), 0, "")
+        extent = const("i64", extent) if isinstance(extent, int) else extent
+        if isinstance(form, Affine) and form.segments == 1:
+            where = e.call("rk_guard_spread", "i64", LANES, form.bases[0], const("i64", form.stride & ALL))
+        else:
+            where = e.splat(form if isinstance(form, Val) else spread(e, form), LANES)
+        limits = (const("i1", found is not None), known.low, extent, const("i64", known.pitch))
+        table = self._table(a, root, group)
+        args = ", ".join(map(str, (mask, *limits, where)))
+        e.line(f"call void @rk_guard(ptr %launch, ptr %blk, i32 %warp, {args}, ptr {table}, i64 {len(group)})")
+
+    def _table(self, a: Access, root: Root | None, group: list[Touch]) -> str:
+        """A constant that says what a group touches."""
+        f = self.f
+        space = "local" if root is not None and root[0] == "local" else a.space
+        array, rows = array_of(f.function, f.provenance, root), []
+        for t in group:
+            site = Site(a.what, space, root, t.size, t.element, bool(a.order), t.align, place(f, t.instr), array=array)
+            number = self.sites.setdefault(site, len(self.sites))
+            rows.append(f"[4 x i64] [i64 {t.offset}, i64 {t.size}, i64 {t.align - 1}, i64 {number}]")
+        text = f"internal constant [{len(rows)} x [4 x i64]] [{', '.join(rows)}]"
+        name = f"@rk_touch{len(f.module.declarations)}"
+        f.module.declare(text, f"{name} = {text}")
+        return f.module.declarations[text].partition(" ")[0]
+
+
+def _groups(f: FunctionLowering, index: int) -> dict[int, list[Touch]]:
+    """Loads and stores of a block that have one base and are all made if one is, by the identity of each."""
+    found: dict[int, list[Touch]] = {}
+    open_: dict[tuple[str, str, bool], list[Touch]] = {}
+    for instr in f.flow.blocks[index].instrs:
+        if instr.op.facts.leaves or instr.op.base in ("trap", "brkpt"):
+            open_.clear()
+        if instr.op.base in ("ld", "ldu", "st"):
+            mem = instr.args[0] if instr.op.base == "st" else instr.args[1]
+            if isinstance(mem, Mem) and isinstance(mem.base, Reg) and instr.op.space != "param":
+                element = instr.op.type.bits // 8
+                size = element * instr.op.count
+                touch = Touch(instr, mem.offset, size, size, element)
+                key = (mem.base.name, instr.op.space, instr.op.base == "st")
+                group = open_.setdefault(key, [])
+                if not _fits(group, touch):
+                    group = open_[key] = []
+                group.append(touch)
+                found[id(instr)] = group
+        for name in destinations(instr):
+            for key in [key for key in open_ if key[0] == name]:
+                del open_[key]
+    return found
+
+
+def _fits(group: list[Touch], touch: Touch) -> bool:
+    """Whether one more can be looked at with the others: that the first address is aligned says that all are."""
+    every = [*group, touch]
+    first, most = min(t.offset for t in every), max(t.align for t in every)
+    end = max(t.offset + t.size for t in every)
+    return end - first <= REACH and all((t.offset - first) % t.align == 0 for t in every) and any(
+        t.align == most and (t.offset - first) % most == 0 for t in every
+    )
