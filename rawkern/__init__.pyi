@@ -5,7 +5,6 @@ from rawkern import optim as optim
 from rawkern import testing as testing
 from rawkern.base.allocator import use_torch_allocator as use_torch_allocator
 from rawkern.checked.launches import check as check
-from rawkern.checked.reports import Report as Report
 from rawkern.errors import BarrierError as BarrierError
 from rawkern.errors import CheckError as CheckError
 from rawkern.errors import CompileError as CompileError
@@ -28,6 +27,7 @@ from rawkern.interop import to_torch as to_torch
 from rawkern.kernel import RawKernel as RawKernel
 from rawkern.launch.limits import get_limit as get_limit
 from rawkern.launch.limits import set_limit as set_limit
+from rawkern.launch.reports import Report as Report
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu
 from rawkern.library.activations import gelu as gelu

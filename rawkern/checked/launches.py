@@ -22,11 +22,10 @@ from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
 from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
-from rawkern.checked import reachable, reports
 from rawkern.compile import programs
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
-from rawkern.launch import intercept, variables
+from rawkern.launch import intercept, reachable, reports, variables
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build

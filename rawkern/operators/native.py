@@ -72,7 +72,13 @@ def _watch() -> Filled:
 def _code() -> LoadedObject:
     records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
-    parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": 3 * MOST, "DONE": DONE, "UNFINISHED": UNFINISHED}
+    parts = {
+        "bytes_offset": bytes.__basicsize__ - 1,
+        "MOST": MOST,
+        "WORDS": 3 * MOST,
+        "DONE": DONE,
+        "UNFINISHED": UNFINISHED,
+    }
     parts["CPU"] = CPU
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", str(part))

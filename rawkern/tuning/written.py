@@ -13,11 +13,10 @@ from rawkern.arguments.rules import Pointer
 from rawkern.arguments.scalars import Where
 from rawkern.base.nested import tensors_in
 from rawkern.base.storage import tensor_over
-from rawkern.checked import reachable
 from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError
 from rawkern.interop import to_torch
-from rawkern.launch import variables
+from rawkern.launch import reachable, variables
 from rawkern.launch.unit import State
 
 

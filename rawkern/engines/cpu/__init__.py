@@ -41,8 +41,10 @@ def load_module(program: Program, *, device: Any = None) -> Module:
             f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}"
         )
     import os
+
     if os.environ.get("RAWKERN_CHECK") == "bounds":
         from rawkern.engines.cpu.checker.bounds import Bounds
+
         return Module(program.ptx, Bounds)
     return Module(program.ptx)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.base.records import Filled, extents_at
-from rawkern.engines.cpu.checker.findings import Finding, Place
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
-from rawkern.engines.cpu.records import BLOCK, LAUNCH, MEMORY, WORKER
+from rawkern.engines.cpu.records import MEMORY
 
 # What writes code is imported by what does: launches of code from the disk cache do not need it.
 if TYPE_CHECKING:

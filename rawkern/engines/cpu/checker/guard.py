@@ -127,7 +127,9 @@ class Guard(Watch):
             key, size = f"shared.{name}", self._shared_size(str(name)) if kind else 0
             base = f.frame.field_address(BLOCK, "shared")
             low = f.frame.once(f"bounds.{key}", lambda e: e.bin("add", base, start) if start else base)
-            left = size or f.frame.once(f"bounds.left.{start}", lambda e: e.bin("sub", total, start) if start else total)
+            left = size or f.frame.once(
+                f"bounds.left.{start}", lambda e: e.bin("sub", total, start) if start else total
+            )
             return Range(low, left, key)
         if kind == "local" or (not kind and a.space == "local"):
             frame = f.frame.once("bounds.frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
@@ -181,7 +183,9 @@ class Guard(Watch):
             if isinstance(found.size, int):
                 room = const("i64", -(-max(found.size - size + 1, 0) // align))
             else:
-                room = e.intrinsic("llvm.usub.sat", "i64", found.size, const("i64", size - 1)) if size > 1 else found.size
+                room = (
+                    e.intrinsic("llvm.usub.sat", "i64", found.size, const("i64", size - 1)) if size > 1 else found.size
+                )
                 if align > 1:
                     room = e.bin("lshr", e.bin("add", room, align - 1), align.bit_length() - 1)
             if align > 1:  # offsets from a start that is not aligned tell nothing
@@ -289,6 +293,8 @@ def _fits(group: list[Touch], touch: Touch) -> bool:
     every = [*group, touch]
     first, most = min(t.offset for t in every), max(t.align for t in every)
     end = max(t.offset + t.size for t in every)
-    return end - first <= REACH and all((t.offset - first) % t.align == 0 for t in every) and any(
-        t.align == most and (t.offset - first) % most == 0 for t in every
+    return (
+        end - first <= REACH
+        and all((t.offset - first) % t.align == 0 for t in every)
+        and any(t.align == most and (t.offset - first) % most == 0 for t in every)
     )

@@ -94,7 +94,7 @@ def runs() -> list[int]:
     return table
 
 
-#: Kinds of findings, as their exceptions are listed in `rawkern.checked.reports`.
+#: Kinds of findings, as their exceptions are listed in `rawkern.launch.reports`.
 KINDS = (
     "NONE", "BOUNDS", "MISALIGNED", "FREED", "READ_ONLY", "UNINITIALIZED", "RACE", "DIVERGENT_BARRIER",
     "DIFFERENT_BARRIERS", "MASK_WITHOUT_SELF", "MASK_NOT_HERE", "INACTIVE_SOURCE", "BAD_FREE",
