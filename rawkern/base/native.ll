@@ -342,7 +342,12 @@ yes:
 }
 
 ; The target of a device, in the list that begins at %first; null if there is none.
-define internal ptr @rk_target(ptr %first, i64 %device) alwaysinline {
+define internal ptr @rk_target(ptr %table, ptr %first, i64 %of) alwaysinline {
+  %punchecked = &Table.unchecked %table
+  %unchecked = load i64, ptr %punchecked
+  %cpu = icmp eq i64 %of, {CPU}
+  %added = select i1 %cpu, i64 %unchecked, i64 0
+  %device = add i64 %of, %added
   br label %search
 search:
   %link = phi ptr [ %first, %0 ], [ %next, %compare ]

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import os
 import struct
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -26,48 +25,29 @@ from rawkern.compile import programs
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
 from rawkern.launch import intercept, reachable, reports, variables
+from rawkern.launch import level as levels
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
     from rawkern.launch.unit import State
 
-_depth = 0
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
 _also: list[torch.Tensor] = []  # what `check` was given
+_hooked = False
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
 LESS_OPTIMISED = "--Ofast-compile=mid"  # keeps loops, and reads whose values nobody needs; inlines all the same
 
 
-def active() -> bool:
-    """Whether launches are checked."""
-    return _depth > 0
-
-
-def depth() -> int:
-    """How many contexts ask for checks, the environment's among them."""
-    return _depth
-
-
-def _deepen(to: int) -> int:
-    """Have so many contexts that ask for checks; returns how many there were."""
-    global _depth
-    before, _depth = _depth, to
-    if to and not before:
-        intercept.add(_checked, last=True)
-    elif before and not to:
-        intercept.remove(_checked)
-    return before
-
-
-@contextlib.contextmanager
-def paused() -> Iterator[None]:
-    """Check no launch inside, whatever is asked for around; contexts inside ask anew."""
-    before = _deepen(0)
-    try:
-        yield
-    finally:
-        _deepen(before)
+def _follow(now: str) -> None:
+    """Get all launches while they are checked in full."""
+    global _hooked
+    if (now == levels.FULL) != _hooked:
+        _hooked = not _hooked
+        if _hooked:
+            intercept.add(_checked, last=True)
+        else:
+            intercept.remove(_checked)
 
 
 class check(contextlib.ContextDecorator):
@@ -99,16 +79,16 @@ class check(contextlib.ContextDecorator):
         By a launch: threads do not meet where they have to.
     """
 
-    def __init__(self, *also: torch.Tensor) -> None:
-        self.also = also
+    def __init__(self, *also: torch.Tensor, level: Literal["off", "bounds", "full"] = "full") -> None:
+        self.also, self.level = also, levels.parse(level, "level")
 
     def __enter__(self) -> check:
-        _deepen(_depth + 1)
+        levels.ask(self.level)
         _also.extend(self.also)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _deepen(_depth - 1)
+        levels.give_up(self.level)
         del _also[len(_also) - len(self.also) :]
 
 
@@ -118,7 +98,7 @@ def _checked(given: intercept.Launch) -> None:
         device = launch(given.launcher, given.args, given.kwargs)
         if device is None or device.type != "cuda":
             return
-    with paused():
+    with levels.asked(levels.BOUNDS):
         given.proceed()
 
 
@@ -154,11 +134,8 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         pieces += theirs
         found, error = check_launch.run(kernel, config.grid, config.block, config.shared_mem, bound, pieces)
     if found:
-        source = state.build.source
-        own = frozenset((source.name, *(path for path, _ in source.headers)))
         first: dict[Any, reports.Report] = {}
-        for finding in found:
-            report = reports.report_of(finding, state.entry.name, source, own)
+        for report in map(state.report, found):
             first.setdefault((report.error, report.file, report.line), report)
         raised = reports.error_of(tuple(first.values()))
         for listener in listeners:
@@ -267,4 +244,5 @@ def _placed(signature: Signature, values: tuple[Any, ...], pieces: Sequence[Piec
     return result
 
 
-_deepen(int(os.environ.get("RAWKERN_CHECK", "0").strip() not in ("", "0", "bounds")))
+levels.followers.append(_follow)
+_follow(levels.current())

@@ -195,8 +195,10 @@ class Module:
                 message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
                 raise LaunchError(message) from error
 
-    def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
-        """Make a compiled kernel ready for launches, by its symbol."""
+    def kernel(
+        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, guarded: bool = True
+    ) -> EngineKernel:
+        """Make a compiled kernel ready for launches, by its symbol; nobody is asked while they run."""
         _refuse_capture(signature.name)
         with self.current():
             return EngineKernel(self, symbol, signature, cooperative)

@@ -54,7 +54,7 @@ watch:
   br i1 %free, label %first, label %careful
 first:
   %ptargets = &Plan.targets %plan
-  %target = call ptr @rk_target(ptr %ptargets, i64 %where)
+  %target = call ptr @rk_target(ptr %table, ptr %ptargets, i64 %where)
   %nowhere = icmp eq ptr %target, null
   br i1 %nowhere, label %careful, label %found
 found:

@@ -23,7 +23,7 @@ from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
 from rawkern.engines.devices import CPU, default_device
-from rawkern.launch import config, intercept, native
+from rawkern.launch import config, intercept, level, native
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
 from rawkern.launch.unit import Kernel, State
@@ -43,8 +43,8 @@ class Plan:
         self.block = block
         self.shared_mem = shared_mem
         self.cooperative = cooperative
-        #: A state of the kernel, and what launches it by device: replaced together.
-        self.built: tuple[State | None, dict[torch.device, Any]] = (None, {})
+        #: A state of the kernel, and what launches it by `level.place`: replaced together.
+        self.built: tuple[State | None, dict[object, Any]] = (None, {})
         self._left: list[Any] = []  # targets of builds before, which may still have launches
         threads = config.DEFAULT_BLOCK if block is None else block[0]
         self._never = ctypes.c_int64(0)
@@ -90,7 +90,7 @@ class Plan:
     def target(self, launcher: Launcher, state: State, device: torch.device) -> tuple[LaunchConfig, Any]:
         """Configuration and what launches it on a device; the kernel is loaded there first where need be."""
         built, targets = self.built
-        found = targets.get(device) if built is state else None
+        found = targets.get(level.place(device)) if built is state else None
         if found is None or not found.linked:
             with state.build.lock:
                 found = self._found(launcher, state, device)
@@ -102,12 +102,12 @@ class Plan:
             self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
             self.built = state, {}
             self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
-        targets = self.built[1]
-        found, second = targets.get(device), device in targets
+        targets, place = self.built[1], level.place(device)
+        found, second = targets.get(place), place in targets
         if found is None:
             engine_kernel = state.engine_kernel(device)
             settled = self.settled(launcher, engine_kernel)
-            found = targets[device] = engine_kernel.target(settled.block, settled.shared_mem)
+            found = targets[place] = engine_kernel.target(settled.block, settled.shared_mem)
         if not found.linked and (second or native.known(state.signature)):
             self._ready(state, found)
         return found

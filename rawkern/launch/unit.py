@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -11,7 +11,12 @@ from rawkern.arguments.signature import Signature
 from rawkern.compile import lookup
 from rawkern.compile.programs import Entry, Program
 from rawkern.engines.devices import architecture
+from rawkern.launch import level
 from rawkern.launch.builds import Build
+
+if TYPE_CHECKING:
+    from rawkern.engines.cpu.checker.findings import Finding
+    from rawkern.launch.reports import Report
 
 
 class Kernel(Protocol):
@@ -37,18 +42,40 @@ class State:
         self.asked = asked
         self.signature = signature
         self.strided = build.settings.strided
-        self.engine_kernels: dict[torch.device, Any] = {}
+        self.engine_kernels: dict[object, Any] = {}
 
     def engine_kernel(self, device: torch.device) -> Any:
-        """Load the kernel on a device, once. Call it under the build's lock."""
-        found = self.engine_kernels.get(device)
+        """Load the kernel on a device, once for each level. Call it under the build's lock."""
+        place = level.place(device)
+        found = self.engine_kernels.get(place)
         if found is None:
             same = self.entry_in(self.build.program(architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
-                same.symbol, self.signature, cooperative=self.build.settings.cooperative
-            )
-            self.engine_kernels[device] = found
+                same.symbol, self.signature, cooperative=self.build.settings.cooperative, host=self,
+                guarded=level.guarded(device),
+            )  # fmt: skip
+            self.engine_kernels[place] = found
         return found
+
+    def report(self, finding: Finding) -> Report:
+        """What was found in a launch, in words."""
+        from rawkern.launch import reports
+
+        source = self.build.source
+        own = frozenset((source.name, *(path for path, _ in source.headers)))
+        return reports.report_of(finding, self.entry.name, source, own)
+
+    def explain(self, finding: Finding) -> Exception:
+        """The error of a launch that ends with what was found."""
+        from rawkern.launch import reports
+
+        return reports.error_of((self.report(finding),))
+
+    def memory_at(self, address: int) -> tuple[int, int] | None:
+        """Start and size in bytes of the live tensors' memory that an address lies in."""
+        from rawkern.launch import reachable
+
+        return reachable.storage_at(address)
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""

@@ -457,7 +457,7 @@ source:
   br i1 %unchanged, label %start, label %careful
 start:
   %ptargets = &Plan.targets %plan
-  %target = call ptr @rk_target(ptr %ptargets, i64 %device)
+  %target = call ptr @rk_target(ptr %table, ptr %ptargets, i64 %device)
   %nowhere = icmp eq ptr %target, null
   br i1 %nowhere, label %careful, label %grid
 grid:

@@ -12,6 +12,7 @@ import pytest
 from rawkern import errors
 from rawkern.checked import launches
 from rawkern.errors import CheckError
+from rawkern.launch import level
 
 
 class CheckedRun:
@@ -23,20 +24,20 @@ class CheckedRun:
 
     def __init__(self, config: pytest.Config) -> None:
         self._environment = pytest.MonkeyPatch()
-        self._environment.setenv("RAWKERN_CHECK", "1")
-        self._check = launches.check().__enter__()
-        self._depth = launches.depth()
+        self._environment.setenv(level.VARIABLE, level.FULL)
+        level.ask(level.FULL)
+        self._depth = level.depth()
         self._found: list[CheckError] = []
         launches.listeners.append(self._hear)
         config.add_cleanup(self._end)
 
     def _end(self) -> None:
         launches.listeners.remove(self._hear)
-        self._check.__exit__()
+        level.give_up(level.FULL)
         self._environment.undo()
 
     def _hear(self, error: CheckError) -> None:
-        if launches.depth() == self._depth:
+        if level.depth() == self._depth:
             self._found.append(error)
 
     @pytest.hookimpl(wrapper=True)
@@ -45,12 +46,12 @@ class CheckedRun:
         if item.get_closest_marker("rawkern_unchecked") is None:
             return (yield)
         before, self._depth = self._depth, -1  # none of what its own contexts find is ours
-        os.environ["RAWKERN_CHECK"] = "0"
+        os.environ[level.VARIABLE] = level.BOUNDS
         try:
-            with launches.paused():
+            with level.asked(level.BOUNDS):
                 return (yield)
         finally:
-            os.environ["RAWKERN_CHECK"] = "1"
+            os.environ[level.VARIABLE] = level.FULL
             self._depth = before
 
     @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rawkern
-from rawkern.checked import launches
+from rawkern.launch import level
 
 SET = {
     "by a barrier": r"""
@@ -36,7 +36,7 @@ def test_what_instructions_set_where_threads_meet_is_set(how):
     x = torch.arange(32, dtype=torch.int32) + 2
     for checks in (False, True):
         out = torch.full((32,), -7, dtype=torch.int32)
-        with rawkern.check() if checks else launches.paused():
+        with rawkern.check() if checks else level.asked(level.BOUNDS):
             kernel[1, 32](x, out)
         results.append(out)
     assert torch.equal(*results) and -7 not in results[0]

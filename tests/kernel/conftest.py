@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rawkern.checked import launches as checking
 from rawkern.compile.source import Watch
-from rawkern.launch import builds
+from rawkern.launch import builds, level
 from tests.kernel.kit import Recorder
 
 
@@ -16,7 +15,7 @@ from tests.kernel.kit import Recorder
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     recorder = Recorder()
     monkeypatch.setattr(builds, "engine", lambda device: recorder)
-    with checking.paused():  # a checked launch would run on the true one
+    with level.asked(level.BOUNDS):  # a checked launch would run on the true one
         yield recorder
 
 

@@ -13,6 +13,7 @@ import torch
 
 import rawkern
 from rawkern.checked import launches
+from rawkern.launch import level
 from rawkern.testing import plugin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def _all_is_imported() -> None:
     kernel = rawkern.RawKernel('extern "C" __global__ void k(int* x) { x[threadIdx.x] = 1; }')
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
         kernel[1, 2](torch.zeros(1, dtype=torch.int32))
-    with launches.paused():
+    with level.asked(level.BOUNDS):
         kernel[1, 1](torch.zeros(1, dtype=torch.int32))
 
 
@@ -351,16 +352,16 @@ def test_wrong_after_unchecked():
     launch(1)
 
 def test_other_programs():
-    code = "from rawkern.checked import launches as checking; print(checking.active())"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "True"
+    code = "from rawkern.launch import level; print(level.current())"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "full"
 """
 
 
 def test_checked_run(pytester) -> None:
     pytester.makepyfile(CHECKED + MORE)
-    before = os.environ.get("RAWKERN_CHECK"), launches.depth()
+    before = os.environ.get("RAWKERN_CHECK"), level.depth()
     result = run(pytester, "--rawkern-check")
-    assert (os.environ.get("RAWKERN_CHECK"), launches.depth()) == before and not launches.listeners[len(LISTENERS) :]
+    assert (os.environ.get("RAWKERN_CHECK"), level.depth()) == before and not launches.listeners[len(LISTENERS) :]
     out = str(result.stdout)
     said = dict(
         line.split("::")[1].split()[:2] for line in out.splitlines() if line.startswith("test_") and "::" in line
@@ -430,7 +431,7 @@ def test_marked():
     launch(1)
 """
     )
-    with launches.paused():
+    with level.asked(level.BOUNDS):
         run(pytester).assert_outcomes(passed=3)
 
 

@@ -21,6 +21,7 @@ from rawkern.errors import UnsupportedError
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
     from rawkern.compile.programs import Program
+    from rawkern.engines.cpu.checker.findings import Host
     from rawkern.engines.cpu.runtime.grid import Target
 
     Dim3 = tuple[int, int, int]
@@ -40,13 +41,9 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         raise UnsupportedError(
             f"the CPU engine runs on Linux on x86-64 and AArch64, not on {sys.platform} {platform.machine()}"
         )
-    import os
+    from rawkern.engines.cpu.checker.bounds import Bounds
 
-    if os.environ.get("RAWKERN_CHECK") == "bounds":
-        from rawkern.engines.cpu.checker.bounds import Bounds
-
-        return Module(program.ptx, Bounds)
-    return Module(program.ptx)
+    return Module(program.ptx, Bounds)
 
 
 def set_limit(device: Any, name: str, value: int) -> None:
@@ -80,8 +77,15 @@ class Module:
             value = self.globals_address + self.layout.offsets[name] + addend
             ctypes.c_uint64.from_address(self.globals_address + at).value = value
 
-    def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
-        return EngineKernel(self, symbol, signature, cooperative)
+    def kernel(
+        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
+        guarded: bool = True,
+    ) -> EngineKernel:  # fmt: skip
+        """Make a kernel ready for launches, by its symbol; `host` is asked while they run.
+
+        Unless it is `guarded` it is built without the module's instrument.
+        """
+        return EngineKernel(self, symbol, signature, cooperative, host, guarded)
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of a ``__device__`` or ``__constant__`` variable; KeyError where there is none."""
@@ -92,11 +96,14 @@ class Module:
 class EngineKernel:
     """A kernel of a module; compiled at its first launch, once for each shape of block."""
 
-    def __init__(self, module: Module, symbol: str, signature: Signature, cooperative: bool):
+    def __init__(
+        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, guarded: bool
+    ):
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
-        self.signature, self.explain, self.memory_at = signature, None, None
+        self.signature, self.host, self.guarded = signature, host, guarded
+        self.instrument = module.instrument if guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
@@ -111,9 +118,8 @@ class EngineKernel:
             with self.module.lock:
                 found = self._shapes.get(shape)
                 if found is None:
-                    instrument = self.module.instrument
-                    code = self.module.translation.code(self.symbol, self.module.layout, shape, instrument)
-                    loaded = Loaded(code, instrument)
+                    code = self.module.translation.code(self.symbol, self.module.layout, shape, self.instrument)
+                    loaded = Loaded(code, self.instrument)
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 

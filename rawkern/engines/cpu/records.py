@@ -77,8 +77,20 @@ MEMORY = Record(
     "Memory",
     (
         ("told", "ptr"), ("variables", "ptr"), ("nvariables", "i64"), ("pointers", "ptr"), ("npointers", "i64"),
+        ("heap", "ptr"),
     ),
 )  # fmt: skip
+#: Their device heap: `table` has `count` pieces in order, each a start and its bytes, none where it is free; free
+#: pieces of one class of sizes are a chain, through `links`, of their numbers plus one.
+HEAP = Record(
+    "Heap",
+    (
+        ("lock", "i64"), ("count", "i64"), ("most", "i64"), ("next", "i64"), ("end", "i64"), ("table", "ptr"),
+        ("links", "ptr"), ("free", "[128 x i64]"),
+    ),
+)  # fmt: skip
+#: A call's local variables, in a chain of the warp's: `size` bytes for each lane, from `low` on.
+FRAME = Record("Frame", (("before", "i64"), ("low", "i64"), ("size", "i64")))
 RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
 SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
@@ -99,6 +111,7 @@ REASONS = {
     "PART_OF_WARP": 9,
     "UNMET": 10,
     "BOUNDS": 11,
+    "BAD_FREE": 12,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

@@ -1,20 +1,29 @@
-"""Launches that stay inside their memory: the instrument of builds with comparisons (`guard`), and its side of launches."""
+"""Launches that stay inside their memory: the instrument of builds with comparisons (`guard`), its side of launches."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.memory import Piece
 from rawkern.base.records import Filled, extents_at
-from rawkern.engines.cpu.emit.instrument import Instrument, Session
-from rawkern.engines.cpu.records import MEMORY
+from rawkern.engines.cpu.checker.findings import Finding, Place
+from rawkern.engines.cpu.emit.instrument import READ, Instrument, Session
+from rawkern.engines.cpu.records import BLOCK, FRAME, HEAP, LAUNCH, MEMORY
+from rawkern.engines.cpu.runtime import host_calls
+from rawkern.engines.cpu.runtime.workers import Mapping
+from rawkern.errors import LaunchError
 
 # What writes code is imported by what does: launches of code from the disk cache do not need it.
 if TYPE_CHECKING:
     from rawkern.engines.cpu.analysis.plan import Plan
     from rawkern.engines.cpu.checker.guard import Guard
     from rawkern.engines.cpu.emit.function import FunctionLowering
+
+LANES = 32
+HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 22  # of the device heap; taken from the system when used
 
 
 class Bounds(Instrument):
@@ -32,9 +41,10 @@ class Bounds(Instrument):
         return Guard(f, self.sites)
 
     def table(self) -> dict[str, Any]:
+        from rawkern.engines.cpu.checker.guard import frames, uses_heap
         from rawkern.engines.cpu.checker.sites import table
 
-        return table(self.plan, self.sites)
+        return table(self.plan, self.sites) | {"frames": frames(self.plan), "heap": uses_heap(self.plan)}
 
     @classmethod
     def linked(cls) -> str:
@@ -48,33 +58,190 @@ class Bounds(Instrument):
 
 
 class Memory(Session):
-    """What launches of one kernel with one shape of block may touch."""
+    """What launches of one kernel with one shape of block may touch; `target` is their `runtime.grid.Target`."""
 
     def __init__(self, target: Any):
-        owner, table = target.owner, target.code.table
-        self.signature, self.explain, self.known = owner.signature, owner.explain, owner.memory_at
-        self.checks, self.globals_address = table, owner.globals_address
-        self.pieces: tuple[Piece, ...] = ()
+        owner, self._table = target.owner, target.code.table
+        self._target, self._owner = target, owner
         self._told: list[tuple[int, int]] = []
-        extents = extents_at(self.signature.size)
-        rows = [
-            (offset, extents + 16 * param.index)
-            for param, offset in zip(self.signature.params, self.signature.offsets, strict=True)
+        self._heads: list[Any] = []  # of the chains of calls of each block's warps
+        extents = extents_at(owner.signature.size)
+        self._pointers = {
+            offset: (param, extents + 16 * param.index)
+            for param, offset in zip(owner.signature.params, owner.signature.offsets, strict=True)
             if param.is_pointer
+        }
+        rows = [(offset, at) for offset, (_, at) in self._pointers.items()]
+        self._variables = {
+            name: Piece(name, owner.globals_address + at, size, 0, space == "const")
+            for name, (at, size, space) in self._table["variables"].items()
+        }
+        self._own = [
+            Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False),
+            Piece("the parameters", target.record_address + LAUNCH.size, owner.signature.size, 1, True),
         ]
-        variables = sorted((owner.globals_address + at, size) for at, size, _ in table["variables"].values())
-        self._tables = [_words(rows), _words(variables)]
+        ranges = sorted((p.address, p.size) for p in (*self._variables.values(), *self._own))
+        if self._table["heap"]:
+            _open_heap()
+        self._words = [_words(rows), _words(ranges)]
         self._record = Filled(
-            MEMORY, pointers=ctypes.addressof(self._tables[0]), npointers=len(rows),
-            variables=ctypes.addressof(self._tables[1]), nvariables=len(variables),
+            MEMORY, pointers=ctypes.addressof(self._words[0]), npointers=len(rows),
+            variables=ctypes.addressof(self._words[1]), nvariables=len(ranges), heap=_heap().address,
         )  # fmt: skip
         self.address = self._record.address
 
-    def ask(self, target: Any, k: int) -> None:
-        """Tell a worker of memory that its lanes may touch after all, or end the launch."""
-        ...
+    def block(self, shared_total: int) -> int:
+        if not self._table["frames"]:
+            return 0
+        self._heads.append((ctypes.c_uint64 * self._target.nwarps)())
+        return ctypes.addressof(self._heads[-1])
+
+    def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
+        """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
+        target = self._target
+        workers = target.workers
+        site = self._table["sites"][workers.get(worker, "request_site", "=i")]
+        meant, known = self._meant(site, pieces)
+        for lane in host_calls.lanes(workers, worker):
+            address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
+            if reason == "BOUNDS" and not known and not address % site["align"]:
+                found = self._at(address, pieces) if meant is None else (meant.address, meant.size)
+                if found is not None and found[0] <= address <= sum(found) - site["size"]:
+                    self._tell(found)
+                    continue
+            thread, block = host_calls.place(workers, worker, lane, target.block)
+            kind, piece, offset = self._fault(reason, site, address, start, meant)
+            if site["space"] == "local" and not site["root"]:  # of another function
+                site = site | {"space": "generic"}
+            finding = Finding(kind, Place(site, thread, block, lane), piece, offset, None)
+            host = self._owner.host
+            raise host.explain(finding) if host is not None else LaunchError(f"{self._owner.name}: {finding}")
+
+    def readable(self, worker: int, address: int, pieces: Sequence[Piece]) -> int:
+        """How many bytes a kernel may read from an address on, which may be one of its local variables."""
+        workers, field = self._target.workers, FRAME.offset
+        found = self._at(address, pieces)
+        if found is None and (heads := _word(workers.get(worker, "request_block") + BLOCK.offset("session"))):
+            node = _word(heads + 8 * workers.get(worker, "request_warp", "=i"))
+            while node and found is None:
+                low, size = _word(node + field("low")), LANES * _word(node + field("size"))
+                found = (low, size) if low <= address < low + size else None
+                node = _word(node + field("before"))
+        return sum(found) - address if found is not None else 0
+
+    def _tell(self, found: tuple[int, int]) -> None:
+        """Add memory to what the launch may touch, until it ends."""
+        count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told"))
+        self._told = _joined((*(self._told if count.value else ()), found))
+        self._words[2:] = [_words(self._told)]
+        self._record.set(told=ctypes.addressof(self._words[2]))
+        count.value = len(self._told)
+
+    def _at(self, address: int, pieces: Sequence[Piece]) -> tuple[int, int] | None:
+        """Start and size of the memory that an address is in; `pieces` are what arguments lead to, if known."""
+        near = (*pieces, *map(self._argument, self._pointers), *self._variables.values(), *self._own)
+        found = next(((p.address, p.size) for p in near if p.address <= address < p.end), None) or _heap_piece(address)
+        return found or (self._owner.host.memory_at(address) if self._owner.host is not None else None)
+
+    def _meant(self, site: dict[str, Any], pieces: Sequence[Piece]) -> tuple[Piece | None, bool]:
+        """The memory that a site's addresses are made for, and whether native code knows all of it."""
+        kind, name = site["root"] or (site["space"], None)
+        if kind == "param" and name is not None:
+            if name in self._pointers:
+                found = self._argument(name)
+                whole = next((p for p in pieces if p.name == found.name), found)
+                return whole, whole.address == found.address
+            word = _word(self._target.record_address + LAUNCH.size + name)  # a member of a struct, or a number
+            return next((p for p in pieces if p.address == word), None), False
+        if kind in ("global", "const") and name is not None:
+            return self._variables[name], True
+        if kind == "shared" and name is not None:
+            at, size = self._table["shared"][name]
+            return Piece(name, at, size or self._target.shared_total - at, 0, False), True
+        return None, kind in ("shared", "local")
+
+    def _argument(self, offset: int) -> Piece:
+        """The memory of a pointer argument, as it stands among the parameters."""
+        param, at = self._pointers[offset]
+        start = self._target.record_address + LAUNCH.size
+        address, size = _word(start + offset), _word(start + at)
+        of = param.ctype.target
+        itemsize = of.size if of is not None and address else 0
+        return Piece(param.name, address, size, itemsize, param.const, offset)
+
+    def _fault(
+        self, reason: str, site: dict[str, Any], address: int, start: int, piece: Piece | None
+    ) -> tuple[str, Piece | None, int]:
+        """What a lane has done: the kind, the memory meant, and where in it."""
+        if reason == "BAD_FREE":
+            freed = _heap_piece(address, free=True) or _heap_piece(address)
+            where = Piece("memory from malloc", *freed, 1, False) if freed is not None else None
+            return "BAD_FREE", where, address - where.address if where is not None else address
+        kind = (site["root"] or ("",))[0]
+        offset = address - (start if kind == "local" or "shared" in (kind, site["space"]) else 0)
+        if kind == "local" and site["array"]:
+            offset += site["array"][0]
+        if piece is not None and kind != "shared":
+            offset = address - piece.address
+        if address % site["align"]:
+            return "MISALIGNED", piece, offset
+        if piece is not None and piece.read_only and site["what"] != READ and 0 <= offset <= piece.size - site["size"]:
+            return "READ_ONLY", piece, offset
+        if piece is None and (freed := _heap_piece(address, free=True)) is not None:
+            return "FREED", Piece("memory from malloc", *freed, 1, False), address - freed[0]
+        return "BOUNDS", piece, offset
 
 
-def _words(rows: list[tuple[int, int]]) -> Any:
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, each a start and a length, those that overlap as one."""
+    result: list[tuple[int, int]] = []
+    for start, size in sorted(ranges):
+        if result and start < sum(result[-1]):
+            first, before = result.pop()
+            start, size = first, max(start + size, first + before) - first
+        result.append((start, size))
+    return result
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _words(rows: Sequence[tuple[int, int]]) -> Any:
     numbers = [x for row in rows for x in row]
     return (ctypes.c_uint64 * max(len(numbers), 1))(*numbers)
+
+
+@cache
+def _heap() -> Filled:
+    """The device heap of all launches."""
+    return Filled(HEAP)
+
+
+@cache
+def _open_heap() -> tuple[Mapping, ...]:
+    memory, table, links = Mapping(HEAP_BYTES), Mapping(16 * HEAP_PIECES), Mapping(8 * HEAP_PIECES)
+    _heap().set(
+        next=memory.address,
+        end=memory.address + memory.size,
+        most=HEAP_PIECES,
+        table=table.address,
+        links=links.address,
+    )
+    return memory, table, links
+
+
+def _heap_piece(address: int, free: bool = False) -> tuple[int, int] | None:
+    """Start and size of the piece of the heap that an address lies in; `free`: of one that is free, its start and 0."""
+    heap, first = _heap(), 0
+    after = heap["count"]
+    while first < after:
+        middle = (first + after) // 2
+        low = _word(heap["table"] + 16 * middle)
+        first, after = (middle + 1, after) if low <= address else (first, middle)
+    if not first:
+        return None
+    low, size = (_word(heap["table"] + 16 * (first - 1) + at) for at in (0, 8))
+    if first == heap["count"] and address >= heap["next"]:
+        return None
+    return (low, size) if (not size if free else address < low + size) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rawkern.arguments.memory import Piece
 
@@ -33,3 +33,15 @@ class Finding:
     offset: int
     other: Place | None
     extra: int = 0
+
+
+class Host(Protocol):
+    """Who makes the launches of a kernel."""
+
+    def explain(self, finding: Finding) -> Exception:
+        """The error that says what was found."""
+        ...
+
+    def memory_at(self, address: int) -> tuple[int, int] | None:
+        """Start and size in bytes of live memory that an address lies in."""
+        ...

@@ -53,6 +53,7 @@ lane:
   br i1 %over, label %all, label %test
 test:
   %k = call i32 @llvm.cttz.i32(i32 %left, i1 true)
+  %k64 = zext i32 %k to i64
   %less = sub i32 %left, 1
   %rest = and i32 %left, %less
   %pa = getelementptr i64, ptr %addresses, i32 %k
@@ -61,7 +62,6 @@ test:
   %aligned = icmp eq i64 %low_bits, 0
   br i1 %aligned, label %range, label %fails
 range:
-  %k64 = zext i32 %k to i64
   %ahead = mul i64 %pitch, %k64
   %start = add i64 %low, %ahead
   %offset = sub i64 %address, %start
@@ -69,7 +69,7 @@ range:
   %inside = and i1 %may, %inside0
   br i1 %inside, label %next, label %search
 search:
-  %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known)
+  %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %k64)
   br i1 %found, label %next, label %fails
 fails:
   %bit = shl i32 1, %k
@@ -91,8 +91,8 @@ done:
 }
 
 ; Whether an access lies in memory of the launch: that Python has told of, or, unless it is %known where it has to be, that
-; of an argument or a variable, or the block's shared memory.
-define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known) cold noinline {
+; of an argument, a variable or a call under way, the block's shared memory or memory from malloc.
+define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %lane) cold noinline {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession
   %memory = inttoptr i64 %session to ptr
@@ -117,7 +117,42 @@ variables:
   %pvariables = &Memory.variables %memory
   %variables_at = load ptr, ptr %pvariables
   %here2 = call i1 @rk_guard_among(ptr %variables_at, i64 %count2, i64 %address, i64 %size)
-  br i1 %here2, label %yes, label %parameters
+  br i1 %here2, label %yes, label %calls
+calls:
+  %pheads = &Block.session %blk
+  %heads = load i64, ptr %pheads
+  %framed = icmp ne i64 %heads, 0
+  br i1 %framed, label %frames, label %heap
+frames:
+  %heads_at = inttoptr i64 %heads to ptr
+  %phead = getelementptr i64, ptr %heads_at, i32 %w
+  %head = load i64, ptr %phead
+  br label %frame
+frame:
+  %node = phi i64 [ %head, %frames ], [ %before, %frame_at ]
+  %outermost = icmp eq i64 %node, 0
+  br i1 %outermost, label %heap, label %frame_at
+frame_at:
+  %frame_p = inttoptr i64 %node to ptr
+  %pbefore = &Frame.before %frame_p
+  %before = load i64, ptr %pbefore
+  %plow4 = &Frame.low %frame_p
+  %low4 = load i64, ptr %plow4
+  %psize4 = &Frame.size %frame_p
+  %size4 = load i64, ptr %psize4
+  %ahead4 = mul i64 %size4, %lane
+  %own4 = add i64 %low4, %ahead4
+  %here4 = call i1 @rk_guard_in(i64 %own4, i64 %size4, i64 %address, i64 %size)
+  br i1 %here4, label %yes, label %frame
+heap:
+  %pheap = &Memory.heap %memory
+  %heap_p = load ptr, ptr %pheap
+  %ppieces = &Heap.table %heap_p
+  %pieces = load ptr, ptr %ppieces
+  %pcount5 = &Heap.count %heap_p
+  %count5 = load atomic i64, ptr %pcount5 acquire, align 8
+  %here5 = call i1 @rk_guard_among(ptr %pieces, i64 %count5, i64 %address, i64 %size)
+  br i1 %here5, label %yes, label %parameters
 parameters:
   %pparams = &Launch.params %launch
   %params = load ptr, ptr %pparams
@@ -163,29 +198,11 @@ define internal i1 @rk_guard_in(i64 %low, i64 %extent, i64 %address, i64 %size) 
 
 ; Whether one of %count ranges in order, each a start and a length, holds %size bytes at an address.
 define internal i1 @rk_guard_among(ptr %ranges, i64 %count, i64 %address, i64 %size) cold noinline {
-  br label %halve
-halve:
-  %first = phi i64 [ 0, %0 ], [ %first1, %narrowed ]
-  %after = phi i64 [ %count, %0 ], [ %after1, %narrowed ]
-  %none = icmp uge i64 %first, %after
-  br i1 %none, label %last, label %look
-look:
-  %sum = add i64 %first, %after
-  %middle = lshr i64 %sum, 1
-  %pm = getelementptr [2 x i64], ptr %ranges, i64 %middle, i64 0
-  %start = load i64, ptr %pm
-  %behind = icmp ule i64 %start, %address
-  %next = add i64 %middle, 1
-  br label %narrowed
-narrowed:
-  %first1 = select i1 %behind, i64 %next, i64 %first
-  %after1 = select i1 %behind, i64 %after, i64 %middle
-  br label %halve
-last:
-  %nothing = icmp eq i64 %first, 0
-  br i1 %nothing, label %no, label %candidate
+  %number = call i64 @rk_guard_last(ptr %ranges, i64 %count, i64 %address)
+  %none = icmp eq i64 %number, 0
+  br i1 %none, label %no, label %candidate
 candidate:
-  %before = sub i64 %first, 1
+  %before = sub i64 %number, 1
   %pl = getelementptr [2 x i64], ptr %ranges, i64 %before, i64 0
   %low = load i64, ptr %pl
   %pe = getelementptr [2 x i64], ptr %ranges, i64 %before, i64 1
@@ -194,4 +211,26 @@ candidate:
   ret i1 %in
 no:
   ret i1 false
+}
+
+; How many of them start at an address or before it.
+define internal i64 @rk_guard_last(ptr %ranges, i64 %count, i64 %address) cold noinline {
+  br label %halve
+halve:
+  %first = phi i64 [ 0, %0 ], [ %first1, %look ]
+  %after = phi i64 [ %count, %0 ], [ %after1, %look ]
+  %done = icmp uge i64 %first, %after
+  br i1 %done, label %found, label %look
+look:
+  %sum = add i64 %first, %after
+  %middle = lshr i64 %sum, 1
+  %pm = getelementptr [2 x i64], ptr %ranges, i64 %middle, i64 0
+  %start = load i64, ptr %pm
+  %behind = icmp ule i64 %start, %address
+  %next = add i64 %middle, 1
+  %first1 = select i1 %behind, i64 %next, i64 %first
+  %after1 = select i1 %behind, i64 %after, i64 %middle
+  br label %halve
+found:
+  ret i64 %first
 }

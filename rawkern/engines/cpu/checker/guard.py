@@ -13,17 +13,19 @@ from functools import cache
 from importlib import resources
 
 from rawkern.base.records import extents_at, linked
+from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root, array_of
 from rawkern.engines.cpu.analysis.storage import laid_out, local_frame, local_offset
 from rawkern.engines.cpu.checker.sites import Site, place, root_of
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, Access, Watch
+from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
-from rawkern.engines.cpu.ptx.operands import destinations
-from rawkern.engines.cpu.records import BLOCK, LAUNCH, MEMORY, REASONS
+from rawkern.engines.cpu.ptx.operands import callee, destinations
+from rawkern.engines.cpu.records import BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS
 
 ALL = (1 << 64) - 1
 REACH = 1 << 16  # bytes that accesses looked at together lie in
@@ -35,7 +37,23 @@ def linked_text() -> str:
     text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
     for name, value in (("BOUNDS", REASONS["BOUNDS"]), ("LANES", ramp("i64", 1).ref)):
         text = text.replace(f"{{{name}}}", str(value))
-    return f"{MEMORY.llvm}\n{linked(text, (BLOCK, LAUNCH, MEMORY))}"
+    return "\n".join((MEMORY.llvm, HEAP.llvm, FRAME.llvm, linked(text, (BLOCK, LAUNCH, MEMORY, HEAP, FRAME))))
+
+
+@cache
+def _heap_text() -> str:
+    return linked(resources.files("rawkern.engines.cpu.checker").joinpath("heap.ll").read_text(), (HEAP,))
+
+
+def frames(plan: Plan) -> bool:
+    """Whether any function of a kernel has local variables in memory."""
+    return any(map(local_frame, plan.functions))
+
+
+def uses_heap(plan: Plan) -> bool:
+    """Whether a kernel may take memory from the device heap."""
+    calls = (i for f in plan.functions for i in plan.flows[f.name].instructions() if i.op.base == "call")
+    return any(callee(i) in ("malloc", "free") for i in calls)
 
 
 @dataclass(frozen=True)
@@ -62,10 +80,69 @@ class Touch:
 class Guard(Watch):
     """A function whose accesses are compared."""
 
+    has_heap = True
+
     def __init__(self, f: FunctionLowering, sites: dict[Site, int]):
         self.f = f
         self.sites = sites
         self._groups: dict[int, list[Touch]] = {}
+        self._head, self._innermost = "", const("i64", 0)  # where the chain of the warp's calls begins, and what there
+
+    def enter(self) -> None:
+        """Tell of the call's local variables, as others may get addresses of them."""
+        f, e = self.f, self.f.frame.e
+        if not frames(f.plan):
+            return
+        warp = e.let("i64", 1, "zext i32 %warp to i64")
+        self._head = pointer(e, e.bin("add", f.frame.field(BLOCK, "session"), e.bin("mul", warp, 8)))
+        self._innermost = const("i64", 0) if f.function.entry else e.let("i64", 1, f"load i64, {self._head}")
+        size = local_frame(f.function)
+        if size:
+            e.line("%chained = alloca %Frame")
+            low = f.frame.once("frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
+            for field, value in (("before", self._innermost), ("low", low), ("size", const("i64", size))):
+                at = e.let("ptr", 1, f"getelementptr %Frame, ptr %chained, i32 0, i32 {FRAME.index(field)}")
+                e.line(f"store {value}, {at}")
+            self._innermost = e.let("i64", 1, "ptrtoint ptr %chained to i64")
+        e.line(f"store {self._innermost}, {self._head}")
+
+    def returned(self) -> None:
+        if self._head:
+            self.f.e.line(f"store {self._innermost}, {self._head}")
+
+    def malloc(self, size: Val) -> Val:
+        heap, held = self._heap()
+        return each_lane(
+            self.f, "rk_malloc", "i64", heap, [self.f.e.splat(size, LANES), held],
+            lambda e, at, args: e.let("i64", 1, f"call i64 @rk_heap_take({at}, {pointer(e, args[1])}, {args[0]})"),
+        )  # fmt: skip
+
+    def free(self, address: Val) -> None:
+        f, e = self.f, self.f.e
+        heap, held = self._heap()
+        address = e.splat(address, LANES)
+        done = each_lane(
+            f, "rk_free", "i8", heap, [address, held],
+            lambda e, at, args: e.let("i8", 1, f"call i8 @rk_heap_give({at}, {pointer(e, args[1])}, {args[0]})"),
+        )  # fmt: skip
+        bad = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", done, 0)), f.lanes.act())
+        site = Site("free", "heap", None, 0, 1, False, 1, place(f))
+        number = const("i32", self.sites.setdefault(site, len(self.sites)))
+        with e.where(e.cmp("icmp ne", bad, 0), rare=True):
+            zero = const("i64", 0, LANES)
+            reason = REASONS["BAD_FREE"]
+            e.line(f"call void @rk_service(ptr %blk, i32 {reason}, {bad}, i32 %warp, {number}, {address}, {zero})")
+
+    def _heap(self) -> tuple[Val, Val]:
+        """The heap, and where it stands how much is held of it and may be, for all lanes."""
+        f = self.f
+        f.module.helper("rk_heap", lambda m: _heap_text())
+
+        def find(e: Emitter) -> Val:
+            memory = f.frame.field(LAUNCH, "session")
+            return e.let("i64", 1, f"load i64, {pointer(e, memory, MEMORY.offset('heap'))}")
+
+        return f.frame.once("bounds.heap", find), f.e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
 
     def block(self, index: int) -> None:
         self._groups = _groups(self.f, index)
@@ -118,7 +195,7 @@ class Guard(Watch):
     # -- where memory lies --------------------------------------------------------------------------------------
     def _range(self, a: Access, root: Root | None) -> Range | None:
         """The memory that an access may touch, where that is known when code is made."""
-        f, e = self.f, self.f.frame.e
+        f = self.f
         kind, name = root or ("", "")
         shared = kind == "shared" or (not kind and a.space == "shared")
         if shared:
@@ -131,22 +208,20 @@ class Guard(Watch):
                 f"bounds.left.{start}", lambda e: e.bin("sub", total, start) if start else total
             )
             return Range(low, left, key)
-        if kind == "local" or (not kind and a.space == "local"):
-            frame = f.frame.once("bounds.frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
-            first, end = 0, local_frame(f.function)
-            if kind:
-                variable = str(name).partition("+")[0]
-                first = local_offset(f.function, variable)
-                first, end = array_of(f.function, f.provenance, root) or (
-                    first, first + f.function.local_vars[variable].size,
-                )  # fmt: skip
+        if kind == "local":
+            frame = f.frame.once("frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
+            variable = str(name).partition("+")[0]
+            first = local_offset(f.function, variable)
+            whole = first, first + f.function.local_vars[variable].size
+            first, end = array_of(f.function, f.provenance, root) or whole
             low = f.frame.once(f"bounds.local.{first}", lambda e: e.bin("add", frame, first) if first else frame)
             return Range(low, end - first, f"local.{first}.{end}", local_frame(f.function))
         if kind in ("global", "const"):
             at, var = f.plan.layout.offsets[str(name)], f.plan.ptx.variables[str(name)]
             start = f.frame.field_address(LAUNCH, "globals")
             low = f.frame.once(f"bounds.variable.{name}", lambda e: e.bin("add", start, at))
-            return Range(low, var.size, f"variable.{name}")
+            writable = kind == "global" or a.what == READ
+            return Range(low, var.size if writable else 0, f"variable.{name}.{writable}")
         if kind == "param":
             return self._parameter(int(name), a.what != READ)
         return None
@@ -235,14 +310,14 @@ class Guard(Watch):
         self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val
     ) -> None:
         """Have each lane looked at; comes back if all may go on."""
-        f, e = self.f, self.f.e
+        e = self.f.e
         extent = found.size if found is not None else 0
         known = found if found is not None else Range(const("i64", 0), 0, "")
         extent = const("i64", extent) if isinstance(extent, int) else extent
         if isinstance(form, Affine) and form.segments == 1:
             where = e.call("rk_guard_spread", "i64", LANES, form.bases[0], const("i64", form.stride & ALL))
         else:
-            where = e.splat(form if isinstance(form, Val) else spread(e, form), LANES)
+            where = e.splat(spread(e, form) if isinstance(form, (Affine, Wide)) else self.f.values.plain(form), LANES)
         limits = (const("i1", found is not None), known.low, extent, const("i64", known.pitch))
         table = self._table(a, root, group)
         args = ", ".join(map(str, (mask, *limits, where)))

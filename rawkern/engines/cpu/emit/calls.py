@@ -58,6 +58,7 @@ def _call(f: FunctionLowering, name: str, mask: Val, buffers: str) -> None:
     """Call a function for the lanes of `mask`."""
     parted = f", {elsewhere(f, mask)}" if name in f.plan.waiting_functions else ""
     f.e.line(f"call void @{mangle(name)}(ptr %launch, ptr %blk, i32 %warp, {mask}{parted}{buffers})")
+    f.watch.returned()
 
 
 def remaining(f: FunctionLowering, lanes: Val) -> Val:

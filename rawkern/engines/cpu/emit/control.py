@@ -26,12 +26,12 @@ SMALL = 64  # instructions of a kernel that is emitted for whole warps as well
 def lower_function(plan: Plan, module: Module, function: Function, handlers: Handlers, instrument: Instrument) -> str:
     """The text of one function of a kernel."""
     f = FunctionLowering(plan, module, function, instrument)
-    f.watch.enter()
     if function.name in plan.recursive:
         f.frame.lines.append("call void @rk_check_stack(ptr %launch, ptr %blk, i32 %warp)")
     frame = local_frame(function) * LANES
     if frame:
         f.frame.lines.append(f"%frame = alloca [{frame} x i8], align 64")
+    f.watch.enter()
     _start(f, handlers)
     twice = _worth_twice(f)
     if twice:  # first, so that it is known where lanes that part look for others

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from rawkern.arguments.memory import Piece
     from rawkern.engines.cpu.analysis.graph import Block
     from rawkern.engines.cpu.analysis.plan import Plan
     from rawkern.engines.cpu.emit.forms import Form
@@ -77,6 +78,9 @@ class Watch:
     # -- control ------------------------------------------------------------------------------------------------
     def enter(self) -> None:
         """The function begins; what runs once per call goes to ``f.frame``."""
+
+    def returned(self) -> None:
+        """A function that was called has returned."""
 
     def block(self, index: int) -> None:
         """A block begins."""
@@ -184,9 +188,13 @@ class Session:
         """What kernels find in the record of a further block that a worker gets memory for."""
         return 0
 
-    def ask(self, target: Any, worker: int) -> None:
-        """A worker waits for an answer of the instrument's own."""
+    def ask(self, worker: int, reason: str, pieces: Sequence[Piece]) -> None:
+        """A worker has suspended for the instrument; `pieces`: memory that the launch's arguments lead to, if known."""
         raise NotImplementedError
+
+    def readable(self, worker: int, address: int, pieces: Sequence[Piece]) -> int:
+        """How many bytes a kernel that asks for something may read from an address on; -1 where that is not known."""
+        return -1
 
     def complaint(self) -> str | None:
         """Why a launch has to end; asked every now and then while it runs."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from rawkern.arguments.careful import Bound
+from rawkern.arguments.memory import Piece
 from rawkern.base import torch_private as private
-from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
+from rawkern.base.records import CPU, DONE, ROOM, UNCHECKED, UNFINISHED, Filled
 from rawkern.base.table import address_of
-from rawkern.engines.cpu.emit.instrument import Session
+from rawkern.engines.cpu.emit.instrument import Instrument, Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
 from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits
@@ -72,7 +73,8 @@ class Owner(Protocol):
     cooperative: bool
     globals_address: int
     params_size: int
-    module: Any
+    instrument: type[Instrument]
+    guarded: bool
     pack: Callable[..., bytes]
 
     def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
@@ -98,7 +100,7 @@ class Target:
         self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
-        self.session = owner.module.instrument.session(self)
+        self.session = owner.instrument.session(self)
         self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
         self.workers.session = self.session
         # Python's lock is held: what takes long gives it up by itself.
@@ -108,7 +110,8 @@ class Target:
         python = ctypes.pythonapi
         self._native = Filled(
             TARGET,
-            device=CPU, go=loaded.go, block=block[0], nwarps=self.nwarps, params_size=owner.params_size,
+            device=CPU if owner.guarded else CPU + UNCHECKED, go=loaded.go, block=block[0], nwarps=self.nwarps,
+            params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
             launch=self.record_address, helpers=helpers.record.address,
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
@@ -166,7 +169,7 @@ class Target:
             if result == DONE:
                 return
             if result == UNFINISHED:
-                self.finish()
+                self.finish(bound.pieces)
                 return
             if result == ROOM:
                 self._grow()
@@ -196,21 +199,21 @@ class Target:
             finally:
                 taken.value = 0
 
-    def finish(self) -> None:
-        """Bring a launch to its end whose workers have suspended or came late."""
+    def finish(self, pieces: Sequence[Piece] = ()) -> None:
+        """Bring a launch to its end whose workers have suspended or came late; `pieces` as in `Bound`, if known."""
         count = self._native["workers"]
         try:
             if _INT(self.record, _FINISHED)[0] == count:
                 helpers.late(_LONG(self.record, _LOST)[0])
                 return
-            self._continue(count)
+            self._continue(count, pieces)
             work = _LONG(self.record, _BLOCKS)[0] * self.nwarps
             each = self._native["ns_per_warp"]
             self._native.set(ns_per_warp=each + RATE * (_LONG(self.record, _WORKED)[0] / work - each))
         finally:
             self._native.set(busy=0)
 
-    def _continue(self, count: int) -> None:
+    def _continue(self, count: int, pieces: Sequence[Piece]) -> None:
         """Serve the workers that suspended and let them go on, until all have ended."""
         complete = False
         if _INT(self.record, _NEXT_WORKER)[0] == 0:  # they have their blocks, but no thread yet
@@ -219,7 +222,7 @@ class Target:
             while _INT(self.record, _FINISHED)[0] != count:
                 for k in range(count):
                     if self.workers.get(k, "state", "=i") != 2:
-                        self._serve(k)
+                        self._serve(k, pieces)
                 _TWO(self.record, _NEXT_WORKER, 0, 1)
                 enter_all(self.enter, self.enter_address, self.record_address, count)
                 while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
@@ -230,15 +233,15 @@ class Target:
                 self.workers.clear()
                 self._room(1)
 
-    def _serve(self, k: int) -> None:
+    def _serve(self, k: int, pieces: Sequence[Piece]) -> None:
         """Do what worker `k` suspended for."""
         reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
             self.workers.add_block(k)
         elif reason == "PRINTF":
-            host_calls.print_lines(self.workers, k)
-        elif reason == "BOUNDS":
-            self.session.ask(self, k)
+            host_calls.print_lines(self.workers, k, lambda at: self.session.readable(k, at, pieces))
+        elif reason in ("BOUNDS", "BAD_FREE"):
+            self.session.ask(k, reason, pieces)
         elif reason == "SLICE":
             why = self.session.complaint()
             if why is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from collections.abc import Callable
 
 from rawkern.engines.cpu.records import BLOCK, WORKER
 from rawkern.engines.cpu.runtime.printf import formatted, text_at
@@ -22,13 +23,13 @@ _FAILURES = {
 }
 
 
-def print_lines(workers: Workers, k: int) -> None:
-    """Do what the lanes' calls of printf ask for, in lane order."""
+def print_lines(workers: Workers, k: int, readable: Callable[[int], int]) -> None:
+    """Do what the lanes' calls of printf ask for, in lane order; `readable` as `Session.readable` has it."""
     templates: dict[int, str] = {}
-    for lane in _lanes(workers, k):
-        pointer = _argument(workers, k, "request_a", lane)
-        template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer))
-        sys.stdout.write(formatted(template, _argument(workers, k, "request_b", lane)))
+    for lane in lanes(workers, k):
+        pointer = argument(workers, k, "request_a", lane)
+        template = templates.get(pointer) or templates.setdefault(pointer, text_at(pointer, readable))
+        sys.stdout.write(formatted(template, argument(workers, k, "request_b", lane), readable))
 
 
 def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...]) -> str:
@@ -45,31 +46,37 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
     site = workers.get(k, "request_site", "=i")
     place = f"{sites[site] if site < len(sites) else 'an unknown source line'}: {place}"
     if reason == "ASSERT":
-        lane = (_lanes(workers, k) or [0])[0]
-        message = text_at(_argument(workers, k, "request_a", lane))
+        lane = (lanes(workers, k) or [0])[0]
+        message = text_at(argument(workers, k, "request_a", lane))
         return f"{place}: assertion `{message}` failed"
     return f"{place} {_FAILURES[reason]}"
 
 
-def _lanes(workers: Workers, k: int) -> list[int]:
+def lanes(workers: Workers, k: int) -> list[int]:
     """Lanes that a request is from."""
     mask = workers.get(k, "request_mask", "=I")
     return [lane for lane in range(32) if mask >> lane & 1]
 
 
-def _argument(workers: Workers, k: int, field: str, lane: int) -> int:
+def argument(workers: Workers, k: int, field: str, lane: int) -> int:
     at = k * WORKER.size + WORKER.offset(field) + 8 * lane
     return struct.unpack_from("=Q", workers.records, at)[0]
 
 
-def _block_index(workers: Workers, k: int) -> tuple[int, ...]:
+def _block_index(workers: Workers, k: int) -> Dim3:
     block = workers.get(k, "request_block")
-    return tuple(ctypes.c_int32.from_address(block + BLOCK.offset(axis)).value for axis in "xyz")
+    x, y, z = (ctypes.c_int32.from_address(block + BLOCK.offset(axis)).value for axis in "xyz")
+    return x, y, z
+
+
+def place(workers: Workers, k: int, lane: int, block: Dim3) -> tuple[Dim3, Dim3]:
+    """Thread and block of a lane of a request."""
+    thread = workers.get(k, "request_warp", "=i") * 32 + lane
+    bx, by, _ = block
+    return (thread % bx, thread // bx % by, thread // (bx * by)), _block_index(workers, k)
 
 
 def _place(workers: Workers, k: int, block: Dim3) -> str:
     """``thread (x,y,z) of block (x,y,z)`` for the first lane of a request."""
-    x, y, z = _block_index(workers, k)
-    thread = workers.get(k, "request_warp", "=i") * 32 + (_lanes(workers, k) or [0])[0]
-    bx, by, _ = block
-    return f"thread ({thread % bx},{thread // bx % by},{thread // (bx * by)}) of block ({x},{y},{z})"
+    thread, number = place(workers, k, (lanes(workers, k) or [0])[0], block)
+    return "thread ({},{},{}) of block ({},{},{})".format(*thread, *number)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import re
 import struct
+from collections.abc import Callable
+
+from rawkern.errors import OutOfBoundsError
 
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGaAcspn%])")
 
 
-def formatted(template: str, address: int) -> str:
+def formatted(template: str, address: int, readable: Callable[[int], int]) -> str:
     """Expand `template` with the arguments stored at `address` as CUDA's vprintf lays them out.
 
     Arguments lie one after the other, each aligned to its size: 4 bytes for int and its like, 8 for long, double and
-    pointers.
+    pointers. `readable` says how many bytes may be read from an address on, or -1.
     """
     at = address
 
@@ -53,7 +56,7 @@ def formatted(template: str, address: int) -> str:
             return f"%{flags}{width}s" % hex(take("=Q"))
         if conversion == "s":
             pointer = take("=Q")
-            return (spec + "s") % (text_at(pointer) if pointer else "(null)")
+            return (spec + "s") % (text_at(pointer, readable) if pointer else "(null)")
         take("=Q")  # %n is not supported on the device; it consumes its pointer
         return ""
 
@@ -68,6 +71,18 @@ def _narrow(value: int, length: str | None, signed: bool) -> int:
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 
-def text_at(address: int) -> str:
-    """The zero-terminated string at an address."""
-    return ctypes.string_at(address).decode(errors="replace")
+def text_at(address: int, readable: Callable[[int], int] = lambda _: -1) -> str:
+    """The zero-terminated string at an address, or what of it may be read.
+
+    Raises
+    ------
+    OutOfBoundsError
+        If nothing may be read there.
+    """
+    most = readable(address)
+    if not most:
+        raise OutOfBoundsError(
+            f"printf is given a string at address {address:#x}, which belongs to no argument or variable of the launch"
+        )
+    text = ctypes.string_at(address, most).partition(b"\0")[0] if most > 0 else ctypes.string_at(address)
+    return text.decode(errors="replace")
