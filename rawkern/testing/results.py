@@ -30,6 +30,7 @@ class Problem:
 
     kind: str  # "values", "unwritten", "guard", "input", "raises" or "refused"
     text: str  # in words, one line
+    placed: bool = False  # the words name the line of the kernel
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Run:
         self.vary("size", sizes(self.target, trial), trial)
         self.empty(trial)
         if any(f.kind == "guard" and f.device == str(trial.device) for f in self.report.failures):
-            self.leave_out("all other checks", trial, "the operator writes to memory that is not its own")
+            self.leave_out("all other checks", trial, "the operator uses memory that is not its own")
             return
         self.once("default_device", trial, lambda t, e: programs.default_device(self.target, t, e))
         self.once("repeat", trial, self.repeat)
@@ -283,7 +283,7 @@ class Run:
             trial, found = shrunk(self.target, trial, again)
             problem = found or problem
         text = problem.text
-        if problem.kind in _OWN:
+        if problem.kind in _OWN and not problem.placed:
             text += _checked(self.target, replace(trial, device=torch.device("cpu")))
         self.report.failures.append(
             Failure(check, problem.kind, str(trial.device), trial.described(), text, tuple(also))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from rawkern.arguments.careful import Bound
 from rawkern.arguments.signature import make_signature
 from rawkern.base import table
 from rawkern.base import torch_private as private
@@ -144,6 +145,11 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     cuda._forked.value = 0
 
 
+def bound(*values: Any) -> Bound:
+    """What a launch is given."""
+    return Bound(None, values, (), (), ())
+
+
 def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, cooperative: bool = False):
     entry = Entry("k", "k", types_)
     signature = make_signature(entry, [f"p{i}" for i in range(len(types_))])
@@ -157,7 +163,7 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
 
 def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
     kernel = make(driver)
-    kernel.target((32, 4, 1), 64).run((3, 2, 1), 1234, (2**63 + 8, 16, -5, 0.1))
+    kernel.target((32, 4, 1), 64).run((3, 2, 1), 1234, bound(2**63 + 8, 16, -5, 0.1))
     assert driver.launches == [
         {
             "grid": (3, 2, 1),
@@ -172,14 +178,14 @@ def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
 
 
 def test_no_parameters(driver: Driver) -> None:
-    make(driver, ()).target((1, 1, 1), 0).run((1, 1, 1), 0, ())
+    make(driver, ()).target((1, 1, 1), 0).run((1, 1, 1), 0, bound())
     assert len(driver.launches) == 1
 
 
 def test_torchs_current_stream_is_asked_for_at_each_launch(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = functools.partial(make(driver, ("int",)).target((32, 1, 1), 0).run, (1, 1, 1))
-    run(None, (1,))
-    run(0, (2,))
+    run(None, bound(1))
+    run(0, bound(2))
     assert [launch["stream"] for launch in driver.launches] == [500, 0]
 
 
@@ -191,10 +197,10 @@ def test_a_launch_inside_a_launch_keeps_its_parameters(driver: Driver) -> None:
     def interrupted() -> None:
         if not seen:
             seen.append(1)
-            run(None, (22,))
+            run(None, bound(22))
 
     driver.before_launch = interrupted
-    run(None, (11,))
+    run(None, bound(11))
     assert [launch["values"] for launch in driver.launches] == [(22,), (11,)]
 
 
@@ -203,7 +209,7 @@ def test_threads_keep_their_parameters_apart(driver: Driver) -> None:
 
     def many(number: int) -> None:
         for i in range(500):
-            run(None, (number * 1000 + i, float(number * 1000 + i)))
+            run(None, bound(number * 1000 + i, float(number * 1000 + i)))
 
     threads = [threading.Thread(target=many, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -218,7 +224,7 @@ def test_threads_keep_their_parameters_apart(driver: Driver) -> None:
 def test_a_thread_without_a_context_gets_the_primary_one(driver: Driver) -> None:
     run = functools.partial(make(driver, ("int",)).target((32, 1, 1), 0).run, (1, 1, 1))
     driver.context = 0
-    run(None, (7,))
+    run(None, bound(7))
     assert [launch["values"] for launch in driver.launches] == [(7,)]
     assert driver.context == CONTEXT
 
@@ -226,7 +232,7 @@ def test_a_thread_without_a_context_gets_the_primary_one(driver: Driver) -> None
 def test_another_current_device_is_left_as_it_was(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = functools.partial(make(driver, ("int",), index=1).target((32, 1, 1), 0).run, (1, 1, 1))
     driver.context = 0x2000
-    run(None, (7,))
+    run(None, bound(7))
     assert driver.launches[0]["context"] == CONTEXT
     assert driver.launches[0]["stream"] == 501
     assert driver.context == 0x2000
@@ -236,7 +242,7 @@ def test_driver_errors_say_what_to_do(driver: Driver) -> None:
     kernel = make(driver, ("int",))
     driver.failures = [700]
     with pytest.raises(LaunchError, match=r"k: the launch failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS.*an earlier"):
-        kernel.target((32, 1, 1), 0).run((1, 1, 1), 0, (1,))
+        kernel.target((32, 1, 1), 0).run((1, 1, 1), 0, bound(1))
 
 
 def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> None:
@@ -346,11 +352,11 @@ def test_native_cooperative_launches(driver: Driver) -> None:
 
 def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
     kernel = make(driver, ("int",), cooperative=True)
-    kernel.target((32, 1, 1), 0).run((6, 1, 1), 0, (4,))
+    kernel.target((32, 1, 1), 0).run((6, 1, 1), 0, bound(4))
     assert driver.launches[0]["attributes"] == [(2, 1)]
     assert driver.launches[0]["values"] == (4,)
     with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
-        kernel.target((32, 1, 1), 0).run((7, 1, 1), 0, (4,))
+        kernel.target((32, 1, 1), 0).run((7, 1, 1), 0, bound(4))
 
 
 def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,11 +368,11 @@ def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pyte
 def test_after_a_fork_there_is_no_cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = make(driver, ("int",))
     run = functools.partial(kernel.target((32, 1, 1), 0).run, (1, 1, 1))
-    run(None, (1,))
+    run(None, bound(1))
     cuda._after_fork()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
-        run(None, (2,))
+        run(None, bound(2))
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
         make(driver)
     assert len(driver.launches) == 1

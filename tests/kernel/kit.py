@@ -49,7 +49,7 @@ class Target:
             launch((x, y, z), struct.unpack(signature.format, ctypes.string_at(params, signature.size)))
             return DONE
 
-        self.run = lambda grid, stream, values: launch(grid, values)
+        self.run = lambda grid, stream, bound: launch(grid, bound.values)
         self._go = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, *[ctypes.c_void_p] * 2)(go)
         address = ctypes.cast(self._go, ctypes.c_void_p).value
         self._record = ctypes.create_string_buffer(
@@ -70,7 +70,7 @@ class Recorder:
     def load_module(self, program: Any, *, device: torch.device | None) -> Any:
         self.loaded += 1
         return types.SimpleNamespace(
-            kernel=lambda symbol, signature, cooperative=False: self.kernel(symbol, signature, cooperative, program),
+            kernel=lambda symbol, signature, cooperative, **_: self.kernel(symbol, signature, cooperative, program),
             global_view=lambda name: (ctypes.addressof(self.memory), 24),
         )
 

@@ -250,7 +250,7 @@ def test_workers(pytester, installed: Path) -> None:
     args = ("-n", "1", "-q", "-p", "no:cacheprovider", "-k", "of_none or of_device or wrong or right")
     result = pytester.runpytest_subprocess(*args, "--rawkern-device=cpu", "--rawkern-check")
     result.assert_outcomes(passed=3, failed=1)
-    result.stdout.fnmatch_lines(["*reads x?32?; x has 32 elements*"])
+    result.stdout.fnmatch_lines(["*reads s?32?, which no thread of the block*"])
     if plugin._gpus()[0] == 0:
         result = pytester.runpytest_subprocess(*args, "--rawkern-device=cuda")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -265,12 +265,11 @@ import pytest, torch, rawkern
 
 kernel = rawkern.RawKernel(r"""
 extern "C" __global__ void shift(const float* x, float* out, int by) {
-    out[threadIdx.x] = x[threadIdx.x + by];
+    __shared__ float s[33]; s[threadIdx.x] = x[threadIdx.x]; __syncwarp(); out[threadIdx.x] = s[threadIdx.x + by];
 }""")
-large = torch.randn(64)
 
 def launch(by):
-    kernel[1, 32](large[:32], torch.empty(32), by)
+    kernel[1, 32](torch.randn(32), torch.empty(32), by)
 
 def test_right():
     launch(0)
@@ -312,14 +311,14 @@ def launched():
 def test_in_a_fixture(launched): ...
 
 def test_own_contexts_are_its_own():
-    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
+    with rawkern.check(), pytest.raises(rawkern.UninitializedReadError):
         launch(1)
 
-@pytest.mark.rawkern_finding("OutOfBoundsError", match="x has 32 elements")
+@pytest.mark.rawkern_finding("UninitializedReadError", match="which no thread of the block")
 def test_found():
     launch(1)
 
-@pytest.mark.rawkern_finding("RaceError", "OutOfBoundsError")
+@pytest.mark.rawkern_finding("RaceError", "UninitializedReadError")
 def test_found_and_caught():
     with pytest.raises(RuntimeError):
         launch(1)
@@ -328,7 +327,7 @@ def test_found_and_caught():
 def test_found_another():
     launch(1)
 
-@pytest.mark.rawkern_finding("OutOfBoundsError", match="y has")
+@pytest.mark.rawkern_finding("UninitializedReadError", match="y has")
 def test_found_other_words():
     launch(1)
 
@@ -343,8 +342,8 @@ def test_no_finding_at_all():
 @pytest.mark.rawkern_unchecked("reads what lies behind on purpose")
 def test_unchecked():
     launch(1)
-    assert os.environ["RAWKERN_CHECK"] == "0"
-    with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError):
+    assert os.environ["RAWKERN_CHECK"] == "bounds"
+    with rawkern.check(), pytest.raises(rawkern.UninitializedReadError):
         launch(1)
     launch(1)
 
@@ -373,9 +372,9 @@ def test_checked_run(pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "rawkern: launches are checked",
-            "*kernel.cu:3: thread (31,0,0) of block (0,0,0) reads x?32?; x has 32 elements",
+            "*kernel.cu:3: thread (31,0,0) of block (0,0,0) reads s?32?, which no thread of the block*",
             "*found what did not come up through the test:",
-            "OutOfBoundsError: shift: kernel.cu:3: *",
+            "UninitializedReadError: shift: kernel.cu:3: *",
             "*no launch of the test had the finding that its marker names: RaceError",
         ]
     )

@@ -52,8 +52,8 @@ define internal i64 @rk_heap_take(ptr %heap, ptr %held, i64 %size) noinline {
   br i1 %sane, label %count, label %null
 count:
   %room = call i64 @rk_heap_room(i64 %size)
-  %before = atomicrmw add ptr %held, i64 %room monotonic
-  %now = add i64 %before, %room
+  %before = atomicrmw add ptr %held, i64 %size monotonic
+  %now = add i64 %before, %size
   %plimit = getelementptr i64, ptr %held, i64 1
   %limit = load i64, ptr %plimit
   %over = icmp ugt i64 %now, %limit
@@ -110,7 +110,7 @@ unlock:
   call void @rk_heap_unlock(ptr %heap)
   br label %back
 back:
-  %undone = atomicrmw sub ptr %held, i64 %room monotonic
+  %undone = atomicrmw sub ptr %held, i64 %size monotonic
   br label %null
 null:
   ret i64 0
@@ -151,7 +151,7 @@ give:
   store i64 %head, ptr %plink
   store i64 %number, ptr %chain
   call void @rk_heap_unlock(ptr %heap)
-  %before = atomicrmw sub ptr %held, i64 %room monotonic
+  %before = atomicrmw sub ptr %held, i64 %size monotonic
   br label %good
 twice:
   call void @rk_heap_unlock(ptr %heap)

@@ -163,7 +163,7 @@ class Target:
         LaunchError
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
-        params = self.owner.pack(*bound.values, *bound.extents)
+        params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (2 * len(bound.values))))
         while True:
             result = self._go(self.address, *grid, params, None)
             if result == DONE:

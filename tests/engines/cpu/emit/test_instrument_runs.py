@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rawkern
+from rawkern.arguments.careful import Bound
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import from_text
 from rawkern.engines import cpu as engine
@@ -26,7 +27,7 @@ from rawkern.engines.cpu.runtime.grid import Target
 
 def kernel_of(code: str, instrument: type[Instrument], pointers: int) -> Any:
     """Kernel ``k``, whose parameters are all pointers, of CUDA or PTX."""
-    signature: Any = SimpleNamespace(name="k", format=f"={pointers}Q", size=8 * pointers)
+    signature: Any = SimpleNamespace(name="k", format=f"={pointers}Q", size=8 * pointers, params=[None] * pointers)
     ptx = code if code.startswith(".version") else compile_program(from_text(code), CPU_ARCH).ptx
     return engine.Module(ptx, instrument).kernel("k", signature)
 
@@ -101,7 +102,7 @@ def test_addresses_are_those_that_the_instrument_gives_back():
             array[place : place + values.nbytes] = values.view(np.uint8)
         kernel = kernel_of(EVERY, instrument, 6)
         addresses = tuple(a.ctypes.data + place + add for a, place in zip(arrays, places, strict=True))
-        kernel.target((32, 1, 1), 0).run((1, 1, 1), None, addresses)
+        kernel.target((32, 1, 1), 0).run((1, 1, 1), None, Bound(None, tuple(addresses), (), (), ()))
         results.append([a[p : p + v.nbytes].tobytes() for a, p, v in zip(arrays, places, start, strict=True)])
     assert results[0] == results[1]
     changed = [a.tobytes() != b for a, b in zip(start, results[0], strict=True)]
@@ -129,7 +130,7 @@ def test_the_heap_is_the_instruments():
 
     code = 'extern "C" __global__ void k(long long* out) { void* p = malloc(threadIdx.x); out[threadIdx.x] = (long long)p; free(p); }'
     out = np.zeros(64, np.int64)
-    kernel_of(code, Own, 1).target((64, 1, 1), 0).run((1, 1, 1), None, (out.ctypes.data,))
+    kernel_of(code, Own, 1).target((64, 1, 1), 0).run((1, 1, 1), None, Bound(None, (out.ctypes.data,), (), (), ()))
     np.testing.assert_array_equal(out, (1 << 40) + np.arange(64))
 
 
@@ -283,7 +284,7 @@ THREADS_MEET = """
 def launch(kernel: Any, session: Session, grid: int, block: int, *values: int) -> None:
     target = Target(kernel, (block, 1, 1), 0)
     target.watch(session)
-    target.run((grid, 1, 1), None, values)
+    target.run((grid, 1, 1), None, Bound(None, values, (), (), ()))
 
 
 def counted(kernel: Any, grid: int, block: int, *arrays: np.ndarray) -> dict[tuple, int]:
