@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from rawkern.launch.unit import State
 
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
-_also: list[torch.Tensor] = []  # what `check` was given
 _hooked = False
 #: Called with the error of each launch that found something, before it is raised: code may catch it.
 listeners: list[Callable[[CheckError], None]] = []
@@ -84,12 +83,12 @@ class check(contextlib.ContextDecorator):
 
     def __enter__(self) -> check:
         levels.ask(self.level)
-        _also.extend(self.also)
+        levels.also.extend(self.also)
         return self
 
     def __exit__(self, *_: object) -> None:
         levels.give_up(self.level)
-        del _also[len(_also) - len(self.also) :]
+        del levels.also[len(levels.also) - len(self.also) :]
 
 
 def _checked(given: intercept.Launch) -> None:
@@ -124,7 +123,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     else:
         tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
-    pieces = [*bound.pieces, *map(_whole, [*behind, *_also])]
+    pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also])]
     kernel = _kernel(state)
     config = plan.settled(launcher, kernel)
     pieces = _placed(signature, bound.values, pieces)

@@ -16,6 +16,8 @@ OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
 VARIABLE = "RAWKERN_CHECK"
 _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 _asked: list[str] = []  # the environment's first, then those of contexts
+#: Tensors that launches may use besides their arguments.
+also: list[torch.Tensor] = []
 #: Called with the level when it may have changed.
 followers: list[Callable[[str], None]] = []
 

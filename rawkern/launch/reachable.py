@@ -63,11 +63,6 @@ def reached(
     return found
 
 
-def storage_at(address: int) -> tuple[int, int] | None:
-    """Start and size in bytes of the storage of a live CPU tensor that an address lies in."""
-    return next(((start, size) for start, size, _ in _live("cpu").values() if start <= address < start + size), None)
-
-
 def _words(t: torch.Tensor) -> np.ndarray:
     """A tensor's bytes as 64-bit numbers."""
     flat = t.detach().reshape(-1).view(torch.uint8)

@@ -71,11 +71,12 @@ class State:
 
         return reports.error_of((self.report(finding),))
 
-    def memory_at(self, address: int) -> tuple[int, int] | None:
-        """Start and size in bytes of the live tensors' memory that an address lies in."""
+    def behind(self, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
+        """Start and size in bytes of the live tensors' memory that addresses lead to which stand in values."""
         from rawkern.launch import reachable
 
-        return reachable.storage_at(address)
+        storages = (t.untyped_storage() for t in (*reachable.reached((), values, "cpu"), *level.also))
+        return [(storage.data_ptr(), storage.nbytes()) for storage in storages]
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""

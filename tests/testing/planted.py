@@ -368,7 +368,7 @@ PLANTED = [
         r"guard: OutOfBoundsError: .*x\[1\]; x has 1 element",
         neighbours,
         on_a_gpu=(("reference",), r"output\[0\] is nan, it should be"),
-    ),  # fmt: skip
+    ),
     Planted(empty_grid, ("empty",), r"empty: ValueError: .*grid.*\n.*x (0x1|1x0) ", shape=(6, 11)),
     Planted(no_mean_of_nothing, ("empty",), r"empty: output has shape \(1,\), not \(0,\)"),
     Planted(wrong_in_half, ("dtype",), r"dtype: output\[\d+\] is .*, it should be .*\n.*float16, contiguous: x [12]$"),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.emit.function import FunctionLowering
 
 LANES = 32
+MOST_BYTES = 1 << 25  # of an argument in which addresses are looked for
+_HOLDS = ("pointer", "void", "struct")  # kinds of what addresses stand in, besides integers
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 22  # of the device heap; taken from the system when used
 
 
@@ -141,7 +143,24 @@ class Memory(Session):
         """Start and size of the memory that an address is in; `pieces` are what arguments lead to, if known."""
         near = (*pieces, *map(self._argument, self._pointers), *self._variables.values(), *self._own)
         found = next(((p.address, p.size) for p in near if p.address <= address < p.end), None) or _heap_piece(address)
-        return found or (self._owner.host.memory_at(address) if self._owner.host is not None else None)
+        if found is not None or self._owner.host is None:
+            return found
+        behind = self._owner.host.behind(self._holders(pieces))
+        return next(((start, size) for start, size in behind if start <= address < start + size), None)
+
+    def _holders(self, pieces: Sequence[Piece]) -> list[int | bytes]:
+        """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory."""
+        start = self._target.record_address + LAUNCH.size
+        names = {p.name.partition("[")[0] for p in pieces if "[" in p.name}
+        known, found = {p.address for p in pieces}, []
+        for param, offset in zip(self._owner.signature.params, self._owner.signature.offsets, strict=True):
+            of = param.ctype.target
+            if of is None:
+                words = (_word(start + at) for at in range(offset, offset + param.ctype.size - 7, 8))
+                found += [word for word in words if word not in known]
+            elif param.name not in names and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8))):
+                found.append(_bytes(self._argument(offset)))
+        return [*found, *map(_bytes, self._variables.values())]
 
     def _meant(self, site: dict[str, Any], pieces: Sequence[Piece]) -> tuple[Piece | None, bool]:
         """The memory that a site's addresses are made for, and whether native code knows all of it."""
@@ -201,6 +220,10 @@ def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             start, size = first, max(start + size, first + before) - first
         result.append((start, size))
     return result
+
+
+def _bytes(piece: Piece) -> bytes:
+    return ctypes.string_at(piece.address, min(piece.size, MOST_BYTES) // 8 * 8) if piece.address else b""
 
 
 def _word(address: int) -> int:

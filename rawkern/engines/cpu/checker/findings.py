@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +43,6 @@ class Host(Protocol):
         """The error that says what was found."""
         ...
 
-    def memory_at(self, address: int) -> tuple[int, int] | None:
-        """Start and size in bytes of live memory that an address lies in."""
+    def behind(self, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
+        """Start and size in bytes of the live memory that addresses lead to which stand in values."""
         ...

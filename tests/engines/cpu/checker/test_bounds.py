@@ -1,0 +1,137 @@
+"""Ordinary launches on the CPU stay inside their memory: whatever a kernel does, it raises before it does it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import rawkern
+from tests.engines.cpu.checker import wild
+
+N, ZONE = 64, 4096  # elements, and bytes of the zone on each side of an array
+
+
+@pytest.fixture(scope="module")
+def module() -> rawkern.RawModule:
+    return rawkern.RawModule(wild.source())
+
+
+class Guarded:
+    """Arrays with zones around them that nobody may change."""
+
+    def __init__(self) -> None:
+        self.zones: list[torch.Tensor] = []
+
+    def array(self, dtype: torch.dtype) -> torch.Tensor:
+        whole = torch.full((2 * ZONE + 4 * N,), 0x5A, dtype=torch.uint8)
+        self.zones += [whole[:ZONE], whole[ZONE + 4 * N :]]
+        array = whole[ZONE : ZONE + 4 * N].view(dtype)
+        return array.copy_(torch.arange(N))
+
+    def intact(self) -> bool:
+        return all(bool((zone == 0x5A).all()) for zone in self.zones)
+
+
+@pytest.mark.parametrize(("name", "error", "body"), wild.ROWS, ids=[row[0] for row in wild.ROWS])
+def test_what_leaves_its_memory_raises(module, name: str, error: str, body: str) -> None:
+    kernel, memory = module.get_function(name), Guarded()
+    for _ in range(3):  # the third launch is native, where it may be
+        x, y, out, p, first, second = (
+            memory.array(dtype) for dtype in (torch.float32, torch.float32, torch.int32, *[torch.float32] * 3)
+        )
+        before = y.clone()
+        with pytest.raises(getattr(rawkern, error)) as caught:
+            kernel[1, N, 256](N, x, y, out, {"p": p, "n": 16}, [first, second], None)
+        assert memory.intact() and torch.equal(y, before)
+        assert str(caught.value).startswith(f"{name}: ") or "printf" in str(caught.value)
+    assert len(wild.ROWS) >= 60
+
+
+RIGHT = r"""
+struct S { float* p; long long n; };
+__constant__ float factors[4] = {1, 2, 3, 4};
+__device__ __noinline__ float element(const float* a, int k) { return a[k]; }
+extern "C" __global__ void right(int n, float* x, const float* y, S s, float** table, const long long* addresses) {
+    extern __shared__ float d[];
+    __shared__ float a[33];
+    int t = threadIdx.x;
+    float local[5];
+    for (int i = 0; i < 5; ++i) local[i] = y[(t + i) % n];
+    if (t < 33) a[t] = y[t];
+    d[t] = table[t % 2][t % n];
+    __syncthreads();
+    float* p = t % 3 ? a : d;
+    int* mine = (int*)malloc(4 * (t + 1));
+    mine[t] = t;
+    if (t < n)
+        x[t] += p[t % 33] + element(local, t % 5) + factors[t % 4] + s.p[t % s.n] + mine[t] + ((float*)addresses[0])[t];
+    free(mine);
+}"""
+
+
+def test_what_stays_inside_runs_as_it_is() -> None:
+    """Lanes that do nothing may have any address; memory may be reached through structs, tables, numbers and calls."""
+    kernel, n = rawkern.RawKernel(RIGHT), 50
+    y, p, first, second, far = (torch.randn(n) for _ in range(5))
+    addresses = torch.tensor([far.data_ptr()])
+    results = []
+    for level in ("off", "bounds", "bounds", "bounds", "full"):
+        x = torch.zeros(n)
+        with rawkern.check(level=level):
+            kernel[1, 64, 256](n, x, y, {"p": p, "n": 7}, [first, second], addresses)
+        results.append(x)
+    assert all(torch.equal(results[0], each) for each in results[1:])
+
+
+def test_strides_of_any_sign_reach_where_they_do() -> None:
+    kernel = rawkern.RawKernel(
+        'extern "C" __global__ void k(int n, const float* x, long long step, float* y) '
+        "{ int i = threadIdx.x; if (i < n) y[i] = x[i * step]; }",
+        strided=True,
+    )
+    x = np.arange(40, dtype=np.float32)
+    for view, step in ((x[::2], 2), (x[::-2], -2), (x[5:], 1)):
+        y = np.zeros(len(view), np.float32)
+        kernel[1, 64](len(view), view, step, y)
+        assert (y == view).all()
+        with pytest.raises(rawkern.OutOfBoundsError, match=f"x has {len(view)} elements" if step == 1 else "reads x"):
+            kernel[1, 64](len(view), view, 2 * step, y)
+    t = torch.arange(40.0)[1::3]
+    y = torch.zeros(len(t))
+    kernel[1, 64](len(t), t, 3, y)
+    assert torch.equal(y, t)
+
+
+def test_levels() -> None:
+    kernel = rawkern.RawKernel('extern "C" __global__ void k(float* x) { x[threadIdx.x] = 1; }')
+    whole = torch.zeros(64)
+    x = whole[:16]
+    for _ in range(4):
+        with rawkern.check(level="off"):
+            kernel[1, 32](x)
+        assert whole[:32].all()
+        for level in ("bounds", "full"):
+            whole.zero_()
+            with rawkern.check(level=level), pytest.raises(rawkern.OutOfBoundsError, match="x has 16 elements"):
+                kernel[1, 32](x)
+            assert not whole[16:].any()
+    with pytest.raises(ValueError, match="level is 'most'; it is one of off, bounds, full"):
+        rawkern.check(level="most")  # type: ignore[arg-type]
+
+
+def test_an_error_leaves_the_next_launch_right() -> None:
+    """Also of a kernel with barriers on many blocks, of which others are under way."""
+    kernel = rawkern.RawKernel(r"""extern "C" __global__ void k(int n, const float* x, float* y) {
+    __shared__ float s[128];
+    s[threadIdx.x] = x[blockIdx.x * 128 + threadIdx.x];
+    __syncthreads();
+    y[blockIdx.x * 128 + threadIdx.x] = s[127 - threadIdx.x];
+}""")
+    x = torch.randn(128 * 64)
+    for _ in range(3):
+        y = torch.zeros_like(x)
+        with pytest.raises(rawkern.OutOfBoundsError):
+            kernel[65, 128](0, x, y)
+        kernel[64, 128](0, x, y)
+        assert torch.equal(y.view(64, 128), x.view(64, 128).flip(1))
