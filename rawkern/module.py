@@ -70,8 +70,7 @@ class RawModule(Shared):
         return _of, (self.unit,)
 
     def __repr__(self) -> str:
-        where = self.unit.settings.path or "a string"
-        return f"<RawModule from {where}>"
+        return f"<RawModule from {self.unit.settings.title}>"
 
     # Kernels ------------------------------------------------------------------------------------------------------
 

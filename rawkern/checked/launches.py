@@ -184,7 +184,7 @@ def _kernel(state: State) -> Any:
         from rawkern.engines.cpu.checker.instrument import Checker
 
         program = _program(state)
-        known[state.asked] = program, Module(program.ptx, Checker), {}
+        known[state.asked] = program, Module(program.ptx, Checker, program.source.readable), {}
     program, module, kernels = known[state.asked]
     if state.entry.symbol not in kernels:
         kernels[state.entry.symbol] = module.kernel(

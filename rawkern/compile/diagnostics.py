@@ -115,12 +115,13 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
         return _without_place(source, log, end["text"] if end else "")
     first, *others = _from_the_cause(found, source)
     file, line, column = first.file, first.line, first.column
-    excerpt = excerpt_of(text_of(file, source), line, column) or first.shown.rstrip()
-    headline = f"{file}:{line}:{column}: {first.text}" if column else f"{file}:{line}: {first.text}"
+    text = text_of(file, source)
+    excerpt = excerpt_of(text, line, column) or first.shown.rstrip()
+    headline = f"{source.place(file, line, column, _kernel(text, line, file, source))}: {first.text}"
     way_out = _replaced(file, first.shown, source) or hint(first.text, file, source, searched)
     return CompileError(
-        "\n".join(filter(None, [headline, excerpt, way_out, _more(others)])),
-        file=file,
+        "\n".join(filter(None, [headline, excerpt, way_out, _more(others, source)])),
+        file=source.called(file),
         line=line,
         column=column,
         excerpt=excerpt,
@@ -145,12 +146,19 @@ def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
 
 
 def _comes_of(other: Problem, cause: Problem) -> bool:
-    """Whether an error comes of a name on the same line that the compiler does not know."""
-    if other is cause or (other.file, other.line) != (cause.file, cause.line):
+    """Whether an error comes of a name on the same line, or in the same list, that the compiler does not know."""
+    if other is cause or other.file != cause.file or abs(other.line - cause.line) > 2:
         return False
     # Parameters and variables from the unknown type on are unknown, too.
     declared = rf"[({{,;]\s*(?:const\s+)?[A-Za-z_][\w:<>,\s*&]*[\s*&]{other.unknown}\b"
     return bool(_FOLLOWS.match(other.text) or (other.unknown and re.search(declared, cause.shown.split("\n")[0])))
+
+
+def _kernel(text: str, line: int, file: str, source: Source) -> str:
+    """The kernel that a line of a file is in; in a string, the only one there is."""
+    inline = source.origin is not None and file == source.name
+    names = {kernel.name for kernel in declarations.declarations(text)} if inline else set()
+    return declarations.kernel_at(text, line) or (names.pop() if len(names) == 1 else "")
 
 
 def unknown_instance(
@@ -162,14 +170,14 @@ def unknown_instance(
     words = [problem.text for problem in problems(log) if "lowered name lookup" not in problem.text]
     ambiguous = any("cannot determine which instance of overloaded function" in word for word in words)
     if ambiguous and not any(name.endswith(")") for name in names):
-        message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
-        return CompileError(message, file=source.name, log=log.strip("\0\n "))
+        message = f"{source.title}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
+        return CompileError(message, file=source.title, log=log.strip("\0\n "))
     there = f"kernels: {', '.join(kernels) or 'none'}"
     if listed := ", ".join(templates):
         there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
     says = f"\n  the compiler says: {words[0]}" if words else ""
     return CompileError(
-        f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n ")
+        f"{source.title} has no kernel {wanted}; {there}{says}", file=source.title, log=log.strip("\0\n ")
     )
 
 
@@ -180,16 +188,17 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
         excerpt = excerpt_of(source.text, line, None)
         note = re.search(r"^[^\n]*?\((\d+)\): note [^\n]*?: ([^\n]*)", log, re.M)
         opened = f"{note[2]} on line {note[1]}" if note else ""
-        message = "\n".join(filter(None, [f"{source.name}:{line}: at the end: {text}", opened, excerpt]))
-        return CompileError(message, file=source.name, line=line, excerpt=excerpt, log=log)
+        place = source.place(source.name, line)
+        message = "\n".join(filter(None, [f"{place}: at the end: {text}", opened, excerpt]))
+        return CompileError(message, file=source.title, line=line, excerpt=excerpt, log=log)
     lines = _ASSEMBLER.findall(log) or log.splitlines()[:1] or ["the compiler gave no reason"]
     if match := re.search(r"unrecognized option (\S+)", log):
         lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"]
     lines = [readable(line) for line in lines]
     way_out = hint(lines[0], source.name, source, ())
     return CompileError(
-        "\n".join(filter(None, [f"{source.name}: {lines[0]}", way_out, *lines[1 : 1 + _MORE_SHOWN]])),
-        file=source.name,
+        "\n".join(filter(None, [f"{source.title}: {lines[0]}", way_out, *lines[1 : 1 + _MORE_SHOWN]])),
+        file=source.title,
         log=log,
     )
 
@@ -234,8 +243,8 @@ def _replaced(file: str, line: str, source: Source) -> str:
     return ""
 
 
-def _more(others: list[Problem]) -> str:
-    shown = [f"also {other.file}:{other.line}: {other.text}" for other in others[:_MORE_SHOWN]]
+def _more(others: list[Problem], source: Source) -> str:
+    shown = [f"also {source.place(other.file, other.line)}: {other.text}" for other in others[:_MORE_SHOWN]]
     if len(others) > _MORE_SHOWN:
         shown.append(f"and {len(others) - _MORE_SHOWN} more; the whole log is the error's .log")
     return "\n".join(shown)

@@ -32,7 +32,7 @@ def test_compile_error_shows_the_place(tmp_path: Path, capfd: pytest.CaptureFixt
     assert (error.file, error.line, error.column) == (str(file), 3, 9)
     assert error.excerpt == "  2 | __global__ void k(float* x) {\n  3 | \tx[0] = yy + zz;\n    | \t       ^\n  4 | }"
     assert str(error) == (
-        f'{file}:3:9: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
+        f'{file}:3:9: in k: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
     )
     assert "2 errors detected" in error.log
     assert capfd.readouterr() == ("", "")

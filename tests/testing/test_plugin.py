@@ -372,9 +372,9 @@ def test_checked_run(pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "rawkern: launches are checked",
-            "*kernel.cu:3: thread (31,0,0) of block (0,0,0) reads x?32?; x has 32 elements",
+            "*.py:*, line 3: thread (31,0,0) of block (0,0,0) reads x?32?; x has 32 elements",
             "*found what did not come up through the test:",
-            "OutOfBoundsError: shift: kernel.cu:3: *",
+            "OutOfBoundsError: shift: *.py:*, line 3: *",
             "*no launch of the test had the finding that its marker names: RaceError",
         ]
     )
