@@ -100,7 +100,7 @@ extern "C" __global__ void fine(float* x) { x[threadIdx.x] = twice(x[threadIdx.x
         ('asm volatile("{ call strange, (%0); }" :: "r"(n));', "call of strange with values"),
         ('asm volatile("call strange;");', "function strange has no definition"),
         ("n = surf1Dread<int>((cudaSurfaceObject_t)n, 0);", "surfaces"),
-        ("n = *(int*)malloc(4) + outside(n);", "function _Z7outsidei has no definition"),
+        ("n = *(int*)malloc(4) + outside(n);", "function outside\\(int\\) has no definition"),
     ],
 )
 @pytest.mark.parametrize("called", [False, True], ids=["direct", "called"])
