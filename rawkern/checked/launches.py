@@ -170,7 +170,9 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         raised = reports.error_of(tuple(first.values()))
         for listener in listeners:
             listener(raised)
-        raise raised from error
+        if error is not None:
+            raised.add_note(f"the launch ended with: {error}")
+        raise raised
     if error is not None:
         raise error
     return device

@@ -76,7 +76,7 @@ def from_text(
             f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file"
         )
     code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
-    _check_text(code, frames.spelled(origin) if origin else STRING_NAME)
+    _check_text(code, origin)
     if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
         raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
     kept, directories = _settings(options, include_dirs)
@@ -327,19 +327,23 @@ def _read_patiently(path: str) -> bytes:
             if not os.path.isdir(os.path.dirname(path)):
                 break
             time.sleep(pause)
-    return Path(path).read_bytes()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise error.with_traceback(None) from None
 
 
 def _decode(data: bytes, path: str) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from error
+        raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from None
 
 
-def _check_text(text: str, name: str) -> None:
+def _check_text(text: str, found: frames.Place | str | None) -> None:
     """Refuse what the compiler would stop at, or take for the end, without a word."""
     if "\0" in text:
+        name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, text.index("\0")) + 1
         raise ValueError(
             f"{name} has a NUL character in line {line}; remove it (a string that has \\0 in its text is a raw one, "
@@ -348,6 +352,7 @@ def _check_text(text: str, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
+        name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, error.start) + 1
         raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
 

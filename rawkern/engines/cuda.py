@@ -147,7 +147,7 @@ def set_limit(device: torch.device, name: str, value: int) -> None:
         _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
     except RuntimeError as error:
         heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
-        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from error
+        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from None
 
 
 def get_limit(device: torch.device, name: str) -> int:
@@ -192,7 +192,7 @@ class Module:
                 self.handle = self.driver.moduleLoadData(program.code)
             except self.driver.CUDADriverError as error:
                 message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
-                raise LaunchError(message) from error
+                raise LaunchError(message) from None
 
     def kernel(self, symbol: str, signature: Signature, *, cooperative: bool = False) -> EngineKernel:
         """Make a compiled kernel ready for launches, by its symbol."""
@@ -263,7 +263,7 @@ class EngineKernel:
         """Say what the driver said of a launch, and what can be done about it."""
         text = str(error)
         hint = next((f"; {hint}" for code, hint in HINTS.items() if code in text), "")
-        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from error
+        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from None
 
     def _allow_shared_mem(self, shared_mem: int) -> None:
         if shared_mem <= self._dynamic_limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from pathlib import Path
 
@@ -449,3 +450,31 @@ def test_loading_costs_next_to_nothing() -> None:
         NAME,
     }
     assert rawkern.__name__ in found
+
+
+FAILING = """
+import pytest
+import torch
+
+import rawkern
+
+kernel = rawkern.RawKernel('extern "C" __global__ void k(float* x) { x[0] = 1; }')
+
+
+def test_grid():
+    kernel[0, 1](torch.ones(1))
+
+
+def test_module():
+    rawkern.nn.LayerNorm(4)(torch.ones(3))
+"""
+
+
+def test_frames_of_rawkern_are_hidden(pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(FAILING)
+    for full in ("", "1"):
+        monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", full)
+        out = str(run(pytester, "--tb=short").stdout)
+        assert "grid.x is 0" in out and "E   ValueError: layer_norm: normalized_shape is" in out
+        shown = [line for line in out.splitlines() if re.match(r"\S*rawkern/\S+\.py:\d+: in ", line)]
+        assert bool(shown) == bool(full), shown
