@@ -23,6 +23,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.llvm import in_memory, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.compile.names import demangle
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -208,7 +209,9 @@ class Module:
                 ctypes.byref(address), ctypes.byref(nbytes), ctypes.c_void_p(self.handle), name.encode()
             )
         if status:
-            raise LaunchError(f"the module has no variable {name!r} on cuda:{self.index} (driver error {status})")
+            raise LaunchError(
+                f"the module has no variable {demangle(name)!r} on cuda:{self.index} (driver error {status})"
+            )
         return address.value, nbytes.value
 
     @contextlib.contextmanager

@@ -70,9 +70,10 @@ class Module:
     ):
         from rawkern.engines.cpu.runtime.jit import Translation
 
-        self.translation = Translation(text)
-        self.layout = self.translation.globals()
-        self.instrument, self.readable = instrument, readable
+        self.translation, self.readable = Translation(text), readable
+        with self.named():
+            self.layout = self.translation.globals()
+        self.instrument = instrument
         self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
         self.globals_address = -(-ctypes.addressof(self._memory) // 128) * 128
