@@ -59,7 +59,7 @@ class Report:
     kernel : str
         Its name.
     message : str
-        In one line, beginning with the access's `where`.
+        In one line, beginning with the place of the access.
     access : Access
         Who did it where.
     other : Access or None

@@ -138,20 +138,23 @@ def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
     found = [problem for problem in found if not is_constexpr(problem, source)] or found
     if _FOLLOWS.match(found[0].text):
         found = found[next((i for i, problem in enumerate(found) if problem.unknown), 0) :]
-    kept: dict[str, Problem] = {}  # what is not declared is told once
+    kept: list[Problem] = []
     for problem in found:
-        if not any(_comes_of(problem, cause) for cause in found if cause.unknown):
-            kept.setdefault(problem.text, problem)
-    return list(kept.values()) or found
+        told = problem.unknown and any(problem.text == other.text for other in kept)
+        if not told and not any(_comes_of(problem, cause) for cause in found if cause.unknown):
+            kept.append(problem)
+    return kept
 
 
 def _comes_of(other: Problem, cause: Problem) -> bool:
     """Whether an error comes of a name on the same line, or in the same list, that the compiler does not know."""
     if other is cause or other.file != cause.file or abs(other.line - cause.line) > 2:
         return False
+    if not other.unknown:
+        return _FOLLOWS.match(other.text) is not None
     # Parameters and variables from the unknown type on are unknown, too.
-    declared = rf"[({{,;]\s*(?:const\s+)?[A-Za-z_][\w:<>,\s*&]*[\s*&]{other.unknown}\b"
-    return bool(_FOLLOWS.match(other.text) or (other.unknown and re.search(declared, cause.shown.split("\n")[0])))
+    declared = rf"[({{,;]\s*(?:const\s+)?[\w:<>]+(?:\s+|\s*[*&]+\s*)(?:(?:const|__restrict__)\s+)*{other.unknown}\b"
+    return cause.start < other.start and re.search(declared, other.shown.split("\n")[0]) is not None
 
 
 def _kernel(text: str, line: int, file: str, source: Source) -> str:

@@ -54,10 +54,8 @@ _SPACES = {
         "  torch.bfloat16 is __nv_bfloat16 of <cuda_bf16.h>"),
 }  # fmt: skip
 _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
-_OF_CUDA = {
-    "atomic_ref": "atomic",
-    "memcpy_async": "barrier",
-}  # headers of cuda/ that are not named as what they declare
+# Headers of cuda/ with other names than what they declare.
+_OF_CUDA = {"atomic_ref": "atomic", "memcpy_async": "barrier"}
 
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HINTS = (

@@ -81,6 +81,14 @@ def test_errors_of_the_assembler() -> None:
     assert "extern __shared__" in hint
 
 
+def test_unknown_names_side_by_side_are_all_told() -> None:
+    code = "__device__ int g(int, int, int);\n__global__ void k(int* x, int n) {\n  if (cc < dd)\n    x[0] = g(n, aa, bb) + 1;\n"
+    error = str(_refused(code + "  x[1] = ee;\n  x[2] = = 1;\n\n\n  x[3] = = 2;\n}"))
+    log = [line for line in error.splitlines() if "undefined" in line or "expected" in line]
+    assert [line.split('"')[1] for line in log[:4]] == ["cc", "dd", "aa", "bb"]
+    assert "and 2 more" in error  # ee, and what is far from all of them
+
+
 def test_a_variable_of_an_unknown_type_is_no_error_of_its_own() -> None:
     error = str(_refused("__device__ Foo helper;\n__global__ void k(Foo* x, float* y) { y[0] = zz + x[0]; }"))
     assert error.startswith('kernel.cu:1:12: identifier "Foo" is undefined')
