@@ -7,17 +7,17 @@ import sys
 from types import FrameType
 
 Place = tuple[str, int]  # a file of Python's, or what it calls a cell or an interactive line, and the line from 1
-_INTERNAL = ("rawkern", "torch")
+_INTERNAL = ("rawkern", "torch", "importlib")
 
 
 def internal(frame: FrameType) -> bool:
-    """Whether a frame is of rawkern's own code, or of torch's."""
+    """Whether a frame is of rawkern's own code, of torch's, or of an import."""
     name = frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] in _INTERNAL
 
 
 def caller() -> Place | None:
-    """Where the user's code is: the innermost frame outside rawkern and torch."""
+    """Where the user's code is: the innermost frame that is not internal."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and internal(frame):
         frame = frame.f_back

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -120,6 +120,10 @@ class Unit:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Unit, (self.settings,)
+
+    def standing(self, origin: frames.Place | None) -> Unit:
+        """The same source, not read yet, as one that stands in another place of Python."""
+        return Unit(replace(self.settings, origin=origin))
 
     def current(self) -> Build:
         """Return the build of the source as it is now. Call it under the lock."""

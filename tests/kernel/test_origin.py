@@ -83,6 +83,15 @@ def test_other_messages_name_it() -> None:
         rawkern.RawKernel("\n\0")
 
 
+def test_formulas_are_named_by_their_definition() -> None:
+    formula, here = rawkern.elementwise("T x", "T y", "y = origin_foo(x)", "origin_formula"), _here()
+    with pytest.raises(rawkern.CompileError, match=rf'^\S*{here}, line \d+: identifier "origin_foo" is undefined'):
+        formula(torch.ones(3))
+    formula, here = rawkern.reduction("T x", "T y", "origin_foo(x)", "a + b", "y = a", "0", "origin_sum"), _here()
+    with pytest.raises(rawkern.CompileError, match=rf'^\S*{here}, line \d+: identifier "origin_foo" is undefined'):
+        formula(torch.ones(3))
+
+
 def test_the_same_text_elsewhere_is_the_same_program() -> None:
     """It is compiled once, and each kernel's messages name its own place."""
     first, second = rawkern.RawKernel(FIXED), rawkern.RawKernel(FIXED)
