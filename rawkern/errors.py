@@ -15,9 +15,10 @@ class CompileError(RawkernError):
     Attributes
     ----------
     file : str or None
-        The file the compiler complains about: the user's path, or the program's name for a source string.
+        The file the compiler complains about; for a source that is a string, the file and line of Python that it stands
+        in, ``train.py:12``.
     line, column : int or None
-        Where in that file, counted from 1. NVRTC reports no column for some errors.
+        Where in that file or string, counted from 1. NVRTC reports no column for some errors.
     excerpt : str
         The lines around the error with a caret under the offending place; empty where there is none.
     log : str

@@ -11,6 +11,7 @@ from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_layout
 from rawkern.arguments.scalars import Where
 from rawkern.base import torch_private as private
+from rawkern.base.border import border
 from rawkern.errors import MissingDependencyError
 
 # Dtypes that DLPack, NumPy or CuPy do not carry between them: they travel as integers of the same width and are
@@ -26,6 +27,7 @@ _AS_INTEGER = {
 }
 
 
+@border
 def from_torch(t: torch.Tensor) -> Any:
     """The same memory as a NumPy array (CPU tensors) or a CuPy array (CUDA tensors); nothing is copied.
 
@@ -70,6 +72,7 @@ def from_torch(t: torch.Tensor) -> Any:
     return a.view(target) if carrier is not None else a
 
 
+@border
 def to_torch(a: Any) -> torch.Tensor:
     """The same memory as a torch tensor; nothing is copied.
 

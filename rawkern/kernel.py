@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from rawkern.arguments.signature import make_signature
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
@@ -76,6 +77,7 @@ class RawKernel(Shared):
     several threads, pickles as its source and name, and a copy of it is the kernel itself.
     """
 
+    @border
     def __init__(
         self,
         code: str | None = None,
@@ -134,18 +136,24 @@ class RawKernel(Shared):
             A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
             tensors' device. On the CPU a launch ends before it returns, whatever the stream.
         """
-        if wrong:  # CuPy's form, and that of torch.cuda._compile_kernel, may name its parts
-            form += tuple(wrong.pop(part) for part in ("grid", "block", "args")[len(form) :] if part in wrong)
         if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            raise TypeError(
-                f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
-                f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got {self._shown(form, wrong)}"
-            )
+            form = self._named(form, wrong)
         launcher = self[form[0], form[1], shared_mem]
         if stream is None:
             launcher(*form[2])
         else:
             launcher.launch(form[2], {}, stream)
+
+    @border
+    def _named(self, form: tuple[Any, ...], wrong: dict[str, Any]) -> tuple[Any, ...]:
+        """Grid, block and arguments where some are named, as CuPy and torch.cuda._compile_kernel allow."""
+        form += tuple(wrong.pop(part) for part in ("grid", "block", "args")[len(form) :] if part in wrong)
+        if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
+            raise TypeError(
+                f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
+                f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got {self._shown(form, wrong)}"
+            )
+        return form
 
     def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
         given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
@@ -179,6 +187,11 @@ class RawKernel(Shared):
                 return found
         except (IndexError, KeyError, TypeError):
             pass
+        return self._settled(key)
+
+    @border
+    def _settled(self, key: Any) -> Launcher:
+        """What `__getitem__` returns, for what is not known or not plain."""
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
         config = configs.make_config(self.name, *key, cooperative=self.unit.settings.cooperative)
@@ -217,6 +230,11 @@ class RawKernel(Shared):
                 return found
         except (KeyError, TypeError):
             pass
+        return self._covering(n, block)
+
+    @border
+    def _covering(self, n: int, block: int | None) -> Launcher:
+        """What `forall` returns, for what is not known or not plain."""
         if isinstance(n, torch.SymInt):  # inside an operator's fake implementation: nothing is compared or launched
             return self._plan(None, 0).symbolic()
         count = configs.count(self.name, n)
@@ -245,11 +263,13 @@ class RawKernel(Shared):
         return self._known.entry.name if self._known else "kernel"
 
     @property
+    @border
     def signature(self) -> str:
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
         return str(self.state().signature)
 
     @property
+    @border
     def attributes(self) -> dict[str, int]:
         """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU.
 
@@ -268,6 +288,7 @@ class RawKernel(Shared):
     ptx_version = _attribute("ptx_version", "The PTX version it was compiled for, as 10 * major + minor.")
     binary_version = _attribute("binary_version", "The architecture of its machine code, such as 90; 0 on the CPU.")
 
+    @border
     def ptx(self, arch: str | None = None) -> str:
         """Return the module's PTX; needs no GPU.
 
@@ -292,6 +313,7 @@ class RawKernel(Shared):
                 lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
             ).code.decode()
 
+    @border
     def cubin(self, arch: str) -> bytes:
         """Return the module's machine code; needs no GPU.
 

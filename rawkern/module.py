@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
@@ -52,6 +53,7 @@ class RawModule(Shared):
     """
 
     @untraced
+    @border
     def __init__(
         self,
         code: str | None = None,
@@ -70,12 +72,12 @@ class RawModule(Shared):
         return _of, (self.unit,)
 
     def __repr__(self) -> str:
-        where = self.unit.settings.path or "a string"
-        return f"<RawModule from {where}>"
+        return f"<RawModule from {self.unit.settings.title}>"
 
     # Kernels ------------------------------------------------------------------------------------------------------
 
     @untraced
+    @border
     def get_function(self, name: str) -> RawKernel:
         """Return a kernel by name.
 
@@ -108,6 +110,7 @@ class RawModule(Shared):
             return kernel
 
     @untraced
+    @border
     def __getattr__(self, name: str) -> RawKernel:
         # Python, copy, pickle and notebooks ask for names with an underscore; none of them may start a compilation.
         if name.startswith("_"):
@@ -125,6 +128,7 @@ class RawModule(Shared):
         return [*super().__dir__(), *(name for name in self.kernels if name.isidentifier())]
 
     @property
+    @border
     def kernels(self) -> tuple[str, ...]:
         """The compiled kernels, and the templates found in the source."""
         with self.unit.lock:
@@ -141,6 +145,7 @@ class RawModule(Shared):
     # Variables ----------------------------------------------------------------------------------------------------
 
     @untraced
+    @border
     def get_global(self, name: str, device: torch.device | str | int | None = None) -> torch.Tensor:
         """Return a ``__device__`` or ``__constant__`` variable as a tensor on its own memory.
 
@@ -171,6 +176,7 @@ class RawModule(Shared):
             return variables.view(self.unit.current(), name, where)
 
     @untraced
+    @border
     def constant(self, expression: str, device: torch.device | str | int | None = None) -> bool | int | float:
         """Return the value of a constant expression, computed by the compiler with the source's names and macros.
 
@@ -205,6 +211,7 @@ class RawModule(Shared):
     # Compiling --------------------------------------------------------------------------------------------------
 
     @untraced
+    @border
     def compile(self) -> None:
         """Compile now what the first use would, for the current CUDA device if there is one, else for the CPU.
 
@@ -217,6 +224,7 @@ class RawModule(Shared):
             self.unit.current().program(architecture(default_device()))
 
     @untraced
+    @border
     def reload(self) -> None:
         """Read and compile the source now, whether or not it has changed.
 
@@ -228,6 +236,7 @@ class RawModule(Shared):
         self.unit.reload()
 
 
+@border
 def load(
     path: PathLike,
     *,

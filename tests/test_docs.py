@@ -11,7 +11,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 - ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; of others the files are looked up.
 - ``cuda``: compiled by NVRTC, but for files that are headers. ``yaml``, ``toml``, ``json``: parsed.
 - ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
-  block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text.
+  block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text. A block is ``example.py``.
 - ``text``: a drawing, a form of words: nothing to check. ``{name}``: a directive of MyST.
 """
 
@@ -205,7 +205,9 @@ def run_python(block: Block, device: str, names: dict[str, Any], raises: bool) -
     except Exception as error:
         if not raises:
             raise
-        return "".join(traceback.format_exception_only(error))
+        place = rf"{re.escape(str(block.page))}:(\d+)"
+        said = "".join(traceback.format_exception_only(error))
+        return re.sub(place, lambda at: f"example.py:{int(at[1]) - block.line + 1}", said)
     return ""
 
 

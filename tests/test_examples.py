@@ -67,7 +67,7 @@ def test_edit_and_rerun(device: str) -> None:
     assert re.search(r"^x \+ 1 +\[1\.0, 2\.0, 3\.0, 4\.0\]$", output, re.M)
     assert re.search(r"^edited to FACTOR \* x +\[0\.0, 2\.0, 4\.0, 6\.0\]", output, re.M)
     assert re.search(r"^header: FACTOR is 10 +\[0\.0, 10\.0, 20\.0, 30\.0\]", output, re.M)
-    assert re.search(r'f\.cu:6:\d+: identifier "z" is undefined', output)
+    assert re.search(r'f\.cu:6:\d+: in \w+: identifier "z" is undefined', output)
     assert re.search(r"^mended: x \* x \* x +\[0\.0, 1\.0, 8\.0, 27\.0\]", output, re.M)
     seconds = [float(s) for s in re.findall(r"([\d.]+) s from edit to result", output)]
     assert len(seconds) == 3 and all(0.1 <= s < 5 for s in seconds)

@@ -82,4 +82,4 @@ def take_dlpack(value: Any, where: str) -> tuple[torch.Tensor, bool]:
     try:
         return from_dlpack(capsule), readonly
     except (RuntimeError, BufferError) as error:
-        raise TypeError(f"{where} cannot be exchanged through DLPack: {str(error).splitlines()[0]}") from error
+        raise TypeError(f"{where} cannot be exchanged through DLPack: {str(error).splitlines()[0]}") from None

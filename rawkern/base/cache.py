@@ -227,7 +227,7 @@ def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=False)
     except (OSError, RuntimeError) as error:
-        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WAY_OUT}") from error
+        raise RawkernError(f"the cache directory {path} cannot be resolved: {error}; {_WAY_OUT}") from None
 
 
 _WAY_OUT = "set RAWKERN_CACHE_DIR to a directory that only you can write to"

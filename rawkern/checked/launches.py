@@ -139,7 +139,9 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         raised = reports.error_of(tuple(first.values()))
         for listener in listeners:
             listener(raised)
-        raise raised from error
+        if error is not None:
+            raised.add_note(f"the launch ended with: {error}")
+        raise raised
     if error is not None:
         raise error
     return device
@@ -153,7 +155,7 @@ def _kernel(state: State) -> Any:
         from rawkern.engines.cpu.checker.instrument import Checker
 
         program = _program(state)
-        known[state.asked] = program, Module(program.ptx, Checker), {}
+        known[state.asked] = program, Module(program.ptx, Checker, program.source.readable), {}
     program, module, kernels = known[state.asked]
     if state.entry.symbol not in kernels:
         kernels[state.entry.symbol] = module.kernel(

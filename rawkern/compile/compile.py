@@ -215,8 +215,8 @@ def _probe_found(
         if params is None:
             if not symbol.startswith("_Z"):
                 raise CompileError(
-                    f'{source.name}: the types of kernel {symbol!r} cannot be found; write extern "C" before it',
-                    file=source.name,
+                    f'{source.title}: the types of kernel {symbol!r} cannot be found; write extern "C" before it',
+                    file=source.title,
                 )
             types[symbol] = (name, split_function(demangle(symbol))[1])
     return again, types
@@ -242,14 +242,14 @@ def _no_kernel(source: Source, log: str) -> CompileError:
     templates = list(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
     if templates:
         message = (
-            f"{source.name} has no kernel that is not a template; "
+            f"{source.title} has no kernel that is not a template; "
             f"name an instance of {', '.join(templates)}, such as {templates[0]}<float>"
         )
     elif declared(source):
-        message = f"{source.name} has no kernel: its __global__ functions are left out by #if or only declared"
+        message = f"{source.title} has no kernel: its __global__ functions are left out by #if or only declared"
     else:
-        message = f"{source.name} has no kernel: no __global__ function is defined in it"
-    return CompileError(message, file=source.name, log=log)
+        message = f"{source.title} has no kernel: no __global__ function is defined in it"
+    return CompileError(message, file=source.title, log=log)
 
 
 def _tidy(ptx: str, source: Source) -> str:

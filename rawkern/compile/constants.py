@@ -59,7 +59,7 @@ def _refused(source: Source, arch: str, expression: str, type_of: str, log: str)
     found = diagnostics.problems(log if typed.ok else typed.log)
     says = found[0].text if found else "it cannot be parsed"
     return ValueError(
-        f"{expression!r} is no constant expression of {source.name}; the compiler says: {says}\n"
+        f"{expression!r} is no constant expression of {source.title}; the compiler says: {says}\n"
         "  name what is constexpr, an enumerator or a macro in full, such as 'ns::Traits<float, 4>::kSize'; "
         "variables are read by get_global"
     )
@@ -67,6 +67,6 @@ def _refused(source: Source, arch: str, expression: str, type_of: str, log: str)
 
 def _no_number(source: Source, expression: str, type_name: str) -> ValueError:
     return ValueError(
-        f"{expression!r} is of type {type_name} in {source.name}, a constant is a number; "
+        f"{expression!r} is of type {type_name} in {source.title}, a constant is a number; "
         "ask for a number in it, such as an element or a member"
     )

@@ -107,6 +107,16 @@ def declarations(text: str) -> tuple[Declaration, ...]:
     return tuple(found)
 
 
+def kernel_at(text: str, line: int) -> str:
+    """Return the name of the kernel whose declaration or body a line of a text is in; "" if it is in none."""
+    kernel = next((one for one in reversed(declarations(text)) if one.line <= line), None)
+    if kernel is None:
+        return ""
+    before = "\n".join(blank(text).split("\n")[kernel.line - 1 : line - 1])
+    before = before[before.find("__global__") :]
+    return "" if "{" in before and before.count("{") <= before.count("}") else kernel.name
+
+
 def _branch(directive: str, scopes: list[str | None], branches: list[list[str | None]]) -> list[str | None]:
     if directive == "if":
         branches.append(list(scopes))

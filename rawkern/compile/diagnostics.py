@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rawkern.compile import declarations
 from rawkern.compile.hints import hint
+from rawkern.compile.names import readable
 from rawkern.compile.source import Source, read_text
 from rawkern.errors import CompileError
 
@@ -25,6 +26,13 @@ _UNDECLARED = re.compile(
 _AMBIGUOUS = re.compile(r'more than one instance of overloaded function "(?:std::)?(\w+)" matches the argument list')
 _MAY_BE_CONSTEXPR = ("A function without execution space annotations", "The execution space for the lambda closure")
 _OFFER = re.compile(r" Consider using -default-device\b.*")  # which takes host code for device code
+# What comes of a name that the compiler does not know, beside the error that says so.
+_FOLLOWS = re.compile(
+    r'attribute "\w+" does not apply here|type name is not allowed|incomplete type "void" is not allowed|expected an? '
+    r"|A namespace scope variable without memory space annotations|explicit type is missing"
+)
+_NO_SCOPE = re.compile(r'name (?:followed by "::" )?must be a (?:class or )?namespace name')
+_ASSEMBLER = re.compile(r"^\s*(ptxas .*?\berror\b.*)", re.M)
 _MORE_SHOWN = 3
 _blank = functools.lru_cache(maxsize=8)(declarations.blank)  # many errors may be in one file
 
@@ -49,6 +57,12 @@ class Problem:
         return match["name"] or match["global"] or f"{match['space']}::{match['member']}"
 
     @property
+    def unknown(self) -> str:
+        """The identifier at the place that the compiler does not know, a namespace or class among them; "" for none."""
+        match = re.match(r'(?:identifier|namespace|namespace or class) "(\w+)" is undefined', self.text)
+        return match[1] if match else self.undeclared
+
+    @property
     def ambiguous(self) -> str:
         """The function, without std::, of which several overloads fit a call equally well, if that is what is wrong."""
         match = _AMBIGUOUS.match(self.text)
@@ -63,9 +77,23 @@ class Problem:
 def problems(log: str) -> list[Problem]:
     """Read the errors that have a place off NVRTC's log, in its order."""
     return [
-        Problem(m["file"].strip(), int(m["line"]), _column(m["rest"]), _OFFER.sub("", m["text"]), m["rest"], m.start())
+        Problem(
+            m["file"].strip(), int(m["line"]), _column(m["rest"]), _words(m["text"], m["rest"]), m["rest"], m.start()
+        )
         for m in _ERROR.finditer(log)
     ]
+
+
+def _words(text: str, shown: str) -> str:
+    """The compiler's words, with the name that they leave out where it knows no namespace of that name."""
+    column = _column(shown)
+    if column is None or not _NO_SCOPE.match(text):
+        return _OFFER.sub("", text)
+    name = re.match(r"(\w+)(?:\s*::\s*\w+)*", shown.split("\n")[0][column + 1 :])
+    if name is None:
+        return text
+    kind = "namespace or class" if "class" in text else "namespace"
+    return f'{kind} "{name[1]}" is undefined' + (f", in {name[0]}" if name[0] != name[1] else "")
 
 
 def is_constexpr(problem: Problem, source: Source) -> bool:
@@ -87,12 +115,13 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
         return _without_place(source, log, end["text"] if end else "")
     first, *others = _from_the_cause(found, source)
     file, line, column = first.file, first.line, first.column
-    excerpt = excerpt_of(text_of(file, source), line, column) or first.shown.rstrip()
-    headline = f"{file}:{line}:{column}: {first.text}" if column else f"{file}:{line}: {first.text}"
-    way_out = _replaced(file, first.shown, source) or hint(first.text, log, source, searched)
+    text = text_of(file, source)
+    excerpt = excerpt_of(text, line, column) or first.shown.rstrip()
+    headline = f"{source.place(file, line, column, _kernel(text, line, file, source))}: {first.text}"
+    way_out = _replaced(file, first.shown, source) or hint(first.text, file, source, searched)
     return CompileError(
-        "\n".join(filter(None, [headline, excerpt, way_out, _more(others)])),
-        file=file,
+        "\n".join(filter(None, [headline, excerpt, way_out, _more(others, source)])),
+        file=source.called(file),
         line=line,
         column=column,
         excerpt=excerpt,
@@ -103,12 +132,36 @@ def compile_error(source: Source, log: str, searched: Iterable[str] = ()) -> Com
 def _from_the_cause(found: list[Problem], source: Source) -> list[Problem]:
     """Leave out errors that bring a reader off the track.
 
-    A type that is unknown in a kernel's first parameter brings others up before it; constexpr functions would compile
+    A type that is unknown in a kernel's parameters brings others up, some before it; constexpr functions would compile
     but for the others.
     """
-    if re.match(r'attribute "\w+" does not apply here', found[0].text):
-        return found[next((i for i, problem in enumerate(found) if problem.undeclared), 0) :]
-    return [problem for problem in found if not is_constexpr(problem, source)] or found
+    found = [problem for problem in found if not is_constexpr(problem, source)] or found
+    if _FOLLOWS.match(found[0].text):
+        found = found[next((i for i, problem in enumerate(found) if problem.unknown), 0) :]
+    kept: list[Problem] = []
+    for problem in found:
+        told = problem.unknown and any(problem.text == other.text for other in kept)
+        if not told and not any(_comes_of(problem, cause) for cause in found if cause.unknown):
+            kept.append(problem)
+    return kept
+
+
+def _comes_of(other: Problem, cause: Problem) -> bool:
+    """Whether an error comes of a name on the same line, or in the same list, that the compiler does not know."""
+    if other is cause or other.file != cause.file or abs(other.line - cause.line) > 2:
+        return False
+    if not other.unknown:
+        return _FOLLOWS.match(other.text) is not None
+    # Parameters and variables from the unknown type on are unknown, too.
+    declared = rf"[({{,;]\s*(?:const\s+)?[\w:<>]+(?:\s+|\s*[*&]+\s*)(?:(?:const|__restrict__)\s+)*{other.unknown}\b"
+    return cause.start < other.start and re.search(declared, other.shown.split("\n")[0]) is not None
+
+
+def _kernel(text: str, line: int, file: str, source: Source) -> str:
+    """The kernel that a line of a file is in; in a string, the only one there is."""
+    inline = source.origin is not None and file == source.name
+    names = {kernel.name for kernel in declarations.declarations(text)} if inline else set()
+    return declarations.kernel_at(text, line) or (names.pop() if len(names) == 1 else "")
 
 
 def unknown_instance(
@@ -120,14 +173,14 @@ def unknown_instance(
     words = [problem.text for problem in problems(log) if "lowered name lookup" not in problem.text]
     ambiguous = any("cannot determine which instance of overloaded function" in word for word in words)
     if ambiguous and not any(name.endswith(")") for name in names):
-        message = f"{source.name}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
-        return CompileError(message, file=source.name, log=log.strip("\0\n "))
+        message = f"{source.title}: {wanted} is overloaded; add parameter types, such as 'v<float>(float*, int)'"
+        return CompileError(message, file=source.title, log=log.strip("\0\n "))
     there = f"kernels: {', '.join(kernels) or 'none'}"
     if listed := ", ".join(templates):
         there += f"; templates: {listed} (name an instance, such as {listed.split(',')[0]}<float>)"
     says = f"\n  the compiler says: {words[0]}" if words else ""
     return CompileError(
-        f"{source.name} has no kernel {wanted}; {there}{says}", file=source.name, log=log.strip("\0\n ")
+        f"{source.title} has no kernel {wanted}; {there}{says}", file=source.title, log=log.strip("\0\n ")
     )
 
 
@@ -138,12 +191,19 @@ def _without_place(source: Source, log: str, text: str) -> CompileError:
         excerpt = excerpt_of(source.text, line, None)
         note = re.search(r"^[^\n]*?\((\d+)\): note [^\n]*?: ([^\n]*)", log, re.M)
         opened = f"{note[2]} on line {note[1]}" if note else ""
-        message = "\n".join(filter(None, [f"{source.name}:{line}: at the end: {text}", opened, excerpt]))
-        return CompileError(message, file=source.name, line=line, excerpt=excerpt, log=log)
-    first = log.splitlines()[0] if log else "the compiler gave no reason"
+        place = source.place(source.name, line)
+        message = "\n".join(filter(None, [f"{place}: at the end: {text}", opened, excerpt]))
+        return CompileError(message, file=source.title, line=line, excerpt=excerpt, log=log)
+    lines = _ASSEMBLER.findall(log) or log.splitlines()[:1] or ["the compiler gave no reason"]
     if match := re.search(r"unrecognized option (\S+)", log):
-        first = f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"
-    return CompileError(f"{source.name}: {first}", file=source.name, log=log)
+        lines = [f"option {match[1]!r} is not one of NVRTC's (nvcc has more); leave it out"]
+    lines = [readable(line) for line in lines]
+    way_out = hint(lines[0], source.name, source, ())
+    return CompileError(
+        "\n".join(filter(None, [f"{source.title}: {lines[0]}", way_out, *lines[1 : 1 + _MORE_SHOWN]])),
+        file=source.title,
+        log=log,
+    )
 
 
 def _column(rest: str) -> int | None:
@@ -186,8 +246,8 @@ def _replaced(file: str, line: str, source: Source) -> str:
     return ""
 
 
-def _more(others: list[Problem]) -> str:
-    shown = [f"also {other.file}:{other.line}: {other.text}" for other in others[:_MORE_SHOWN]]
+def _more(others: list[Problem], source: Source) -> str:
+    shown = [f"also {source.place(other.file, other.line)}: {other.text}" for other in others[:_MORE_SHOWN]]
     if len(others) > _MORE_SHOWN:
         shown.append(f"and {len(others) - _MORE_SHOWN} more; the whole log is the error's .log")
     return "\n".join(shown)

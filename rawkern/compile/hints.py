@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from rawkern.compile.shims import header_of
 from rawkern.compile.source import Source
 
 _NO_FILE = re.compile(r"(?:could not|cannot) open source file \"([^\"]+)\"")
@@ -26,6 +27,36 @@ _OLD_CUB = {
     "DivideAndRoundUp": "cuda::ceil_div of <cuda/cmath>",
 }  # fmt: skip
 
+# What a header that is not included declares: (names, header).
+_HEADERS = (
+    (r"(?:__)?(?:nv_)?bfloat16\w*|__\w*bfloat16\w*", "cuda_bf16.h"),
+    (r"half2?|__half\w*|__\w+2half\w*|__h(?:add|sub|mul|div|fma|neg|abs|eq|ne|l[te]|g[te]|max|min)\w*", "cuda_fp16.h"),
+    (r"__nv_(?:cvt_)?\w*?fp(4|6|8)\w*", r"cuda_fp\1.h"),
+    (r"curand\w*", "curand_kernel.h"),
+    (r"cu\w*Complex|make_cu\w*Complex|cuC(?:add|sub|mul|div|fma|real|imag|abs)f?", "cuComplex.h"),
+    (r"__pipeline_\w+", "cuda_pipeline.h"),
+    (r"CUtensorMap", "cuda.h"),
+    (r"CUDART_\w+", "math_constants.h"),
+)
+
+# Of a namespace that is not known, or lacks a name.
+_GROUPS = "#include <cooperative_groups.h>"
+_NO_THRUST = (
+    "Thrust is for host code, which is not compiled here; in a kernel, take cuda::std::complex of <cuda/std/complex>\n"
+    "  for complex numbers, and CUB's block and warp primitives (<cub/cub.cuh>) for algorithms"
+)
+_SPACES = {
+    "cooperative_groups": _GROUPS, "cg": f"{_GROUPS} and write namespace cg = cooperative_groups;",
+    "cub": "#include <cub/cub.cuh>", "nvcuda": "#include <mma.h>", "thrust": _NO_THRUST,
+    "cuda": "#include the header that declares it, such as <cuda/atomic> or <cuda/std/complex>",
+    **dict.fromkeys(("at", "c10", "torch"),
+        "PyTorch's C++ library is for host code; in a kernel, torch.float16 is __half of <cuda_fp16.h>, and\n"
+        "  torch.bfloat16 is __nv_bfloat16 of <cuda_bf16.h>"),
+}  # fmt: skip
+_MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_groups/, by what they declare
+# Headers of cuda/ with other names than what they declare.
+_OF_CUDA = {"atomic_ref": "atomic", "memcpy_async": "barrier"}
+
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
 _HINTS = (
     (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
@@ -36,11 +67,24 @@ _HINTS = (
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
     ("requires --extended-lambda", "leave out the lambda's __device__: in device code it is the device's anyway"),
+    ("device-side kernel launch could not be processed",
+     "a kernel cannot launch kernels here, where no device runtime is linked; launch one after the other from Python,\n"
+     "  or make the inner one a __device__ function"),
+    ("__cluster_dims__ is not supported for this GPU architecture",
+     "clusters are for GPUs from sm_90 on, and the CPU engine has none; put __cluster_dims__ between\n"
+     "  #if __CUDA_ARCH__ >= 900 and #endif"),
     (r'identifier "(u?int(?:8|16|32|64))" is undefined',
      "neither nvcc nor this compiler declares \\1; #include <cstdint> and write \\1_t"),
     *((f'identifier "{name}" is undefined',
        f"neither nvcc nor this compiler declares {name}; write {of}, or put typedef {of} {name}; before it")
       for name, of in _FOREIGN.items()),
+    *((f'identifier "{names}" is undefined', f"#include <{header}>") for names, header in _HEADERS),
+    ('identifier "complex" is undefined', "#include <cuda/std/complex> and write cuda::std::complex<float>"),
+    ('identifier "(wmma)" is undefined', "#include <mma.h> and write nvcuda::\\1"),
+    (r'identifier "(this_(?:thread_block|grid)|tiled_partition|coalesced_threads|thread_block)" is undefined',
+     f"{_GROUPS} and write cooperative_groups::\\1"),
+    (r'identifier "(__shfl(?:_up|_down|_xor)?|__any|__all|__ballot)" is undefined',
+     "since CUDA 9 it is \\1_sync, with a mask before the other arguments: \\1_sync(0xffffffff, ...)"),
     (r'namespace "std" has no member "(vector|(?:unordered_)?(?:multi)?(?:map|set)|list|deque|w?string|\w*stream|cout'
      r'|cerr|endl|\w+_ptr|make_(?:unique|shared)|function|thread|mutex|\w+_error|exception)"'
      r'|incomplete type "cuda::std::(?:\w+::)*(vector|basic_string)\b',
@@ -49,15 +93,15 @@ _HINTS = (
      "of the C++ library, device code has what cuda::std has; std::\\1 needs its header, or is not there"),
     *((f'namespace "cub" has no member "{name}"', f"since CUDA 13, CUB has no cub::{name}; write {now}")
       for name, now in _OLD_CUB.items()),
-    (r'identifier "(?:half2?|__half\w*|__float2half\w*|__hadd\w*)" is undefined', "#include <cuda_fp16.h>"),
-    (r'identifier "(?:nv_bfloat16\w*|__nv_bfloat16\w*|__float2bfloat16\w*)" is undefined', "#include <cuda_bf16.h>"),
     (r'identifier "(?:cuda[A-Z]\w*|cudaError_t|std::cout)" is undefined',
      "calls to the CUDA runtime are host code; launch from Python and leave them out, or put them between\n"
      "  #ifndef __CUDACC_RTC__ and #endif"),
     (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list',
      "write the arguments of \\1 in one type, such as 2.0f beside a float, or cast them"),
-    (r'name followed by "::" must be a class or namespace name',
-     "the header that declares that namespace is missing, or a name is misspelled"),
+    ("uses too much shared data",
+     "static shared memory ends at 48 KB; more is dynamic: extern __shared__ float s[]; with the bytes in the launch,\n"
+     "  kernel[grid, block, bytes](...)"),
+    ("ptxas application ptx input", "the assembler reads the text of asm statements; it is their PTX that is wrong"),
 )  # fmt: skip
 _HOST_HEADERS = """
     any cctype cerrno condition_variable csignal ctype.h deque errno.h exception filesystem format forward_list
@@ -70,15 +114,38 @@ _HOST_HEADERS = """
 _HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 
-def hint(text: str, log: str, source: Source, searched: Iterable[str]) -> str:
-    """Return the hint for an error of a log, "" where there is none; `searched` are the include directories."""
+def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
+    """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
+    if "/thrust/" in file and file not in (source.name, *(path for path, _ in source.headers)):
+        return f"hint: {_NO_THRUST}"
     if match := _NO_FILE.search(text):
         return f"hint: {_missing_file(match[1], source, searched)}"
-    for scope in (text, log):
-        for pattern, words in _HINTS:
-            if match := re.search(pattern, scope):
-                return f"hint: {match.expand(words)}"
-    return ""
+    if text == "missing closing quote" and source.path is None:
+        return 'hint: a \\n in the Python string ends the line here; make it a raw string, r"""...""", or write \\\\n'
+    for pattern, words in _HINTS:
+        if match := re.search(pattern, text):
+            return f"hint: {match.expand(words)}"
+    match = _NO_SPACE.match(text) or _NO_MEMBER.match(text)
+    return f"hint: {_of_space(match[1], '::'.join(filter(None, match.groups()[1:])))}" if match else ""
+
+
+_NO_SPACE = re.compile(r'namespace(?: or class)? "(\w+)" is undefined(?:, in \w+::([\w:]+))?')
+_NO_MEMBER = re.compile(r'namespace "(cuda|cooperative_groups|thrust)(?:::([\w:]+))?" has no member "(\w+)"')
+
+
+def _of_space(space: str, rest: str) -> str:
+    """What brings a namespace, or a name of it: `rest` is what follows its ``::``."""
+    name = rest.rpartition("::")[2]
+    if space in ("cg", "cooperative_groups") and name in _MORE_GROUPS:
+        return f"#include <cooperative_groups/{name}.h>"
+    if space == "cuda" and rest.startswith("std::"):
+        header = header_of(f"std::{name}")
+        return (
+            f"#include <cuda/std/{header}>" if header else f"#include the header of <cuda/std/...> that declares {name}"
+        )
+    if space == "cuda" and name:
+        return f"#include <cuda/{_OF_CUDA.get(name, rest.partition('::')[0])}>"
+    return _SPACES.get(space, "the header that declares it is missing, or a name is misspelled")
 
 
 def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:

@@ -71,7 +71,7 @@ def struct_layout(source: Source, type_name: str, key: str) -> StructLayout:
     found = cache.kept(f"struct-{key}-{cache.digest(type_name)}", lambda: _ask_layout(source, type_name))
     if not isinstance(found, (list, tuple)):
         raise UnsupportedError(
-            f"{source.name}: the layout of type {type_name} cannot be found; it must be defined in the source"
+            f"{source.title}: the layout of type {type_name} cannot be found; it must be defined in the source"
         )
     size, align, members, unknown = found
     filled = [Member(name, text, offset, tuple(bits) if bits else None) for name, text, offset, bits in members]

@@ -47,6 +47,11 @@ def demangle(symbol: str) -> str:
         library.free(pointer)
 
 
+def readable(text: str) -> str:
+    """A message with the C++ names of the symbols in it, less anonymous namespaces."""
+    return re.sub(r"\b_Z\w+", lambda symbol: strip_anonymous(demangle(symbol[0])), text)
+
+
 def split_function(text: str) -> tuple[str, tuple[str, ...], bool]:
     """Split a demangled function into name, parameter types and whether it is a template instance.
 

@@ -110,4 +110,4 @@ def _options(source: Source, arch: str) -> list[str]:
 
 def _text(value: str | bytes) -> str:
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return text.strip("\0\n ")
+    return text.replace("\0", "").strip()  # what the assembler adds to a log comes after a NUL

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 from rawkern.base import cache
@@ -42,9 +43,12 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
         raise ValueError(f"architecture {arch!r} is not one; use 'sm_90' for a cubin or 'compute_80' for PTX")
     name_expressions = tuple(dict.fromkeys(name_expressions))
     key = _key(source, arch, name_expressions)
-    program = _remembered(key)
-    if program is not None:
-        return program
+    program = _remembered(key) or _made(source, arch, name_expressions, key)
+    # The same text from another place is the same program; its messages name their own.
+    return program if program.source.origin == source.origin else replace(program, source=source)
+
+
+def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str) -> Program:
     with _lock:
         mine = _running.setdefault(key, Lock())
     with mine:  # one thread compiles, others that want the same wait for it

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
+from rawkern.base import frames
+from rawkern.compile import names
+
+STRING_NAME = "kernel.cu"  # what the compiler calls a source that came as a string, wherever that stands
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,43 @@ class Source:
     local_names: frozenset[str] = field(default=frozenset(), repr=False)
     # Paths looked for in vain: one may appear later.
     missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    # Where in Python a string stands; what is compiled does not depend on it.
+    origin: frames.Place | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
-        """What compiler messages call it."""
+        """What the compiler calls it."""
         return self.path or STRING_NAME
 
+    @property
+    def title(self) -> str:
+        """What messages call it: the file, or for a string where that stands in Python, ``train.py:12``."""
+        return frames.spelled(self.origin) if self.origin else self.name
 
-def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str | os.PathLike[str]] = ()) -> Source:
+    def called(self, file: str) -> str:
+        """What messages call a file of the compiler's, which may be this source."""
+        return self.title if file == self.name else file
+
+    def place(self, file: str, line: int, column: int | None = None, within: str = "") -> str:
+        """What messages call a place: ``k.cu:4:9``, ``train.py:12, line 4`` or, within a kernel, with its name."""
+        if self.origin and file == self.name:
+            return f"{self.title}{f' ({within})' if within else ''}, line {line}"
+        return f"{file}:{line}{f':{column}' if column else ''}{f': in {within}' if within else ''}"
+
+    def readable(self, text: str) -> str:
+        """A message made below, with places of the compiler's and symbols as people know them."""
+        places = rf"(?<![\w/.]){re.escape(STRING_NAME)}:(\d+)"
+        if self.origin:
+            text = re.sub(places, lambda place: self.place(self.name, int(place[1])), text)
+        return names.readable(text)
+
+
+def from_text(
+    code: str,
+    options: Sequence[str] = (),
+    include_dirs: Sequence[str | os.PathLike[str]] = (),
+    origin: frames.Place | None = None,
+) -> Source:
     """Make a Source from a string; ``#include "..."`` is looked for in the current directory, too.
 
     TypeError or ValueError for something that is not CUDA text, for an option that cannot work here, or an include
@@ -44,15 +76,15 @@ def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str
             f"code is {type(code).__name__}, not str; pass the CUDA source as a string, or path= for a file"
         )
     code = code.removeprefix("\ufeff")  # the byte-order mark of a file that was read as plain UTF-8
-    _check_text(code, STRING_NAME)
+    _check_text(code, origin)
     if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
         raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
     kept, directories = _settings(options, include_dirs)
     if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
-        return _source(code, None, kept, directories, None)
+        return _source(code, None, kept, directories, None, origin)
     # NVRTC looks in the current directory first; named again here, it is found from another one, too.
     here = os.getcwd()
-    return _source(code, None, kept, (*directories, here), here)
+    return _source(code, None, kept, (*directories, here), here, origin)
 
 
 def from_path(
@@ -130,12 +162,16 @@ def _stamp(path: str) -> tuple[int, int, int, int] | None:
 
 
 def _source(
-    text: str, path: str | None, options: tuple[str, ...], include_dirs: tuple[str, ...], own: str | None
+    text: str,
+    path: str | None,
+    options: tuple[str, ...],
+    include_dirs: tuple[str, ...],
+    own: str | None,
+    origin: frames.Place | None = None,
 ) -> Source:
     found, local, missing = _closure(text, own, options, include_dirs)
-    return Source(
-        text, path, include_dirs, options, tuple(sorted(found.items())), frozenset(local), tuple(sorted(missing))
-    )
+    headers = tuple(sorted(found.items()))
+    return Source(text, path, include_dirs, options, headers, frozenset(local), tuple(sorted(missing)), origin)
 
 
 # --- Settings --------------------------------------------------------------------------------------------
@@ -291,24 +327,32 @@ def _read_patiently(path: str) -> bytes:
             if not os.path.isdir(os.path.dirname(path)):
                 break
             time.sleep(pause)
-    return Path(path).read_bytes()
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise error.with_traceback(None) from None
 
 
 def _decode(data: bytes, path: str) -> str:
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from error
+        raise ValueError(f"{path} is not UTF-8 text: {error}; save it as UTF-8") from None
 
 
-def _check_text(text: str, name: str) -> None:
+def _check_text(text: str, found: frames.Place | str | None) -> None:
     """Refuse what the compiler would stop at, or take for the end, without a word."""
     if "\0" in text:
+        name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{name} has a NUL character in line {line}; remove it, and save a file as UTF-8")
+        raise ValueError(
+            f"{name} has a NUL character in line {line}; remove it (a string that has \\0 in its text is a raw one, "
+            'r"""..."""), and save a file as UTF-8'
+        )
     try:
         text.encode()
     except UnicodeEncodeError as error:
+        name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, error.start) + 1
         raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
 

@@ -24,6 +24,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.compile.names import demangle
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def set_limit(device: torch.device, name: str, value: int) -> None:
         _on_device(runtime, index, runtime.deviceSetLimit, getattr(runtime, _LIMITS[name]), value)
     except RuntimeError as error:
         heap = "; set it before the first kernel that uses malloc" if name == "malloc_heap_size" else ""
-        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from error
+        raise LaunchError(f"cuda:{index} does not take {value} bytes as its {name}: {error}{heap}") from None
 
 
 def get_limit(device: torch.device, name: str) -> int:
@@ -193,7 +194,7 @@ class Module:
                 self.handle = self.driver.moduleLoadData(program.code)
             except self.driver.CUDADriverError as error:
                 message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
-                raise LaunchError(message) from error
+                raise LaunchError(message) from None
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, guarded: bool = True
@@ -211,7 +212,9 @@ class Module:
                 ctypes.byref(address), ctypes.byref(nbytes), ctypes.c_void_p(self.handle), name.encode()
             )
         if status:
-            raise LaunchError(f"the module has no variable {name!r} on cuda:{self.index} (driver error {status})")
+            raise LaunchError(
+                f"the module has no variable {demangle(name)!r} on cuda:{self.index} (driver error {status})"
+            )
         return address.value, nbytes.value
 
     @contextlib.contextmanager
@@ -266,7 +269,7 @@ class EngineKernel:
         """Say what the driver said of a launch, and what can be done about it."""
         text = str(error)
         hint = next((f"; {hint}" for code, hint in HINTS.items() if code in text), "")
-        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from error
+        raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from None
 
     def _allow_shared_mem(self, shared_mem: int) -> None:
         if shared_mem <= self._dynamic_limit:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.border import border
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
@@ -22,6 +23,7 @@ from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 
 
+@border
 def elementwise(
     in_params: str,
     out_params: str,
@@ -123,7 +125,8 @@ class Elementwise:
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
-        self.loop.fast.for_users(self._prepared_call)
+        self._guarded = border(self._prepared_call)
+        self.loop.fast.for_users(self._guarded)
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         text = repr((inputs, outputs, operation, backward, preamble, options))
         self.operator = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
@@ -183,9 +186,9 @@ class Elementwise:
         RuntimeError
             For shapes that don't broadcast.
         """
-        if out is None and not torch.compiler.is_dynamo_compiling():
-            return self.loop.fast.call(*args)
-        return self._prepared_call(*args, out=out)
+        if torch.compiler.is_dynamo_compiling():
+            return self._prepared_call(*args, out=out)
+        return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
 
     def _prepared_call(self, *args: Any, out: Any = None) -> Any:
         loop = self.loop

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
@@ -24,6 +25,7 @@ class Loop(Statements):
     """Statements for one element, run over tensors."""
 
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+    origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
     @classmethod
     def parsed(cls, name: str, inputs: str, outputs: str, operation: str) -> Loop:
@@ -78,9 +80,8 @@ class Loop(Statements):
         if key not in self.kernels:
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
             source = self.source(kinds, wanted)
-            self.kernels[key] = RawKernel(
-                source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True
-            )
+            made = RawKernel(source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True)
+            self.kernels[key] = RawKernel.of_unit(made.unit.standing(self.origin), name)
         return self.kernels[key]
 
     def _launch(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
 from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
 from rawkern.formulas.derivative import names_in
@@ -24,14 +25,14 @@ class ReduceLoop(Expressions):
     """Expressions of a reduction, run over tensors."""
 
     kernels: dict[Any, RawKernel] = field(default_factory=dict, repr=False)
+    origin: frames.Place | None = field(default_factory=frames.caller, repr=False)
 
     def kernel(self, arguments: str, suffix: str = "") -> RawKernel:
         """Return an instance of a kernel."""
         if (arguments, suffix) not in self.kernels:
             name = f"{self.name}{suffix}<{arguments}>" if arguments else f"{self.name}{suffix}"
-            self.kernels[arguments, suffix] = RawKernel(
-                self.source, name=name, include_dirs=(own_sources(),), strided=True
-            )
+            made = RawKernel(self.source, name=name, include_dirs=(own_sources(),), strided=True)
+            self.kernels[arguments, suffix] = RawKernel.of_unit(made.unit.standing(self.origin), name)
         return self.kernels[arguments, suffix]
 
     def run(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.border import border
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
@@ -23,6 +24,7 @@ from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
 
 
+@border
 def reduction(
     in_params: str,
     out_params: str,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from rawkern.base import frames
 from rawkern.base.forking import Lock
 from rawkern.compile import programs, source
 from rawkern.compile.programs import CPU_ARCH, Program
@@ -34,13 +35,19 @@ class Settings:
     name_expressions: tuple[str, ...]
     cooperative: bool
     strided: bool
+    origin: frames.Place | None = field(default=None, compare=False)  # where in Python the code stands
+
+    @property
+    def title(self) -> str:
+        """The file, or where in Python the code stands."""
+        return self.path or (frames.spelled(self.origin) if self.origin else "a string")
 
     def read(self) -> Source:
         """Read the source as it is now."""
         if self.path is not None:
             return source.from_path(self.path, self.options, self.include_dirs)
         assert self.code is not None
-        return source.from_text(self.code, self.options, self.include_dirs)
+        return source.from_text(self.code, self.options, self.include_dirs, self.origin)
 
 
 class Build:
@@ -114,6 +121,10 @@ class Unit:
     def __reduce__(self) -> tuple[Any, ...]:
         return Unit, (self.settings,)
 
+    def standing(self, origin: frames.Place | None) -> Unit:
+        """The same source, not read yet, as one that stands in another place of Python."""
+        return Unit(replace(self.settings, origin=origin))
+
     def current(self) -> Build:
         """Return the build of the source as it is now. Call it under the lock."""
         if self._build is None or self._build.changed():
@@ -155,14 +166,15 @@ def make_unit(
     expressions = () if name_expressions is None or isinstance(name_expressions, str) else tuple(name_expressions)
     if isinstance(name_expressions, str) or not all(isinstance(each, str) for each in expressions):
         raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
+    origin = frames.caller() if path is None else None
     # The first reading checks the settings; it is compiled later, if it still holds then.
     first = (
         source.from_path(path, options, include_dirs)
         if path is not None
-        else source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
+        else source.from_text(code, options, include_dirs, origin)  # type: ignore[arg-type]
     )
     folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
-    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided), first)
+    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided, origin), first)
 
 
 def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:

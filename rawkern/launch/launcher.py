@@ -20,6 +20,7 @@ from rawkern.arguments import careful
 from rawkern.arguments.careful import arrange
 from rawkern.arguments.scalars import by_value
 from rawkern.base import allocator, operator_state, streams, table
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
 from rawkern.engines.devices import CPU, default_device
@@ -147,6 +148,7 @@ class _Launcher:
         shown = "n" if self.n == SYMBOLIC else self.plan.config(self)  # type: ignore[arg-type]
         return f"<launch of {self.plan.kernel.name}, {shown}>"
 
+    @border
     def launch(self, args: Sequence[Any], kwargs: dict[str, Any], stream: Any = None) -> None:
         """Launch with care, on a stream or torch's current one."""
         intercept.start(self, tuple(args), kwargs, stream)  # type: ignore[arg-type]
@@ -256,11 +258,13 @@ def _new(entry: int, plan: int) -> Any:
 
 
 @untraced
+@border
 def _careful(launcher: Launcher, /, *args: Any, **kwargs: Any) -> None:
     intercept.start(launcher, args, kwargs, None)
 
 
 @untraced
+@border
 def _finish(launcher: Launcher, address: int) -> None:
     launcher.plan.finish(address)
 

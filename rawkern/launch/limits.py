@@ -6,6 +6,7 @@ import operator
 
 import torch
 
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.engines.devices import default_device, engine, normalised
 
@@ -13,6 +14,7 @@ _NAMES = ("malloc_heap_size", "stack_size")
 
 
 @untraced
+@border
 def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = None) -> None:
     """Set how much memory kernels get on a device for ``malloc``, or for the calls of a thread.
 
@@ -51,6 +53,7 @@ def set_limit(name: str, nbytes: int, device: torch.device | str | int | None = 
 
 
 @untraced
+@border
 def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     """Return a limit of a device.
 

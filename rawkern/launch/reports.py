@@ -26,11 +26,13 @@ class Access:
     ----------
     file, line
         Where in the CUDA source, counted from 1; the innermost line of the user's own files. None and 0 where the
-        compiler does not say.
+        compiler does not say. The file of a source that is a string is where that stands in Python, ``train.py:12``.
     excerpt : str
         That line with its neighbours.
     thread, block : tuple of 3 ints
         Indices of the thread in its block and of the block in the grid, x first.
+    where : str
+        File and line as messages have them: ``k.cu:4``, or ``train.py:12, line 4`` for a source that is a string.
     """
 
     file: str | None
@@ -38,11 +40,7 @@ class Access:
     excerpt: str
     thread: Dim3
     block: Dim3
-
-    @property
-    def where(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}" if self.file else "an unknown line"
+    where: str
 
     @property
     def who(self) -> str:
@@ -61,7 +59,7 @@ class Report:
     kernel : str
         Its name.
     message : str
-        In one line, beginning with ``file:line``.
+        In one line, beginning with the place of the access.
     access : Access
         Who did it where.
     other : Access or None
@@ -122,7 +120,8 @@ def _access(place: Place, source: Source, own: frozenset[str]) -> Access:
     lines = place.site["lines"]
     file, line = next(((f, n) for f, n in lines if f in own), lines[0] if lines else (None, 0))
     excerpt = excerpt_of(text_of(file, source), line, None) if file else ""
-    return Access(file, line, excerpt, place.thread, place.block)
+    where = source.place(file, line) if file else "an unknown line"
+    return Access(source.called(file) if file else None, line, excerpt, place.thread, place.block, where)
 
 
 class _Case:

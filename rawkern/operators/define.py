@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from rawkern.base.border import border
 from rawkern.operators.declaration import declare
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
@@ -35,6 +36,7 @@ class DefinedOperator(Protocol):
         ...
 
 
+@border
 def op(
     name: str,
     *,
@@ -124,6 +126,7 @@ def op(
     The function returns new memory: neither an input nor a view of one.
     """
 
+    @border
     def make(function: Callable[..., Any]) -> Any:
         kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)

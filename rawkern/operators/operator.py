@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
+from rawkern.base.border import border
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, verify
@@ -165,6 +166,7 @@ class Operator:
 
     # --- what the user adds -------------------------------------------------------------------------------------------
 
+    @border
     def set_backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Define the backward."""
         if self.reverse.function is not None:

@@ -9,6 +9,7 @@ import torch
 
 from rawkern.base import generated
 from rawkern.base import torch_private as private
+from rawkern.base.border import hide
 from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
@@ -40,6 +41,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_launch": op.function,
         "_overload": op.overload,
         "_refuse": lambda args: refuse_changes(decl, args),
+        "_hide": hide,
         "_dense": lambda args: refuse_layouts(decl, args),
         "_record": op.apply,
         "_flat": decl.flat,
@@ -72,7 +74,7 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
     looked = ", ".join(f"*{p.name}" if p.kind == "list" else p.name for p in decl.tensors)
     refused = [f"not ({test})" for test in _tests(decl, n)]
     answer = f"(_nrecorded := {n['_watching']}.look({looked})) is None"  # what is not plain
-    tests = "\n            or ".join([*autocast, *refused, answer])
+    tests = "\n                    or ".join([*autocast, *refused, answer])
     values = "".join(f", {p.name}" for p in (*decl.values, *decl.tensors))
     apply = (
         f"{n['_record']}(direct, {everything}, {n['_flat']}({everything}))"
@@ -98,15 +100,20 @@ def _write(decl: Declaration, names: dict[str, str]) -> str:
         f"                _nresult = {n['_overload']}({call})",
         "            else:",
         f"                _nresult = {n['_in_graphs']}[0]({call})",
-        f"        elif (\n            {tests}\n        ):",
-        f"            {n['_dense']}({everything})",
-        f"            _nresult = {n['_overload']}({call})",
-        "        elif _nrecorded:",
-        *([f"            {n['_refuse']}({everything})"] if decl.mutated else []),
-        f"            _nresult = {apply}",
-        *([f"            return {_changed(decl)}"] if decl.in_place else []),
         "        else:",
-        *(f"            {line}" for line in launch),
+        "            try:",
+        f"                if (\n                    {tests}\n                ):",
+        f"                    {n['_dense']}({everything})",
+        f"                    _nresult = {n['_overload']}({call})",
+        "                elif _nrecorded:",
+        *([f"                    {n['_refuse']}({everything})"] if decl.mutated else []),
+        f"                    _nresult = {apply}",
+        *([f"                    return {_changed(decl)}"] if decl.in_place else []),
+        "                else:",
+        *(f"                    {line}" for line in launch),
+        "            except Exception as _nerror:",
+        f"                {n['_hide']}(_nerror)",
+        "                raise",
         f"        return {_result(decl)}",
         f"    return {decl.name}, direct",
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.border import border
 from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
 from rawkern.testing.running import Run
 from rawkern.testing.samples import make_sample
@@ -22,6 +23,7 @@ CHECKS = (
 )  # fmt: skip
 
 
+@border
 def check_kernel(
     op: Callable[..., Any],
     *sample_inputs: Any,

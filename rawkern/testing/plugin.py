@@ -129,6 +129,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(text)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Have rawkern's own frames hidden where it has raised an error on purpose."""
+    entry = call.excinfo.tb if call.excinfo is not None else None
+    while entry is not None:
+        if str(entry.tb_frame.f_globals.get("__name__")).startswith("rawkern."):
+            entry.tb_frame.f_globals["__tracebackhide__"] = _hidden
+        entry = entry.tb_next
+
+
+def _hidden(found: pytest.ExceptionInfo[BaseException] | None) -> bool:
+    from rawkern.base import border
+
+    return found is not None and border.meant(found.value)
+
+
 @functools.cache
 def _gpus() -> tuple[int, str]:
     """How many GPUs tests can use, and why none if there is none."""

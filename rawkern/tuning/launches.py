@@ -9,6 +9,7 @@ import torch
 
 from rawkern.base import operator_state, streams
 from rawkern.base import torch_private as private
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.tuning.choices import KEPT, Choice, Choices
 from rawkern.tuning.configs import Config
@@ -57,6 +58,7 @@ class TunedLauncher:
                 return
         self._any(args, kwargs)
 
+    @border
     def _any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         choices = self._choices
         level = operator_state.state.level
@@ -78,6 +80,7 @@ class TunedLauncher:
             return None, (choices.kernel(given[choices]), given[choices])
         return choices.choose(self._settle, args, kwargs)
 
+    @border
     def launch(self, args: tuple[Any, ...], stream: Any) -> None:
         """Launch on a stream that is not torch's current one; the tuning, if there is one, runs there, too."""
         device = device_index(args)

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.kernel import RawKernel, Shared
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
@@ -17,6 +18,7 @@ from rawkern.tuning.record import Tuning
 from rawkern.tuning.session import Settle
 
 
+@border
 def autotune(
     kernel: RawKernel,
     configs: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]],
@@ -146,6 +148,7 @@ class TunedKernel(Shared):
         """What was measured, or read from disk, for each device and key so far; each prints as a table."""
         return tuple(copy.deepcopy(list(self._choices.tunings.values())))
 
+    @border
     def kernel(self, config: Mapping[str, Any]) -> RawKernel:
         """Return the kernel of a configuration, which need not be one of `configs`.
 
@@ -202,6 +205,10 @@ class TunedKernel(Shared):
             return self._launchers[form]
         except (KeyError, TypeError):
             pass
+        return self._settled(form)
+
+    @border
+    def _settled(self, form: Any) -> TunedLauncher:
         if "block" in self._settings.in_config:
             if isinstance(form, tuple) and any(callable(n) or isinstance(n, (tuple, list)) for n in form):
                 raise TypeError(f"{self.name}: block is in the configurations; launch with tuned[grid](...)")
@@ -245,6 +252,10 @@ class TunedKernel(Shared):
             return self._launchers[form]
         except (KeyError, TypeError):
             pass
+        return self._covering(form, n, block)
+
+    @border
+    def _covering(self, form: Any, n: Any, block: Any) -> TunedLauncher:
         if "block" in self._settings.in_config and block is not None:
             raise TypeError(f"{self.name}: block is in the configurations and given to forall; leave one out")
         if "shared_mem" in self._settings.in_config:
@@ -258,6 +269,7 @@ class TunedKernel(Shared):
         return self._keep(form, settle, callable(n) or callable(block))
 
     @untraced
+    @border
     def __call__(
         self, grid: Any, block: Any = None, args: Any = None, *rest: Any, shared_mem: Any = 0, stream: Any = None
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import threading
 import warnings
 
@@ -28,8 +29,10 @@ def test_out_of_bounds_names_line_thread_parameter_index_and_size():
     with rawkern.check(), pytest.raises(rawkern.OutOfBoundsError) as caught:
         kernel[4, 256](1000, x, out)
     read, wrote = caught.value.reports
-    assert read.message == "kernel.cu:6: thread (232,0,0) of block (3,0,0) reads x[1000]; x has 1000 elements"
-    assert wrote.message == "kernel.cu:5: thread (232,0,0) of block (3,0,0) writes out[1000]; out has 1000 elements"
+    assert read.file is not None and re.fullmatch(r".*test_launches\.py:\d+", read.file)
+    who = "thread (232,0,0) of block (3,0,0)"
+    assert read.message == f"{read.file}, line 6: {who} reads x[1000]; x has 1000 elements"
+    assert wrote.message == f"{read.file}, line 5: {who} writes out[1000]; out has 1000 elements"
     assert (read.line, read.name, read.index, read.size, read.kernel) == (6, "x", 1000, 1000, "twice")
     assert read.access.thread == (232, 0, 0) and read.access.block == (3, 0, 0)
     assert "6 |             x[i];" in read.access.excerpt and read.access.excerpt in str(caught.value)

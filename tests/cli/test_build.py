@@ -312,3 +312,15 @@ def test_watch_compiles_at_each_save(file: Path, tmp_path: Path) -> None:
         patience.cancel()
         process.kill()
         process.communicate()
+
+
+def test_the_assemblers_error_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its report of what kernels use comes first in the log."""
+    file = tmp_path / "big.cu"
+    file.write_text(
+        "__global__ void big(float* x) { __shared__ float s[60000]; s[threadIdx.x] = 1; __syncthreads(); *x = s[5]; }"
+    )
+    status, _, err = run(capsys, file)
+    assert status == 1 and "info" not in err
+    assert "Entry function 'big(float*)' uses too much shared data" in err.splitlines()[0]
+    assert "extern __shared__" in err

@@ -32,7 +32,7 @@ def test_compile_error_shows_the_place(tmp_path: Path, capfd: pytest.CaptureFixt
     assert (error.file, error.line, error.column) == (str(file), 3, 9)
     assert error.excerpt == "  2 | __global__ void k(float* x) {\n  3 | \tx[0] = yy + zz;\n    | \t       ^\n  4 | }"
     assert str(error) == (
-        f'{file}:3:9: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
+        f'{file}:3:9: in k: identifier "yy" is undefined\n{error.excerpt}\nalso {file}:3: identifier "zz" is undefined'
     )
     assert "2 errors detected" in error.log
     assert capfd.readouterr() == ("", "")
@@ -62,3 +62,34 @@ def test_error_at_the_end() -> None:
 
 def test_option_that_nvrtc_does_not_know() -> None:
     assert "option '-O3' is not one of NVRTC's (nvcc has more); leave it out" in str(_refused(SQUARE, options=["-O3"]))
+
+
+def test_errors_of_the_assembler() -> None:
+    """They have no place; their first line may be information, and kernels stand in them as symbols."""
+    source = from_text(
+        "namespace { template <class T> __global__ void big(T* x) {\n"
+        "  __shared__ T s[60000]; s[threadIdx.x] = 1; __syncthreads(); x[0] = s[5]; } }",
+        ["--ptxas-options=-v"],
+    )
+    with pytest.raises(CompileError) as caught:
+        compile_program(source, "sm_80", ("big<float>",))
+    headline, hint, *_ = str(caught.value).splitlines()
+    assert (
+        "info" in caught.value.log.splitlines()[0] and "info" not in str(caught.value) and "_Z" not in str(caught.value)
+    )
+    assert "error" in headline and "'void big<float>(float*)' uses too much shared data" in headline
+    assert "extern __shared__" in hint
+
+
+def test_unknown_names_side_by_side_are_all_told() -> None:
+    code = "__device__ int g(int, int, int);\n__global__ void k(int* x, int n) {\n  if (cc < dd)\n    x[0] = g(n, aa, bb) + 1;\n"
+    error = str(_refused(code + "  x[1] = ee;\n  x[2] = = 1;\n\n\n  x[3] = = 2;\n}"))
+    log = [line for line in error.splitlines() if "undefined" in line or "expected" in line]
+    assert [line.split('"')[1] for line in log[:4]] == ["cc", "dd", "aa", "bb"]
+    assert "and 2 more" in error  # ee, and what is far from all of them
+
+
+def test_a_variable_of_an_unknown_type_is_no_error_of_its_own() -> None:
+    error = str(_refused("__device__ Foo helper;\n__global__ void k(Foo* x, float* y) { y[0] = zz + x[0]; }"))
+    assert error.startswith('kernel.cu:1:12: identifier "Foo" is undefined')
+    assert "also" not in error

@@ -144,7 +144,7 @@ def test_names_of_variables_and_functions() -> None:
 
 def test_use_before_an_own_declaration_is_the_sources_error() -> None:
     error = _refused("__global__ void k(float* y, uint* x) {}\ntypedef unsigned long long uint;")
-    assert str(error).startswith('kernel.cu:1:29: identifier "uint" is undefined')
+    assert str(error).startswith('kernel.cu:1:29: in k: identifier "uint" is undefined')
 
 
 def test_one_more_run_for_all_of_them(runs: list[tuple[str, ...]]) -> None:
@@ -154,7 +154,7 @@ def test_one_more_run_for_all_of_them(runs: list[tuple[str, ...]]) -> None:
 
 def test_other_errors_are_shown_without_it() -> None:
     error = _refused("__global__ void k(uint* x) {\n  x[0] = y;\n}")
-    assert (error.line, str(error).partition("\n")[0]) == (2, 'kernel.cu:2:10: identifier "y" is undefined')
+    assert (error.line, str(error).partition("\n")[0]) == (2, 'kernel.cu:2:10: in k: identifier "y" is undefined')
     assert "uint" not in error.log.replace("k(uint* x)", "")
 
 

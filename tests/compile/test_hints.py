@@ -65,6 +65,91 @@ def test_hints(code: str, hint: str) -> None:
     assert f"hint: {hint}" in str(_refused(code + "\n" + SQUARE)) or hint in str(_refused(code + "\n" + SQUARE))
 
 
+K = 'extern "C" __global__ void k'
+
+
+@pytest.mark.parametrize(
+    ("code", "headline", "hint"),
+    [
+        ("__global__ void k(Foo* x, int n) {}", 'identifier "Foo" is undefined', ""),
+        (K + "(const Foo* x, float* y) { y[0] = x[0]; }", 'identifier "Foo" is undefined', ""),
+        (K + "(half* x) {}", 'identifier "half" is undefined', "#include <cuda_fp16.h>"),
+        (K + "(int* x) { __half2float(x[0]); }", 'identifier "__half2float" is undefined', "#include <cuda_fp16.h>"),
+        (K + "(const __nv_bfloat16* x) {}", 'identifier "__nv_bfloat16" is undefined', "#include <cuda_bf16.h>"),
+        (K + "(int* x) { __bfloat162float(x[0]); }", 'identifier "__bfloat162float" is undefined', "<cuda_bf16.h>"),
+        (K + "(__nv_fp8_e4m3* x) {}", 'identifier "__nv_fp8_e4m3" is undefined', "#include <cuda_fp8.h>"),
+        (K + "(uint32* x) {}", 'identifier "uint32" is undefined', "#include <cstdint> and write uint32_t"),
+        (K + "(curandState* x) {}", 'identifier "curandState" is undefined', "#include <curand_kernel.h>"),
+        (K + "(cuComplex x) {}", 'identifier "cuComplex" is undefined', "#include <cuComplex.h>"),
+        (K + "(complex<float> x) {}", 'identifier "complex" is undefined', "write cuda::std::complex<float>"),
+        (
+            "namespace cg = cooperative_groups;",
+            'namespace "cooperative_groups" is undefined',
+            "#include <cooperative_groups.h>",
+        ),
+        (
+            K + "() { cg::this_thread_block().sync(); }",
+            'namespace or class "cg" is undefined, in cg::this_thread_block',
+            "#include <cooperative_groups.h> and write namespace cg = cooperative_groups;",
+        ),
+        (
+            K + "() { this_grid().sync(); }",
+            'identifier "this_grid" is undefined',
+            "write cooperative_groups::this_grid",
+        ),
+        (
+            "#include <cooperative_groups.h>\n__device__ void f() { cooperative_groups::reduce(1, 2, 3); }",
+            'namespace "cooperative_groups" has no member "reduce"',
+            "#include <cooperative_groups/reduce.h>",
+        ),
+        (
+            K + "(thrust::complex<float>* x) {}",
+            'namespace or class "thrust" is undefined, in thrust::complex',
+            "Thrust is for host code",
+        ),
+        (K + "() { cub::BlockReduce<int, 32> r; }", 'namespace or class "cub" is undefined', "#include <cub/cub.cuh>"),
+        (
+            K + "(cuda::std::array<int, 3> x) {}",
+            'namespace or class "cuda" is undefined, in cuda::std::array',
+            "#include <cuda/std/array>",
+        ),
+        (K + "(int* x) { cuda::atomic_ref<int> r(*x); }", 'namespace or class "cuda" is undefined', "<cuda/atomic>"),
+        (K + "(at::Half* x) {}", 'namespace or class "at" is undefined, in at::Half', "__half of <cuda_fp16.h>"),
+        (K + "() { mine::f(); }", 'namespace or class "mine" is undefined, in mine::f', "or a name is misspelled"),
+        (K + '() { printf("a\n"); }', "missing closing quote", "make it a raw string"),
+        (
+            K + "() {}\n" + K + "2() { k<<<1, 1>>>(); }",
+            "device-side kernel launch could not be processed",
+            "launch one after the other from Python",
+        ),
+        (K + "(int* x) { __shfl_down(x[0], 1); }", 'identifier "__shfl_down" is undefined', "it is __shfl_down_sync"),
+        (
+            'extern "C" __global__ __cluster_dims__(2) void k() {}',
+            "__cluster_dims__ is not supported for this GPU architecture",
+            "#if __CUDA_ARCH__ >= 900 and #endif",
+        ),
+    ],
+)
+def test_headline_and_hint(code: str, headline: str, hint: str) -> None:
+    first, *rest = str(_refused(code)).splitlines()
+    assert headline in first
+    assert f"{'hint: ' * (not hint)}{hint}" in "\n".join(rest) if hint else "hint: " not in "\n".join(rest)
+    # What follows from the headline's error is not told.
+    assert not [line for line in rest if line.startswith("also ") and headline.split('"')[0] not in line]
+
+
+def test_headers_of_thrust() -> None:
+    error = _refused("#include <thrust/sort.h>\n" + SQUARE)
+    assert "hint: Thrust is for host code" in str(error) and "/thrust/" in str(error.file)
+
+
+def test_missing_quote_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text(K + '() { printf("a\n"); }')
+    with pytest.raises(CompileError, match="missing closing quote") as caught:
+        compile_program(from_path(tmp_path / "k.cu"), CPU_ARCH)
+    assert "raw" not in str(caught.value)
+
+
 def test_guarded_host_code_compiles() -> None:
     compile_program(
         from_text(

@@ -43,7 +43,7 @@ class Failure:
             return "refused"
         if "Error" not in self.kind:
             return self.kind
-        text = re.sub(r"kernel\.cu:\d+", "", self.detail.split("; it comes from")[0].splitlines()[0])
+        text = re.sub(r"\S+\.py:\d+, line \d+", "", self.detail.split("; it comes from")[0].splitlines()[0])
         words = re.sub(r"[%\w]*\d+\w*", "#", text)
         return f"{self.kind}: {words[:100]}"
 

@@ -115,7 +115,7 @@ def test_a_refusal_by_right_is_told_from_failures(
     (failure,) = Batch([7], tmp_path, listings={7: program}).failures()
     assert failure.kind == "LaunchError" and failure.refused and failure.manner == "refused"
     assert not Failure(7, "wrong result", failure.detail).refused
-    assert not Failure(7, "LaunchError", "k: kernel.cu:5: thread (0,0,0) executed a trap").refused
+    assert not Failure(7, "LaunchError", "k: programs.py:7, line 5: thread (0,0,0) executed a trap").refused
     program.write(tmp_path / "refused.cu")
     monkeypatch.setattr("sys.argv", ["random_programs", str(tmp_path / "refused.cu")])
     assert main() == 0

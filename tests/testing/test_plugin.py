@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from pathlib import Path
 
@@ -372,9 +373,9 @@ def test_checked_run(pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "rawkern: launches are checked",
-            "*kernel.cu:3: thread (31,0,0) of block (0,0,0) reads s?32?, which no thread of the block*",
+            "*.py:*, line 3: thread (31,0,0) of block (0,0,0) reads s?32?, which no thread of the block*",
             "*found what did not come up through the test:",
-            "UninitializedReadError: shift: kernel.cu:3: *",
+            "UninitializedReadError: shift: *.py:*, line 3: *",
             "*no launch of the test had the finding that its marker names: RaceError",
         ]
     )
@@ -449,3 +450,31 @@ def test_loading_costs_next_to_nothing() -> None:
         NAME,
     }
     assert rawkern.__name__ in found
+
+
+FAILING = """
+import pytest
+import torch
+
+import rawkern
+
+kernel = rawkern.RawKernel('extern "C" __global__ void k(float* x) { x[0] = 1; }')
+
+
+def test_grid():
+    kernel[0, 1](torch.ones(1))
+
+
+def test_module():
+    rawkern.nn.LayerNorm(4)(torch.ones(3))
+"""
+
+
+def test_frames_of_rawkern_are_hidden(pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytester.makepyfile(FAILING)
+    for full in ("", "1"):
+        monkeypatch.setenv("RAWKERN_FULL_TRACEBACK", full)
+        out = str(run(pytester, "--tb=short").stdout)
+        assert "grid.x is 0" in out and "E   ValueError: layer_norm: normalized_shape is" in out
+        shown = [line for line in out.splitlines() if re.match(r"\S*rawkern/\S+\.py:\d+: in ", line)]
+        assert bool(shown) == bool(full), shown

@@ -7,9 +7,12 @@ and the table in `instructions`; `jit` makes machine code; `grid` runs it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import platform
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +46,7 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         )
     from rawkern.engines.cpu.checker.bounds import Bounds
 
-    return Module(program.ptx, Bounds)
+    return Module(program.ptx, Bounds, readable=program.source.readable)
 
 
 def set_limit(device: Any, name: str, value: int) -> None:
@@ -61,13 +64,19 @@ def get_limit(device: Any, name: str) -> int:
 
 
 class Module:
-    """One PTX module with its variables' memory; its kernels are built with an instrument."""
+    """One PTX module with its variables' memory; its kernels are built with an instrument.
 
-    def __init__(self, text: str, instrument: type[Instrument] = Instrument):
+    `readable` puts messages that hold lines and symbols of the PTX into the user's words.
+    """
+
+    def __init__(
+        self, text: str, instrument: type[Instrument] = Instrument, readable: Callable[[str], str] = lambda text: text
+    ):
         from rawkern.engines.cpu.runtime.jit import Translation
 
-        self.translation = Translation(text)
-        self.layout = self.translation.globals()
+        self.translation, self.readable = Translation(text), readable
+        with self.named():
+            self.layout = self.translation.globals()
         self.instrument = instrument
         self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
@@ -86,6 +95,14 @@ class Module:
         Unless it is `guarded` it is built without the module's instrument.
         """
         return EngineKernel(self, symbol, signature, cooperative, host, guarded)
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """What is refused inside is refused in the user's words."""
+        try:
+            yield
+        except UnsupportedError as error:
+            raise UnsupportedError(self.readable(str(error))) from None
 
     def global_view(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of a ``__device__`` or ``__constant__`` variable; KeyError where there is none."""
@@ -118,8 +135,10 @@ class EngineKernel:
             with self.module.lock:
                 found = self._shapes.get(shape)
                 if found is None:
-                    code = self.module.translation.code(self.symbol, self.module.layout, shape, self.instrument)
+                    with self.module.named():
+                        code = self.module.translation.code(self.symbol, self.module.layout, shape, self.instrument)
                     loaded = Loaded(code, self.instrument)
+                    code = replace(code, sites=tuple(map(self.module.readable, code.sites)))
                     found = self._shapes[shape] = (code, loaded, shape)
         return found
 
@@ -132,7 +151,8 @@ class EngineKernel:
     @property
     def attributes(self) -> dict[str, int]:
         """Resources under CuPy's names; the CPU engine has no registers to count."""
-        found = self.module.translation.resources(self.symbol)
+        with self.module.named():
+            found = self.module.translation.resources(self.symbol)
         return {
             "max_threads_per_block": 1024,
             "shared_size_bytes": found["shared_static"],

@@ -429,7 +429,9 @@ def test_movmatrix_by_part_of_a_warp_is_an_error():
         if (threadIdx.x < n) {{ {MOVMATRIX} }}
         y[threadIdx.x] = d;
     }}"""
-    with pytest.raises(rawkern.LaunchError, match=r"kernel.cu:3.*matrix instruction .* other lanes of its warp do not"):
+    with pytest.raises(
+        rawkern.LaunchError, match=r"\.py:\d+, line 3.*matrix instruction .* other lanes of its warp do not"
+    ):
         rawkern.RawKernel(code)[1, 32](torch.zeros(32, dtype=torch.int32), 31)
 
 
@@ -444,7 +446,9 @@ def test_a_product_by_part_of_a_warp_is_an_error(block):
             asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, {%4,%4}, {%0,%1,%2,%3};"
                 : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3]) : "r"(a));
     }"""
-    with pytest.raises(rawkern.LaunchError, match=r"kernel.cu:5.*matrix instruction .* other lanes of its warp do not"):
+    with pytest.raises(
+        rawkern.LaunchError, match=r"\.py:\d+, line 5.*matrix instruction .* other lanes of its warp do not"
+    ):
         rawkern.RawKernel(code)[1, block](torch.zeros(128), 20)
 
 

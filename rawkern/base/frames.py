@@ -1,0 +1,47 @@
+"""Frames of Python's stack: which are rawkern's, and where in the user's code a call comes from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+Place = tuple[str, int]  # a file of Python's, or what it calls a cell or an interactive line, and the line from 1
+_INTERNAL = ("rawkern", "torch", "importlib")
+
+
+def internal(frame: FrameType) -> bool:
+    """Whether a frame is of rawkern's own code, of torch's, or of an import."""
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in _INTERNAL
+
+
+def caller() -> Place | None:
+    """Where the user's code is: the innermost frame that is not internal."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and internal(frame):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def spelled(place: Place) -> str:
+    """``train.py:12``, from the current directory if the file lies below it; a notebook's cell is ``Cell In[3]:12``."""
+    file, line = place
+    return f"{_cell(file) or _nearby(file)}:{line}"
+
+
+def _cell(file: str) -> str:
+    """What IPython calls a cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    try:
+        return " ".join(shell.compile.format_code_name(file) or ()) if shell is not None else ""
+    except AttributeError:  # another shell
+        return ""
+
+
+def _nearby(file: str) -> str:
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:  # the current directory is gone
+        return file
+    return file.removeprefix(here)
