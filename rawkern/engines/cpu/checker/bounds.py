@@ -32,6 +32,7 @@ class Bounds(Instrument):
     """A build whose accesses are compared with the memory that they may touch."""
 
     name = "bounds"
+    own = ("rk_guard", "rk_heap")
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -49,10 +50,10 @@ class Bounds(Instrument):
         return table(self.plan, self.sites) | {"frames": frames(self.plan), "heap": uses_heap(self.plan)}
 
     @classmethod
-    def linked(cls) -> str:
-        from rawkern.engines.cpu.checker.guard import linked_text
+    def runtime(cls) -> str:
+        from rawkern.engines.cpu.checker.guard import runtime
 
-        return linked_text()
+        return runtime()
 
     @classmethod
     def session(cls, target: Any) -> Memory:

@@ -1,10 +1,11 @@
-; Linked into every kernel whose accesses are compared with the memory they may touch (bounds.py): what happens where one
-; comparison does not do. Each lane of %mask accesses %size bytes at its address, a multiple of %align + 1.
+; What happens where one comparison does not tell that an access stays inside its memory (guard.py). Each lane of %mask
+; accesses %size bytes at its address, a multiple of %align + 1. %service is the kernel's rk_service.
 
 declare i32 @llvm.cttz.i32(i32, i1)
+declare i64 @llvm.ctlz.i64(i64, i1)
 
 ; The lanes' addresses from the first one's and what they grow by.
-define internal <32 x i64> @rk_guard_spread(i64 %base, i64 %stride) cold noinline {
+define internal <32 x i64> @rk_guard_spread(i64 %base, i64 %stride) {
   %b0 = insertelement <32 x i64> poison, i64 %base, i64 0
   %b = shufflevector <32 x i64> %b0, <32 x i64> poison, <32 x i32> zeroinitializer
   %s0 = insertelement <32 x i64> poison, i64 %stride, i64 0
@@ -14,8 +15,15 @@ define internal <32 x i64> @rk_guard_spread(i64 %base, i64 %stride) cold noinlin
   ret <32 x i64> %a
 }
 
+; The same for addresses that grow from lane to lane.
+define i64 @rk_guard_line(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, i64 %base, i64 %stride, ptr %table, i64 %count, ptr %service) {
+  %a = call <32 x i64> @rk_guard_spread(i64 %base, i64 %stride)
+  %r = call i64 @rk_guard(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %table, i64 %count, ptr %service)
+  ret i64 %r
+}
+
 ; Accesses near the lanes' addresses: %table has the offset, size, alignment less one, and site of each.
-define internal void @rk_guard(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %table, i64 %count) cold noinline {
+define i64 @rk_guard(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %table, i64 %count, ptr %service) {
   br label %one
 one:
   %k = phi i64 [ 0, %0 ], [ %k1, %one ]
@@ -31,15 +39,15 @@ one:
   %o0 = insertelement <32 x i64> poison, i64 %offset, i64 0
   %o = shufflevector <32 x i64> %o0, <32 x i64> poison, <32 x i32> zeroinitializer
   %at = add <32 x i64> %a, %o
-  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %at)
+  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %at, ptr %service)
   %k1 = add i64 %k, 1
   %more = icmp ult i64 %k1, %count
   br i1 %more, label %one, label %done
 done:
-  ret void
+  ret i64 0
 }
 
-define internal void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a) cold noinline {
+define internal void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service) {
   %addresses = alloca [32 x i64]
   store <32 x i64> %a, ptr %addresses, align 8
   %enough = icmp uge i64 %extent, %size
@@ -83,8 +91,8 @@ all:
   br i1 %fine, label %done, label %ask
 ask:                                              ; Python ends the launch, or adds the memory to the launch's
   %starts = call <32 x i64> @rk_guard_spread(i64 %low, i64 %pitch)
-  call void @rk_service(ptr %blk, i32 {BOUNDS}, i32 %bad, i32 %w, i32 %site, <32 x i64> %a, <32 x i64> %starts)
-  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %bad, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a)
+  call void %service(ptr %blk, i32 {BOUNDS}, i32 %bad, i32 %w, i32 %site, <32 x i64> %a, <32 x i64> %starts)
+  call void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %bad, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service)
   br label %done
 done:
   ret void
@@ -92,7 +100,7 @@ done:
 
 ; Whether an access lies in memory of the launch: that Python has told of, or, unless it is %known where it has to be, that
 ; of an argument, a variable or a call under way, the block's shared memory or memory from malloc.
-define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %lane) cold noinline {
+define internal i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %lane) {
   %psession = &Launch.session %launch
   %session = load i64, ptr %psession
   %memory = inttoptr i64 %session to ptr
@@ -197,7 +205,7 @@ define internal i1 @rk_guard_in(i64 %low, i64 %extent, i64 %address, i64 %size) 
 }
 
 ; Whether one of %count ranges in order, each a start and a length, holds %size bytes at an address.
-define internal i1 @rk_guard_among(ptr %ranges, i64 %count, i64 %address, i64 %size) cold noinline {
+define internal i1 @rk_guard_among(ptr %ranges, i64 %count, i64 %address, i64 %size) {
   %number = call i64 @rk_guard_last(ptr %ranges, i64 %count, i64 %address)
   %none = icmp eq i64 %number, 0
   br i1 %none, label %no, label %candidate
@@ -214,7 +222,7 @@ no:
 }
 
 ; How many of them start at an address or before it.
-define internal i64 @rk_guard_last(ptr %ranges, i64 %count, i64 %address) cold noinline {
+define internal i64 @rk_guard_last(ptr %ranges, i64 %count, i64 %address) {
   br label %halve
 halve:
   %first = phi i64 [ 0, %0 ], [ %first1, %look ]
@@ -233,4 +241,166 @@ look:
   br label %halve
 found:
   ret i64 %first
+}
+
+; The device heap. Pieces never move and are never joined, so that an address tells its piece; between two there are 16
+; bytes of no piece.
+
+; Bytes that a piece of %size takes.
+define internal i64 @rk_heap_room(i64 %size) alwaysinline {
+  %up = add i64 %size, 15
+  %even = and i64 %up, -16
+  %small = icmp ule i64 %size, 512
+  %less = sub i64 %size, 1
+  %zeros = call i64 @llvm.ctlz.i64(i64 %less, i1 false)
+  %bits = sub i64 64, %zeros
+  %power = shl i64 1, %bits
+  %room = select i1 %small, i64 %even, i64 %power
+  ret i64 %room
+}
+
+; The chain that it belongs to while it is free.
+define internal ptr @rk_heap_chain(ptr %heap, i64 %room) alwaysinline {
+  %small = icmp ule i64 %room, 512
+  %sixteens = lshr i64 %room, 4
+  %zeros = call i64 @llvm.ctlz.i64(i64 %room, i1 false)
+  %large = sub i64 127, %zeros
+  %class = select i1 %small, i64 %sixteens, i64 %large
+  %pfree = &Heap.free %heap
+  %chain = getelementptr i64, ptr %pfree, i64 %class
+  ret ptr %chain
+}
+
+define internal void @rk_heap_lock(ptr %heap) {
+  %plock = &Heap.lock %heap
+  br label %try
+try:
+  %was = atomicrmw xchg ptr %plock, i64 1 acquire
+  %taken = icmp ne i64 %was, 0
+  br i1 %taken, label %try, label %mine
+mine:
+  ret void
+}
+
+define internal void @rk_heap_unlock(ptr %heap) {
+  %plock = &Heap.lock %heap
+  store atomic i64 0, ptr %plock release, align 8
+  ret void
+}
+
+; malloc: null where there is no room, or more would be held than the limit allows.
+define i64 @rk_heap_take(ptr %heap, ptr %held, i64 %size) {
+  %wants = sub i64 %size, 1
+  %sane = icmp ult i64 %wants, 1099511627776
+  br i1 %sane, label %count, label %null
+count:
+  %room = call i64 @rk_heap_room(i64 %size)
+  %before = atomicrmw add ptr %held, i64 %size monotonic
+  %now = add i64 %before, %size
+  %plimit = getelementptr i64, ptr %held, i64 1
+  %limit = load i64, ptr %plimit
+  %over = icmp ugt i64 %now, %limit
+  br i1 %over, label %back, label %search
+search:
+  %chain = call ptr @rk_heap_chain(ptr %heap, i64 %room)
+  %plinks = &Heap.links %heap
+  %links = load ptr, ptr %plinks
+  %ptable = &Heap.table %heap
+  %table = load ptr, ptr %ptable
+  call void @rk_heap_lock(ptr %heap)
+  %head = load i64, ptr %chain
+  %none = icmp eq i64 %head, 0
+  br i1 %none, label %fresh, label %again
+again:
+  %old = sub i64 %head, 1
+  %plink = getelementptr i64, ptr %links, i64 %old
+  %link = load i64, ptr %plink
+  store i64 %link, ptr %chain
+  br label %give
+fresh:
+  %pcount = &Heap.count %heap
+  %number = load i64, ptr %pcount
+  %pmost = &Heap.most %heap
+  %most = load i64, ptr %pmost
+  %many = icmp uge i64 %number, %most
+  %pnext = &Heap.next %heap
+  %next = load i64, ptr %pnext
+  %pend = &Heap.end %heap
+  %end = load i64, ptr %pend
+  %with = add i64 %room, 16
+  %behind = add i64 %next, %with
+  %full = icmp ugt i64 %behind, %end
+  %cannot = or i1 %many, %full
+  br i1 %cannot, label %unlock, label %add
+add:
+  store i64 %behind, ptr %pnext
+  %pstart = getelementptr [2 x i64], ptr %table, i64 %number, i64 0
+  store i64 %next, ptr %pstart
+  %pfirst = getelementptr [2 x i64], ptr %table, i64 %number, i64 1
+  store i64 %size, ptr %pfirst
+  %more = add i64 %number, 1
+  store atomic i64 %more, ptr %pcount release, align 8
+  br label %give
+give:
+  %piece = phi i64 [ %old, %again ], [ %number, %add ]
+  %psize = getelementptr [2 x i64], ptr %table, i64 %piece, i64 1
+  store atomic i64 %size, ptr %psize monotonic, align 8
+  %pat = getelementptr [2 x i64], ptr %table, i64 %piece, i64 0
+  %at = load i64, ptr %pat
+  call void @rk_heap_unlock(ptr %heap)
+  ret i64 %at
+unlock:
+  call void @rk_heap_unlock(ptr %heap)
+  br label %back
+back:
+  %undone = atomicrmw sub ptr %held, i64 %size monotonic
+  br label %null
+null:
+  ret i64 0
+}
+
+; free: false where that is no address that malloc gave, or one that is free already.
+define i64 @rk_heap_give(ptr %heap, ptr %held, i64 %address) {
+  %nothing = icmp eq i64 %address, 0
+  br i1 %nothing, label %good, label %search
+search:
+  %ptable = &Heap.table %heap
+  %table = load ptr, ptr %ptable
+  %pcount = &Heap.count %heap
+  %count = load atomic i64, ptr %pcount acquire, align 8
+  %number = call i64 @rk_guard_last(ptr %table, i64 %count, i64 %address)
+  %none = icmp eq i64 %number, 0
+  br i1 %none, label %bad, label %compare
+compare:
+  %piece = sub i64 %number, 1
+  %pat = getelementptr [2 x i64], ptr %table, i64 %piece, i64 0
+  %at = load i64, ptr %pat
+  %same = icmp eq i64 %at, %address
+  br i1 %same, label %take, label %bad
+take:
+  call void @rk_heap_lock(ptr %heap)
+  %psize = getelementptr [2 x i64], ptr %table, i64 %piece, i64 1
+  %size = load i64, ptr %psize
+  %free = icmp eq i64 %size, 0
+  br i1 %free, label %twice, label %give
+give:
+  store atomic i64 0, ptr %psize monotonic, align 8
+  %room = call i64 @rk_heap_room(i64 %size)
+  %chain = call ptr @rk_heap_chain(ptr %heap, i64 %room)
+  %plinks = &Heap.links %heap
+  %links = load ptr, ptr %plinks
+  %plink = getelementptr i64, ptr %links, i64 %piece
+  %head = load i64, ptr %chain
+  store i64 %head, ptr %plink
+  store i64 %number, ptr %chain
+  call void @rk_heap_unlock(ptr %heap)
+  %before = atomicrmw sub ptr %held, i64 %size monotonic
+  br label %good
+twice:
+  call void @rk_heap_unlock(ptr %heap)
+  br label %bad
+good:
+  ret i64 1
+bad:
+  ret i64 0
 }

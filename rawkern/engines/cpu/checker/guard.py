@@ -9,7 +9,6 @@ memory of the launch there either goes to Python, which knows it or ends the lau
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 
 from rawkern.base.records import extents_at, linked
@@ -25,24 +24,20 @@ from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 from rawkern.engines.cpu.ptx.operands import callee, destinations
-from rawkern.engines.cpu.records import BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS
+from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS
 
 ALL = (1 << 64) - 1
+SERVICE = Val("@rk_service", "ptr")
 REACH = 1 << 16  # bytes that accesses looked at together lie in
 
 
-@cache
-def linked_text() -> str:
-    """LLVM IR that stands in each kernel's object file."""
+def runtime() -> str:
+    """LLVM IR of what comparisons that fail call: an object file of its own, loaded once for all kernels."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
     for name, value in (("BOUNDS", REASONS["BOUNDS"]), ("LANES", ramp("i64", 1).ref)):
         text = text.replace(f"{{{name}}}", str(value))
-    return "\n".join((MEMORY.llvm, HEAP.llvm, FRAME.llvm, linked(text, (BLOCK, LAUNCH, MEMORY, HEAP, FRAME))))
-
-
-@cache
-def _heap_text() -> str:
-    return linked(resources.files("rawkern.engines.cpu.checker").joinpath("heap.ll").read_text(), (HEAP,))
+    records = (BAR, BLOCK, LAUNCH, MEMORY, HEAP, FRAME)
+    return "\n".join([*(record.llvm for record in records), linked(text, records)])
 
 
 def frames(plan: Plan) -> bool:
@@ -98,10 +93,10 @@ class Guard(Watch):
         self._innermost = const("i64", 0) if f.function.entry else e.let("i64", 1, f"load i64, {self._head}")
         size = local_frame(f.function)
         if size:
-            e.line("%chained = alloca %Frame")
+            e.line(f"%chained = alloca [{len(FRAME.fields)} x i64]")
             low = f.frame.once("frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
             for field, value in (("before", self._innermost), ("low", low), ("size", const("i64", size))):
-                at = e.let("ptr", 1, f"getelementptr %Frame, ptr %chained, i32 0, i32 {FRAME.index(field)}")
+                at = e.let("ptr", 1, f"getelementptr i64, ptr %chained, i32 {FRAME.index(field)}")
                 e.line(f"store {value}, {at}")
             self._innermost = e.let("i64", 1, "ptrtoint ptr %chained to i64")
         e.line(f"store {self._innermost}, {self._head}")
@@ -122,8 +117,8 @@ class Guard(Watch):
         heap, held = self._heap()
         address = e.splat(address, LANES)
         done = each_lane(
-            f, "rk_free", "i8", heap, [address, held],
-            lambda e, at, args: e.let("i8", 1, f"call i8 @rk_heap_give({at}, {pointer(e, args[1])}, {args[0]})"),
+            f, "rk_free", "i64", heap, [address, held],
+            lambda e, at, args: e.let("i64", 1, f"call i64 @rk_heap_give({at}, {pointer(e, args[1])}, {args[0]})"),
         )  # fmt: skip
         bad = e.bin("and", f.lanes.mask_of(e.cmp("icmp eq", done, 0)), f.lanes.act())
         site = Site("free", "heap", None, 0, 1, False, 1, place(f))
@@ -136,7 +131,8 @@ class Guard(Watch):
     def _heap(self) -> tuple[Val, Val]:
         """The heap, and where it stands how much is held of it and may be, for all lanes."""
         f = self.f
-        f.module.helper("rk_heap", lambda m: _heap_text())
+        for declared in ("@rk_heap_take(ptr, ptr, i64)", "@rk_heap_give(ptr, ptr, i64)"):
+            f.module.declare(declared, f"declare i64 {declared}")
 
         def find(e: Emitter) -> Val:
             memory = f.frame.field(LAUNCH, "session")
@@ -314,14 +310,20 @@ class Guard(Watch):
         extent = found.size if found is not None else 0
         known = found if found is not None else Range(const("i64", 0), 0, "")
         extent = const("i64", extent) if isinstance(extent, int) else extent
-        if isinstance(form, Affine) and form.segments == 1:
-            where = e.call("rk_guard_spread", "i64", LANES, form.bases[0], const("i64", form.stride & ALL))
-        else:
-            where = e.splat(spread(e, form) if isinstance(form, (Affine, Wide)) else self.f.values.plain(form), LANES)
         limits = (const("i1", found is not None), known.low, extent, const("i64", known.pitch))
-        table = self._table(a, root, group)
-        args = ", ".join(map(str, (mask, *limits, where)))
-        e.line(f"call void @rk_guard(ptr %launch, ptr %blk, i32 %warp, {args}, ptr {table}, i64 {len(group)})")
+        if isinstance(form, Affine) and form.segments == 1:
+            name, where = "rk_guard_line", (form.bases[0], const("i64", form.stride & ALL))
+        else:
+            name = "rk_guard"
+            lanes = spread(e, form) if isinstance(form, (Affine, Wide)) else self.f.values.plain(form)
+            where = (e.splat(lanes, LANES),)
+        values = (Val("%launch", "ptr"), Val("%blk", "ptr"), Val("%warp", "i32"), mask, *limits, *where)
+        self._call(name, *values, Val(self._table(a, root, group), "ptr"), const("i64", len(group)), SERVICE)
+
+    def _call(self, name: str, *args: Val) -> Val:
+        """Call a function of `runtime`."""
+        self.f.module.declare(name, f"declare i64 @{name}({', '.join(a.t for a in args)}) cold")
+        return self.f.e.call(name, "i64", 1, *args)
 
     def _table(self, a: Access, root: Root | None, group: list[Touch]) -> str:
         """A constant that says what a group touches."""
