@@ -83,12 +83,13 @@ class check(contextlib.ContextDecorator):
 
     def __enter__(self) -> check:
         levels.ask(self.level)
-        levels.also.extend(self.also)
+        self._given = levels.given(self.also)
+        self._given.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         levels.give_up(self.level)
-        del levels.also[len(levels.also) - len(self.also) :]
+        self._given.__exit__(None, None, None)
 
 
 def _checked(given: intercept.Launch) -> None:

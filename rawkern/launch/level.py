@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -66,6 +66,16 @@ def asked(level: str) -> Iterator[None]:
         yield
     finally:
         give_up(level)
+
+
+@contextlib.contextmanager
+def given(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let launches use tensors besides their arguments: what addresses lead to that no argument tells of."""
+    also.extend(tensors)
+    try:
+        yield
+    finally:
+        del also[len(also) - len(tensors) :]
 
 
 def guarded(device: torch.device) -> bool:

@@ -71,12 +71,15 @@ class State:
 
         return reports.error_of((self.report(finding),))
 
+    def given(self) -> list[tuple[int, int]]:
+        """Start and size in bytes of the memory of tensors that launches may use besides their arguments."""
+        return [_extent(t) for t in level.also if t.device.type == "cpu"]
+
     def behind(self, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
-        """Start and size in bytes of the live tensors' memory that addresses lead to which stand in values."""
+        """The same of live tensors that addresses lead to which stand in values."""
         from rawkern.launch import reachable
 
-        storages = (t.untyped_storage() for t in (*reachable.reached((), values, "cpu"), *level.also))
-        return [(storage.data_ptr(), storage.nbytes()) for storage in storages]
+        return [_extent(t) for t in reachable.reached((), values, "cpu")]
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""
@@ -90,3 +93,8 @@ class State:
                 "keep __CUDA_ARCH__ out of its declaration"
             )
         return same
+
+
+def _extent(t: torch.Tensor) -> tuple[int, int]:
+    storage = t.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()

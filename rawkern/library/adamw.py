@@ -12,6 +12,7 @@ from rawkern.arguments.memory import refuse_layout
 from rawkern.base.torch_private import PLAIN, increment_version
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
+from rawkern.launch import level
 from rawkern.library.instances import C_NAMES, floating, kernel
 
 _CHUNK = 1 << 14  # elements a block updates
@@ -73,7 +74,8 @@ def adamw_(
         table = torch.tensor(rows).to(device, non_blocking=True)
         sign = -1.0 if maximize else 1.0
         run = _kernel(dtype, state, device.type == "cuda")
-        run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
+        with level.given([t for tensors in used for t in tensors]):
+            run[which.numel(), 256](table, len(sizes), which, first, _CHUNK, sign, _STEP.pack(*numbers))
         for k in (0, 2, 3):
             for t, copy in zip(given[k], used[k], strict=True):
                 if copy is not t:

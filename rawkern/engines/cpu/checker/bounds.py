@@ -79,11 +79,12 @@ class Memory(Session):
             name: Piece(name, owner.globals_address + at, size, 0, space == "const")
             for name, (at, size, space) in self._table["variables"].items()
         }
-        self._own = [
+        own = (
             Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False),
             Piece("the parameters", target.record_address + LAUNCH.size, owner.signature.size, 1, True),
-        ]
-        ranges = sorted((p.address, p.size) for p in (*self._variables.values(), *self._own))
+        )
+        self._fixed = (*self._variables.values(), *own)
+        ranges = sorted((p.address, p.size) for p in self._fixed)
         if self._table["heap"]:
             _open_heap()
         self._words = [_words(rows), _words(ranges)]
@@ -108,9 +109,9 @@ class Memory(Session):
         for lane in host_calls.lanes(workers, worker):
             address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
             if reason == "BOUNDS" and not known and not address % site["align"]:
-                found = self._at(address, pieces) if meant is None else (meant.address, meant.size)
-                if found is not None and found[0] <= address <= sum(found) - site["size"]:
-                    self._tell(found)
+                ranges = self._near(address, pieces) if meant is None else [(meant.address, meant.size)]
+                if any(start <= address <= start + size - site["size"] for start, size in ranges):
+                    self._tell(ranges)
                     continue
             thread, block = host_calls.place(workers, worker, lane, target.block)
             kind, piece, offset = self._fault(reason, site, address, start, meant)
@@ -123,7 +124,7 @@ class Memory(Session):
     def readable(self, worker: int, address: int, pieces: Sequence[Piece]) -> int:
         """How many bytes a kernel may read from an address on, which may be one of its local variables."""
         workers, field = self._target.workers, FRAME.offset
-        found = self._at(address, pieces)
+        found = next((r for r in self._near(address, pieces) if r[0] <= address < sum(r)), None)
         if found is None and (heads := _word(workers.get(worker, "request_block") + BLOCK.offset("session"))):
             node = _word(heads + 8 * workers.get(worker, "request_warp", "=i"))
             while node and found is None:
@@ -132,22 +133,27 @@ class Memory(Session):
                 node = _word(node + field("before"))
         return sum(found) - address if found is not None else 0
 
-    def _tell(self, found: tuple[int, int]) -> None:
+    def _tell(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Add memory to what the launch may touch, until it ends."""
         count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told"))
-        self._told = _joined((*(self._told if count.value else ()), found))
+        self._told = _joined((*(self._told if count.value else ()), *ranges))
         self._words[2:] = [_words(self._told)]
         self._record.set(told=ctypes.addressof(self._words[2]))
         count.value = len(self._told)
 
-    def _at(self, address: int, pieces: Sequence[Piece]) -> tuple[int, int] | None:
-        """Start and size of the memory that an address is in; `pieces` are what arguments lead to, if known."""
-        near = (*pieces, *map(self._argument, self._pointers), *self._variables.values(), *self._own)
-        found = next(((p.address, p.size) for p in near if p.address <= address < p.end), None) or _heap_piece(address)
-        if found is not None or self._owner.host is None:
-            return found
-        behind = self._owner.host.behind(self._holders(pieces))
-        return next(((start, size) for start, size in behind if start <= address < start + size), None)
+    def _near(self, address: int, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+        """Memory that addresses of any origin may lead to, as starts and sizes: up to where this one is found.
+
+        `pieces` are what arguments lead to, if that is known.
+        """
+        host = self._owner.host
+        piece = _heap_piece(address)
+        found = [piece] if piece is not None else []
+        found += [(p.address, p.size) for p in (*pieces, *map(self._argument, self._pointers), *self._fixed)]
+        found += host.given() if host is not None else []
+        if host is not None and not any(start <= address < start + size for start, size in found):
+            found += host.behind(self._holders(pieces))
+        return [(start, size) for start, size in found if start and size]
 
     def _holders(self, pieces: Sequence[Piece]) -> list[int | bytes]:
         """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory."""

@@ -43,6 +43,10 @@ class Host(Protocol):
         """The error that says what was found."""
         ...
 
+    def given(self) -> list[tuple[int, int]]:
+        """Start and size in bytes of memory that launches may touch besides their arguments'."""
+        ...
+
     def behind(self, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
         """Start and size in bytes of the live memory that addresses lead to which stand in values."""
         ...

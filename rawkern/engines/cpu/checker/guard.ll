@@ -75,7 +75,11 @@ range:
   %offset = sub i64 %address, %start
   %inside0 = icmp ule i64 %offset, %last
   %inside = and i1 %may, %inside0
-  br i1 %inside, label %next, label %search
+  br i1 %inside, label %next, label %elsewhere
+elsewhere:                                        ; no extent: of a number, or of what Python alone knows
+  %settled = icmp ne i64 %extent, 0
+  %exact = and i1 %known, %settled
+  br i1 %exact, label %fails, label %search
 search:
   %found = call i1 @rk_guard_find(ptr %launch, ptr %blk, i64 %address, i64 %size, i1 %known, i32 %w, i64 %k64)
   br i1 %found, label %next, label %fails
