@@ -11,7 +11,7 @@ from rawkern.arguments.memory import Memory, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.signature import Signature
-from rawkern.arguments.structs import struct_bytes
+from rawkern.arguments.structs import is_struct, struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.ctype import CType, StructLayout, with_layout
@@ -59,7 +59,7 @@ class Arguments:
         """`value` as `struct.pack` wants it for `ctype.code`."""
         if ctype.kind in ("pointer", "reference"):
             return self._address(ctype, value, where)
-        if ctype.kind == "struct":
+        if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
         return by_value(ctype, value, where)
 

@@ -132,7 +132,13 @@ WRAPPERS = {
 }
 
 
+def single(value: Any) -> Any:
+    """The element of a NumPy array that has one, as CuPy passes it by value; anything else as it is."""
+    return value.reshape(())[()] if isinstance(value, np.ndarray) and value.size == 1 else value
+
+
 def _numpy_scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | complex:
+    value = single(value)
     if value.ndim:
         one = f"{where.expr}[{', '.join('0' * value.ndim)}]"
         raise _wrong(ctype, f"an array of shape {value.shape}", where, f"pass one element: {one}")
@@ -230,6 +236,8 @@ def _complex(ctype: CType, value: Any, where: Where) -> bytes:
 
 
 def _vector(ctype: CType, value: Any, where: Where) -> bytes:
+    if isinstance(value, np.ndarray) and (value.dtype.kind == "c" or not value.ndim):
+        value = single(value)
     if isinstance(value, (complex, np.complexfloating)) and ctype.name in ("float2", "double2"):
         value = (value.real, value.imag)  # cuComplex is float2
     if isinstance(value, np.ndarray) and value.ndim == 1:
