@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,10 +12,13 @@ from rawkern.arguments.signature import make_signature
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
+from rawkern.errors import LaunchError
 from rawkern.launch import config as configs
-from rawkern.launch.builds import Build, PathLike, Unit, make_unit
+from rawkern.launch import cupy_form
+from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
 from rawkern.launch.launcher import Plan, device_of
 from rawkern.launch.unit import State
+from rawkern.properties import Attributes, OfUnit
 
 if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
@@ -23,21 +26,7 @@ if TYPE_CHECKING:
 PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 
-def _attribute(name: str, what: str) -> property:
-    return property(lambda kernel: kernel.attributes[name], doc=what)
-
-
-class Shared:
-    """What is shared and not copied: a copy of a module of torch's has the same kernels."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-
-class RawKernel(Shared):
+class RawKernel(OfUnit, Attributes):
     """One CUDA kernel, called on torch tensors.
 
     The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
@@ -57,7 +46,7 @@ class RawKernel(Shared):
     name : str, optional
         The kernel's name, a template instance (``"axpy<float, 4>"``) or an overload (``"axpy(int, float*)"``); may be
         left out where the source has one kernel.
-    options, path, include_dirs, enable_cooperative_groups, strided
+    options, backend, translate_cucomplex, path, include_dirs, enable_cooperative_groups, strided, jitify
         As for `RawModule`.
 
     Raises
@@ -76,15 +65,19 @@ class RawKernel(Shared):
         code: str | None = None,
         name: str | None = None,
         options: Sequence[str] = (),
+        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
         *,
         path: PathLike | None = None,
         include_dirs: Sequence[PathLike] = (),
         enable_cooperative_groups: bool = False,
         strided: bool = False,
+        jitify: bool | None = None,
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name is {type(name).__name__}; pass the kernel's name as a string")
-        unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided)
+        cupy = CuPySettings(backend, translate_cucomplex, jitify)
+        unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided, cupy)
         self._start(unit, name)
 
     @classmethod
@@ -114,37 +107,43 @@ class RawKernel(Shared):
     # Launches -----------------------------------------------------------------------------------------------------
 
     @untraced
-    def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **wrong: Any) -> None:
+    def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **named: Any) -> None:
         """Launch in CuPy's form: ``kernel(grid, block, args, *, shared_mem=0, stream=None)``.
 
         Parameters
         ----------
         grid, block : int or tuple of 1 to 3 ints
-            Blocks of the grid, threads of a block.
+            Blocks of the grid, threads of a block; 1 by default, and 0 is 1, as CuPy has it.
         args : tuple
-            The kernel's arguments.
+            The kernel's arguments. A pointer may be given as its address, ``x.data_ptr()``. On a GPU nobody checks it;
+            on the CPU it has to be in the memory of a live tensor.
         shared_mem : int
             Bytes of dynamic shared memory.
         stream : torch.cuda.Stream or other stream, optional
             A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
             tensors' device. On the CPU a launch ends before it returns, whatever the stream.
-        """
-        if wrong:  # CuPy's form, and that of torch.cuda._compile_kernel, may name its parts
-            form += tuple(wrong.pop(part) for part in ("grid", "block", "args")[len(form) :] if part in wrong)
-        if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            raise TypeError(
-                f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
-                f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got {self._shown(form, wrong)}"
-            )
-        launcher = self[form[0], form[1], shared_mem]
-        if stream is None:
-            launcher(*form[2])
-        else:
-            launcher.launch(form[2], {}, stream)
 
-    def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
-        given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
-        return f"kernel({', '.join(given)})"
+        Warns
+        -----
+        UserWarning
+            A cooperative grid of one dimension has more blocks than the device holds at a time: it is launched with
+            those. Other forms, and other grids, raise `LaunchError`.
+        """
+        if named or len(form) != 3 or not isinstance(form[2], (tuple, list)):
+            form = cupy_form.complete(self.name, form, named)
+        while True:
+            try:
+                launcher = self[form[0], form[1], shared_mem]
+                if stream is None:
+                    launcher(*form[2])
+                else:
+                    launcher.launch(form[2], {}, stream)
+                return
+            except (LaunchError, TypeError, ValueError) as error:
+                mended = cupy_form.mended(self, form, error)
+                if mended is None:
+                    raise
+            form = mended
 
     @untraced
     def __getitem__(self, key: Any) -> Launcher:
@@ -244,24 +243,25 @@ class RawKernel(Shared):
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
         return str(self.state().signature)
 
-    @property
-    def attributes(self) -> dict[str, int]:
-        """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU.
+    @untraced
+    def compile(self, log_stream: Any = None) -> None:
+        """Compile now what the first launch would, for the current CUDA device if there is one, else for the CPU.
 
-        ``num_regs`` (per thread), ``shared_size_bytes`` (static), ``local_size_bytes``, ``const_size_bytes``,
-        ``max_threads_per_block``, ``max_dynamic_shared_size_bytes``, ``ptx_version``, ``binary_version`` and others.
-        The CPU engine has no registers or binary version: 0.
+        Parameters
+        ----------
+        log_stream : file, optional
+            Where the compiler's warnings are written.
+
+        Raises
+        ------
+        CompileError, ValueError
+            The source does not compile, or has no such kernel.
         """
-        return dict(self._engine_kernel(default_device()).attributes)
-
-    # The same one by one, as CuPy has them.
-    num_regs = _attribute("num_regs", "Registers of a thread; 0 on the CPU.")
-    shared_size_bytes = _attribute("shared_size_bytes", "Bytes of static shared memory of a block.")
-    local_size_bytes = _attribute("local_size_bytes", "Bytes of local memory of a thread.")
-    const_size_bytes = _attribute("const_size_bytes", "Bytes of constant memory of the kernel.")
-    max_threads_per_block = _attribute("max_threads_per_block", "The largest block that the kernel runs with.")
-    ptx_version = _attribute("ptx_version", "The PTX version it was compiled for, as 10 * major + minor.")
-    binary_version = _attribute("binary_version", "The architecture of its machine code, such as 90; 0 on the CPU.")
+        with self.unit.lock:
+            state = self.state(default_device())
+            program = state.build.program(architecture(default_device()), state.asked)
+        if log_stream is not None:
+            log_stream.write(program.log)
 
     def ptx(self, arch: str | None = None) -> str:
         """Return the module's PTX; needs no GPU.

@@ -13,12 +13,13 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.kernel import RawKernel, Shared
+from rawkern.kernel import RawKernel
 from rawkern.launch import variables
-from rawkern.launch.builds import PathLike, Unit, make_unit
+from rawkern.launch.builds import CuPySettings, PathLike, Unit, make_unit
+from rawkern.properties import OfUnit
 
 
-class RawModule(Shared):
+class RawModule(OfUnit):
     """CUDA source with any number of kernels, compiled at first use for the device of the tensors.
 
     Parameters
@@ -39,6 +40,13 @@ class RawModule(Shared):
         Launch cooperatively, so that ``grid.sync()`` works.
     strided : bool
         Accept tensors that are not contiguous; the kernel gets their pointers and has to know their strides.
+    backend : str
+        ``"nvrtc"`` or ``"nvcc"``, as CuPy has it: NVRTC compiles in any case, and what nvcc takes beyond it is taken.
+    translate_cucomplex : bool
+        Read ``#include <cuComplex.h>`` in ``code`` as CuPy's header, whose types are ``complex<float>`` and
+        ``complex<double>``, with their operators.
+    jitify : bool, optional
+        Says nothing here: standard headers are found with and without.
 
     Raises
     ------
@@ -62,8 +70,14 @@ class RawModule(Shared):
         name_expressions: Iterable[str] | None = None,
         enable_cooperative_groups: bool = False,
         strided: bool = False,
+        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
+        jitify: bool | None = None,
     ) -> None:
-        self.unit = make_unit(code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided)
+        cupy = CuPySettings(backend, translate_cucomplex, jitify)
+        self.unit = make_unit(
+            code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided, cupy
+        )
         self._functions: dict[str, RawKernel] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -72,6 +86,11 @@ class RawModule(Shared):
     def __repr__(self) -> str:
         where = self.unit.settings.path or "a string"
         return f"<RawModule from {where}>"
+
+    @property
+    def name_expressions(self) -> tuple[str, ...]:
+        """The template instances that are compiled with the rest."""
+        return self.unit.settings.name_expressions
 
     # Kernels ------------------------------------------------------------------------------------------------------
 
@@ -205,8 +224,13 @@ class RawModule(Shared):
     # Compiling --------------------------------------------------------------------------------------------------
 
     @untraced
-    def compile(self) -> None:
+    def compile(self, log_stream: Any = None) -> None:
         """Compile now what the first use would, for the current CUDA device if there is one, else for the CPU.
+
+        Parameters
+        ----------
+        log_stream : file, optional
+            Where the compiler's warnings are written.
 
         Raises
         ------
@@ -214,7 +238,9 @@ class RawModule(Shared):
             The source does not compile, or it has templates alone and ``name_expressions`` names none.
         """
         with self.unit.lock:
-            self.unit.current().program(architecture(default_device()))
+            program = self.unit.current().program(architecture(default_device()))
+        if log_stream is not None:
+            log_stream.write(program.log)
 
     @untraced
     def reload(self) -> None:

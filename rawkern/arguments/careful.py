@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
@@ -43,13 +44,14 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "keep", "layout_of", "strided", "tensors", "written")
+    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "strided", "tensors", "written")
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
         self.layout_of = layout_of
         self.device: int | None = None
         self.first: Where | None = None
+        self.host: list[Memory] = []
         self.written: list[torch.Tensor] = []
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
@@ -102,7 +104,8 @@ class Arguments:
             self.keep.append(memory.tensor)
             self.fresh |= memory.fresh
         if writes:
-            self.written.append(memory.tensor)
+            live = memory.owner.tensor if isinstance(memory.owner, Address) else None
+            self.written.append(memory.tensor if live is None else live)
 
     def _table(self, target: CType, items: list[Any] | tuple[Any, ...], where: Where) -> int:
         """The address of a table of the items' addresses, made where the items are."""

@@ -102,6 +102,8 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
             return value.__index__()
         if hasattr(value, "__float__"):  # fractions.Fraction, decimal.Decimal
             return float(value)
+    if type(value).__module__ == "cupy.cuda.texture":  # CUDA's textures and surfaces are 64-bit numbers
+        return getattr(value, "ptr")  # noqa: B009  # an attribute of CuPy's
     if value is None:
         raise _wrong(ctype, "None", where, "pass a number (only pointers can be None)")
     mend = f"pass {where.expr}.item(), which waits for the GPU" if hasattr(value, "__dlpack__") else "pass a number"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,25 @@ FOREVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
+class CuPySettings:
+    """What CuPy's classes are told beyond that: who compiles, and how <cuComplex.h> is read.
+
+    NVRTC compiles whatever the backend, and what nvcc or Jitify add to it is there with any.
+    """
+
+    backend: str = "nvrtc"
+    translate_cucomplex: bool = False
+    jitify: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("nvrtc", "nvcc"):
+            raise ValueError(f"backend is {self.backend!r}; it is 'nvrtc' or 'nvcc', and NVRTC compiles for both")
+        for name in ("translate_cucomplex", "jitify"):
+            if not isinstance(getattr(self, name), (bool, int, type(None))):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; pass True or False")
+
+
+@dataclass(frozen=True)
 class Settings:
     """All that a unit is made from; what pickling keeps."""
 
@@ -34,13 +54,28 @@ class Settings:
     name_expressions: tuple[str, ...]
     cooperative: bool
     strided: bool
+    cupy: CuPySettings
 
     def read(self) -> Source:
         """Read the source as it is now."""
-        if self.path is not None:
-            return source.from_path(self.path, self.options, self.include_dirs)
-        assert self.code is not None
-        return source.from_text(self.code, self.options, self.include_dirs)
+        return _read(self.code, self.path, self.options, self.include_dirs, self.cupy)
+
+
+_CUCOMPLEX = re.compile(r"^([ \t]*#[ \t]*include[ \t]*)[<\"]cuComplex\.h[>\"]", re.M)
+
+
+def _read(
+    code: str | None,
+    path: PathLike | None,
+    options: Sequence[str],
+    include_dirs: Sequence[PathLike],
+    cupy: CuPySettings,
+) -> Source:
+    if path is not None:
+        return source.from_path(path, options, include_dirs)
+    if cupy.translate_cucomplex and isinstance(code, str):  # CuPy's header has the same functions for complex<T>
+        code = _CUCOMPLEX.sub(r"\1<rawkern/cuComplex.h>", code)
+    return source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
 
 
 class Build:
@@ -147,6 +182,7 @@ def make_unit(
     name_expressions: Iterable[str] | None,
     cooperative: bool,
     strided: bool,
+    cupy: CuPySettings,
 ) -> Unit:
     """Check what `RawModule` and `RawKernel` are given; the source is read, and compiled at the first use."""
     if (code is None) == (path is None):
@@ -156,13 +192,9 @@ def make_unit(
     if isinstance(name_expressions, str) or not all(isinstance(each, str) for each in expressions):
         raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
     # The first reading checks the settings; it is compiled later, if it still holds then.
-    first = (
-        source.from_path(path, options, include_dirs)
-        if path is not None
-        else source.from_text(code, options, include_dirs)  # type: ignore[arg-type]
-    )
+    first = _read(code, path, options, include_dirs, cupy)
     folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
-    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided), first)
+    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided, cupy), first)
 
 
 def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:

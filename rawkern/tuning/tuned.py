@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rawkern.base.dynamo import untraced
-from rawkern.kernel import RawKernel, Shared
+from rawkern.kernel import RawKernel
+from rawkern.properties import Shared
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
 from rawkern.tuning.keys import Key

@@ -102,7 +102,7 @@ def test_other_objects_for_pointers() -> None:
     need = "the kernel takes a pointer (const float*)"
     refuse("float const*", 1.5, f"is the float 1.5, {need}; pass a tensor, such as torch.tensor([1.5])")
     at = torch.ones(2).data_ptr()
-    refuse("float const*", at, f"is the int {at}, {need}; pass the tensor itself, not its address")
+    refuse("float const*", at, f"is the int {at}, {need}; pass the tensor itself, x and not x.data_ptr()")
     refuse("float const*", [1.0, 2.0], f"is [1.0, 2.0] (list), {need}; pass torch.tensor(x)")
     refuse(
         "float const*",
