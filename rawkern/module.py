@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rawkern.kernel import RawKernel
 from rawkern.launch import variables
 from rawkern.launch.builds import CuPySettings, PathLike, Unit, make_unit
 from rawkern.properties import OfUnit
+from rawkern.templates import TemplateKernel, instance_name
 
 
 class RawModule(OfUnit):
@@ -95,7 +97,7 @@ class RawModule(OfUnit):
     # Kernels ------------------------------------------------------------------------------------------------------
 
     @untraced
-    def get_function(self, name: str) -> RawKernel:
+    def get_function(self, name: str, *template_arguments: Any) -> RawKernel:
         """Return a kernel by name.
 
         Parameters
@@ -103,6 +105,9 @@ class RawModule(OfUnit):
         name : str
             ``"saxpy"``, with its namespace where the bare name is not unique; a template instance,
             ``"axpy<float, 4>"``; or an overload by its parameter types, ``"axpy(int, float*)"``.
+        *template_arguments : torch.dtype, NumPy dtype, int, bool or str
+            Of a template: ``get_function("axpy", torch.float32, 4)`` is ``get_function("axpy<float, 4>")``. Text stands
+            as it is.
 
         Returns
         -------
@@ -118,6 +123,7 @@ class RawModule(OfUnit):
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function takes the kernel's name as a string, got {type(name).__name__}")
+        name = instance_name(name, template_arguments)
         with self.unit.lock:
             kernel = self._functions.get(name)
             if kernel is None:
@@ -134,7 +140,10 @@ class RawModule(OfUnit):
                 f"RawModule has no attribute {name!r}; for a kernel of that name: get_function({name!r})"
             )
         try:
-            kernel = self.get_function(name)
+            with self.unit.lock:
+                template = programs.template_declarations(self.unit.current().source, name)
+            # A template is launched as a kernel is, and asked nothing else.
+            kernel: Any = TemplateKernel(self, name) if template else self.get_function(name)
         except ValueError as error:
             raise AttributeError(str(error)) from None
         self.__dict__[name] = kernel
@@ -268,7 +277,8 @@ def load(
     Parameters
     ----------
     path : path
-        The file; a bare name without suffix is looked up here first, then among rawkern's own.
+        The file. One that is not absolute is looked for in the current directory and then beside the file that calls
+        this; a bare name without suffix among rawkern's own, too.
     options, include_dirs, name_expressions, enable_cooperative_groups, strided
         As for `RawModule`.
 
@@ -283,7 +293,7 @@ def load(
         There is no such file.
     """
     return RawModule(
-        path=_find(path),
+        path=_find(path, sys._getframe(1).f_globals.get("__file__")),
         options=options,
         include_dirs=include_dirs,
         name_expressions=name_expressions,
@@ -302,18 +312,22 @@ def own_sources() -> Path:
     return inside if inside.is_dir() else package.parent / "cuda_src"
 
 
-def _find(path: PathLike) -> str:
+def _find(path: PathLike, caller: str | None) -> PathLike:
+    """The file of a relative path: here, beside the caller's file, or, for a bare name, among rawkern's own."""
     text = os.fspath(path)
-    bare = isinstance(path, str) and os.sep not in text and not text.endswith((".cu", ".cuh"))
-    if not bare or os.path.isfile(text):
-        return text
+    if os.path.isabs(text) or os.path.isfile(text):
+        return path
+    beside = os.path.join(os.path.dirname(os.path.abspath(caller)), text) if caller else ""
+    if os.path.isfile(beside):
+        return beside
     folder = own_sources()
-    if (folder / f"{text}.cu").is_file():
-        return str(folder / f"{text}.cu")
+    bare = isinstance(path, str) and os.sep not in text and not text.endswith((".cu", ".cuh"))
+    if bare and (folder / f"{text}.cu").is_file():
+        return folder / f"{text}.cu"
     there = ", ".join(sorted(file.stem for file in folder.glob("*.cu")))
-    raise FileNotFoundError(
-        f"{text!r} is neither a file nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu"
-    )
+    own = f", nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu" if bare else ""
+    places = f"{os.getcwd()}, or in {os.path.dirname(beside)}, where the call stands" if beside else os.getcwd()
+    raise FileNotFoundError(f"there is no file {text!r} in {places}{own}")
 
 
 def _of(unit: Unit) -> RawModule:

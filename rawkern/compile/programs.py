@@ -14,6 +14,7 @@ from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import constants, layout
 from rawkern.compile.compile import Entry, Program, build, declared
+from rawkern.compile.declarations import Declaration
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
 
@@ -67,6 +68,12 @@ def compile_program(source: Source, arch: str, name_expressions: tuple[str, ...]
 def templates(source: Source) -> tuple[str, ...]:
     """Return the names of the template kernels in a source and its local headers, found by reading the text."""
     return tuple(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+
+
+def template_declarations(source: Source, name: str) -> tuple[Declaration, ...]:
+    """Return the template kernels of a name, with or without its namespace; none where a kernel has the name, too."""
+    named = [kernel for kernel in declared(source) if name in (kernel.name, kernel.name.rpartition("::")[2])]
+    return tuple(named) if all(kernel.template for kernel in named) else ()
 
 
 def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
