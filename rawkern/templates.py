@@ -81,6 +81,12 @@ class TemplateKernel:
     def __repr__(self) -> str:
         return f"<template {self.name}>"
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self.__dict__.get('name', 'this')} is a template, and only its instances have {name!r}; "
+            f'name one, such as get_function("{self.__dict__.get("name", "k")}<float>").{name}'
+        )
+
     @untraced
     def __call__(self, grid: Any, block: Any, args: Sequence[Any], **options: Any) -> None:
         """Launch in CuPy's form."""
