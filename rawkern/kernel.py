@@ -12,7 +12,7 @@ from rawkern.arguments.signature import make_signature
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
-from rawkern.errors import LaunchError
+from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.launch import config as configs
 from rawkern.launch import cupy_form
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
@@ -283,9 +283,7 @@ class RawKernel(OfUnit, Attributes):
         """
         with self.unit.lock:
             state = self.state()
-            return state.build.program(
-                lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
-            ).code.decode()
+            return state.build.program(lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked).ptx
 
     def cubin(self, arch: str) -> bytes:
         """Return the module's machine code; needs no GPU.
@@ -307,6 +305,8 @@ class RawKernel(OfUnit, Attributes):
         """
         with self.unit.lock:
             state = self.state()
+            if state.build.source.binary is not None:
+                raise UnsupportedError(f"{self.name} was loaded from {self.file_path}, as it is compiled there")
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
 
     # Finding it in the source -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from rawkern.arguments.addresses import Address
@@ -15,7 +16,7 @@ from rawkern.arguments.signature import Signature
 from rawkern.arguments.structs import is_struct, struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
-from rawkern.base.ctype import CType, StructLayout, with_layout
+from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
 
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
@@ -25,6 +26,17 @@ _SYMBOLIC = {
     "bool": (torch.SymBool,),
     **dict.fromkeys(("float", "half", "bfloat16", "float8"), (torch.SymFloat, torch.SymInt)),
 }
+
+
+_UNKNOWN = parse("void*")
+
+
+def _is_memory(value: Any) -> bool:
+    """Whether a value can only be meant as memory where it may be passed by value, too: NumPy's arrays are numbers."""
+    if value is None or isinstance(value, (torch.Tensor, Address)) or type(value).__module__ == "cupy.cuda.memory":
+        return True
+    arrays = hasattr(value, "__cuda_array_interface__") or hasattr(value, "__dlpack__")
+    return arrays and not isinstance(value, (np.generic, np.ndarray))
 
 
 class Bound(NamedTuple):
@@ -63,6 +75,8 @@ class Arguments:
             return self._address(ctype, value, where)
         if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
+        if ctype.kind == "opaque" and ctype.size == 8 and _is_memory(value):
+            return self._address(_UNKNOWN, value, where).to_bytes(8, "little")
         return by_value(ctype, value, where)
 
     def sized(self, ctype: CType) -> CType:

@@ -339,4 +339,5 @@ SCALARS: dict[str, Callable[[Emit, CType, str, str], None]] = {
     "struct": _native_struct,
     "float8": _never,
     "function": _never,
+    "opaque": _never,
 }

@@ -261,6 +261,32 @@ def _function(ctype: CType, value: Any, where: Where) -> int:
     )
 
 
+_BY_SIZE = {2: "<e", 4: "<f", 8: "<d"}
+
+
+def _opaque(ctype: CType, value: Any, where: Where) -> bytes:
+    """What fits a parameter of which the size alone is known, as CuPy passes it."""
+    value, data = single(value), raw_bytes(value)
+    if isinstance(value, np.generic):
+        data = value.tobytes()
+    elif isinstance(value, (bool, int)):
+        low, high = -(1 << 8 * ctype.size - 1), (1 << 8 * ctype.size) - 1
+        if not low <= value <= high:
+            raise _out_of_range(ctype, value, where, f"{low} to {high}")
+        data = int(value).to_bytes(ctype.size, "little", signed=value < 0)
+    elif isinstance(value, float) and ctype.size in _BY_SIZE:
+        try:
+            data = struct.pack(_BY_SIZE[ctype.size], value)
+        except OverflowError:
+            raise _out_of_range(ctype, value, where, f"as a float of {ctype.size} bytes") from None
+    elif isinstance(value, complex):
+        data = struct.pack("<2f" if ctype.size == 8 else "<2d", value.real, value.imag)
+    if data is None or len(data) != ctype.size:
+        size = "" if data is None else f", which has {len(data)} bytes"
+        raise _wrong(ctype, f"{shown(value)}{size}", where, "pass what has as many: a NumPy scalar, a record or bytes")
+    return data
+
+
 _CONVERT: dict[str, Callable[[CType, Any, Where], Any]] = {
     "int": _int,
     "bool": _bool,
@@ -271,6 +297,7 @@ _CONVERT: dict[str, Callable[[CType, Any, Where], Any]] = {
     "complex": _complex,
     "vector": _vector,
     "function": _function,
+    "opaque": _opaque,
 }
 
 

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
+_MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
+_PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", re.S)
 STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
 
 
@@ -26,11 +29,18 @@ class Source:
     local_names: frozenset[str] = field(default=frozenset(), repr=False)
     # Paths looked for in vain: one may appear later.
     missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    # What a file holds that is compiled already: PTX, a cubin or a fatbin.
+    binary: bytes | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
         """What compiler messages call it."""
         return self.path or STRING_NAME
+
+    @property
+    def kind(self) -> str:
+        """What it is: "CUDA", "PTX", "cubin" or "fatbin"."""
+        return "CUDA" if self.binary is None else _MACHINE_CODE.get(self.binary[:4], "PTX")
 
 
 def from_text(code: str, options: Sequence[str] = (), include_dirs: Sequence[str | os.PathLike[str]] = ()) -> Source:
@@ -65,9 +75,24 @@ def from_path(
     """
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
-    text = _decode(_read_patiently(full), full)
+    data = _read_patiently(full)
+    if data[:4] in _MACHINE_CODE or _PTX.match(data):
+        return _precompiled(full, data, kept, directories)
+    if full.endswith((".cubin", ".fatbin")):
+        raise ValueError(f"{full} is no {full.rpartition('.')[2]}: its first bytes are {data[:4]!r}")
+    text = _decode(data, full)
     _check_text(text, full)
     return _source(text, full, kept, directories, os.path.dirname(full))
+
+
+def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:
+    if options or include_dirs:
+        given = "options" if options else "include_dirs"
+        raise ValueError(f"{given} is given for {path}, which is compiled already; leave it out, or pass the source")
+    if data[:4] in _MACHINE_CODE:
+        return Source(f"// sha256 {_sha256(data)}", path, (), (), (), binary=data)
+    data = data.rstrip(b"\0")
+    return Source(_decode(data, path), path, (), (), (), binary=data)
 
 
 class Watch:
@@ -111,6 +136,10 @@ class Watch:
         for path, digest in expected.items():
             data = _read(path)
             if data is None:
+                continue
+            if path == source.path and source.binary is not None:
+                if data.rstrip(b"\0") != source.binary.rstrip(b"\0"):
+                    return False
                 continue
             if path == source.path:  # its text lacks the byte-order mark and has plain line ends
                 data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")

@@ -193,6 +193,8 @@ def make_unit(
         raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
     # The first reading checks the settings; it is compiled later, if it still holds then.
     first = _read(code, path, options, include_dirs, cupy)
+    if first.binary is not None and expressions:
+        raise ValueError(f"name_expressions are for CUDA source; {first.name} is compiled already")
     folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
     return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided, cupy), first)
 
