@@ -91,6 +91,7 @@ class RawKernel(OfUnit, Attributes):
         self.unit = unit
         self.asked_name = name  # None where the source has one kernel, and none was asked for
         self._known: State | None = None  # of the last build that was looked at
+        self._by_address = False  # whether a launch was given addresses
         self._plans: dict[Any, Plan] = {}  # by block and shared memory
         # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
         self._grids: dict[Any, Any] = {}
@@ -131,6 +132,8 @@ class RawKernel(OfUnit, Attributes):
         """
         if named or len(form) != 3 or not isinstance(form[2], (tuple, list)):
             form = cupy_form.complete(self.name, form, named)
+        if self._by_address:
+            form = cupy_form.with_addresses(self, form) or form
         while True:
             try:
                 launcher = self[form[0], form[1], shared_mem]
@@ -143,6 +146,7 @@ class RawKernel(OfUnit, Attributes):
                 mended = cupy_form.mended(self, form, error)
                 if mended is None:
                     raise
+                self._by_address |= mended[2] is not form[2]
             form = mended
 
     @untraced

@@ -51,15 +51,14 @@ class OfUnit(Shared):
         return self.unit.settings.cooperative
 
 
+_RANGES = {"max_dynamic_shared_size_bytes": (0, (1 << 31) - 1), "preferred_shared_memory_carveout": (-1, 100)}
+
+
 def _attribute(name: str, what: str) -> property:
-    return property(lambda kernel: kernel.attributes[name], doc=what)
+    def get(kernel: Attributes) -> int:
+        return kernel.attributes[name]
 
-
-def _settable(name: str, what: str) -> property:
-    def put(kernel: Attributes, value: int) -> None:
-        kernel.set_attribute(name, value)
-
-    return property(lambda kernel: kernel.attributes[name], put, doc=what)
+    return property(get, doc=what)
 
 
 class Attributes:
@@ -87,15 +86,27 @@ class Attributes:
     ptx_version = _attribute("ptx_version", "The PTX version it was compiled for, as 10 * major + minor.")
     binary_version = _attribute("binary_version", "The architecture of its machine code, such as 90; 0 on the CPU.")
     cache_mode_ca = _attribute("cache_mode_ca", "Whether global loads are cached in L1 by the compiler's option.")
-    max_dynamic_shared_size_bytes = _settable(
-        "max_dynamic_shared_size_bytes",
-        "Bytes of dynamic shared memory that a block may have. Launches raise it as they need; it can be set, too.",
-    )
-    preferred_shared_memory_carveout = _settable(
-        "preferred_shared_memory_carveout",
-        "The part of the L1 cache that is to be shared memory, in percent, -1 for the driver's choice. It can be set; "
-        "the CPU has none to part.",
-    )
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Bytes of dynamic shared memory that a block may have; launches raise it as they need, and it can be set."""
+        return self.attributes["max_dynamic_shared_size_bytes"]
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, value: int) -> None:
+        self.set_attribute("max_dynamic_shared_size_bytes", value)
+
+    @property
+    def preferred_shared_memory_carveout(self) -> int:
+        """The percentage of the L1 cache that shared memory is to get, -1 for the driver's choice; it can be set.
+
+        The CPU has none to share out, and notes it only.
+        """
+        return self.attributes["preferred_shared_memory_carveout"]
+
+    @preferred_shared_memory_carveout.setter
+    def preferred_shared_memory_carveout(self, value: int) -> None:
+        self.set_attribute("preferred_shared_memory_carveout", value)
 
     @untraced
     def set_attribute(self, name: str, value: int) -> None:
@@ -115,19 +126,15 @@ class Attributes:
         LaunchError
             The device has not so much shared memory.
         """
-        low, high = {"max_dynamic_shared_size_bytes": (0, None), "preferred_shared_memory_carveout": (-1, 100)}.get(
-            name, (None, None)
-        )
-        if low is None:
-            raise ValueError(f"{name!r} cannot be set; a kernel has max_dynamic_shared_size_bytes and "
-                             "preferred_shared_memory_carveout to set")  # fmt: skip
+        if name not in _RANGES:
+            raise ValueError(f"{name!r} cannot be set; a kernel has {' and '.join(_RANGES)} to set")
         try:
             number = operator.index(value)
         except TypeError:
             raise TypeError(f"{name} is {value!r}; pass an int") from None
-        if number < low or (high is not None and number > high):
-            raise ValueError(f"{name} is {value!r}; it is {low} to {high}" if high else f"{name} is {value!r}; it is "
-                             "0 or more bytes")  # fmt: skip
+        low, high = _RANGES[name]
+        if not low <= number <= high:
+            raise ValueError(f"{name} is {value!r}; it is {low} to {high}")
         self._engine_kernel(default_device()).set_attribute(name, number)
 
     def set_shared_memory_config(self, shared_mem_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
@@ -18,7 +19,16 @@ from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
-from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, output_dtypes, prepare, with_size
+from rawkern.formulas.promotion import (
+    as_outs,
+    check_out,
+    device_of,
+    joint_shape,
+    output_dtypes,
+    prepare,
+    refuse_wrapped,
+    with_size,
+)
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
 
@@ -276,18 +286,16 @@ class Elementwise:
         device = device_of(tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
-        if self._open and not quiet():
-            raise RuntimeError(
-                f"{self.name}: {', '.join(self._open)} is known from the outputs alone, which torch.compile and "
-                "torch's modes and transforms cannot follow; give the outputs a dtype, or a letter of the inputs"
-            )
-        if not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs)):
-            found: Any = self.operator(*tensors) if self.operator else loop.run(tensors, dtypes)
+        if not self._open and (not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs))):
+            found = self.operator(*tensors)
             for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
                 t.copy_(value)
         else:
+            if not quiet():
+                refuse_wrapped(self.name, (*tensors, *outs))
             apart = [t.clone() if any(_overlap(t, o) for o in outs) else t for t in tensors]
-            with inside_op():
+            # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
+            with inside_op() if quiet() else contextlib.nullcontext():
                 loop.run(apart, dtypes, out=outs)
         return outs[0] if len(outs) == 1 else outs
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from rawkern.arguments.memory import dtype_name, refuse_layout
+from rawkern.arguments.scalars import WRAPPERS, traced
+from rawkern.base.torch_private import wrapper_kind
 from rawkern.formulas.parameters import DTYPES, Parameter
 
 
@@ -130,6 +132,13 @@ def output_dtypes(
         if p.type in letters and found.setdefault(p.type, t.dtype) is not t.dtype:
             raise TypeError(f"{name}: {p.type} is {dtype_name(found[p.type])} and {dtype_name(t.dtype)}")
     return found
+
+
+def refuse_wrapped(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise LaunchError for tensors of a tracer or transform, which have no memory of their own."""
+    for t in tensors:
+        if (kind := wrapper_kind(t)) in WRAPPERS:
+            raise traced(f"{name}:", f"it is given a {WRAPPERS[kind]}")
 
 
 def with_size(name: str, many: int, args: tuple[Any, ...], out: Any, size: int | None) -> tuple[Any, ...]:

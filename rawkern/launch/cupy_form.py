@@ -41,10 +41,16 @@ def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
     if isinstance(error, LaunchError):
         return _shrunk(kernel, form, error.most_blocks)
     if isinstance(error, TypeError):
-        found = addresses.resolve(kernel.current(args, {}).signature, args)
-        return None if found is None else (grid, block, found)
+        return with_addresses(kernel, form)
     at_least = _at_least_one(grid), _at_least_one(block)
     return (*at_least, args) if _sizes(grid) != _sizes(at_least[0]) or _sizes(block) != _sizes(at_least[1]) else None
+
+
+def with_addresses(kernel: Kernel, form: Form) -> Form | None:
+    """The launch with an `Address` for each number that is given for a pointer; None where there is none."""
+    grid, block, args = form
+    found = addresses.resolve(kernel.current(args, {}).signature, args)
+    return None if found is None else (grid, block, found)
 
 
 def _sizes(size: Any) -> tuple[Any, ...]:

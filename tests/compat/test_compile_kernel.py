@@ -71,7 +71,7 @@ def test_instances_by_name(device: str) -> None:
 
 def test_what_does_not_compile_is_a_runtime_error() -> None:
     kernel = RawKernel("""extern "C" __global__ void broken(float* x) { this is no CUDA; }""", "broken")
-    with pytest.raises(RuntimeError, match="error|undefined|expected") as caught:
+    with pytest.raises(RuntimeError, match="this") as caught:
         kernel(args=[torch.zeros(1)])
     assert isinstance(caught.value, CompileError)
     with pytest.raises((RuntimeError, ValueError), match="there is no kernel 'missing'"):
@@ -102,5 +102,5 @@ def test_pinned_tensors_and_streams() -> None:
         kernel((n // 256, 1, 1), (256, 1, 1), [a, b, c, n], stream=stream)
         stream.synchronize()
         torch.testing.assert_close(c, a.cpu() + b)
-    with pytest.raises(ValueError, match="a launch runs on one device: pass b.to"):
+    with pytest.raises(ValueError, match=r"a launch runs on one device: pass b\.to"):
         kernel((n // 256, 1, 1), (256, 1, 1), [a, torch.rand(n), c, n])

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from rawkern import elementwise, reduction
+from rawkern import LaunchError, elementwise, reduction
 
 SQUARED = elementwise("float32 x, float32 y", "float32 z", "z = (x - y) * (x - y)", "squared_difference")
 GENERIC = elementwise("T x, T y", "T z", "T d = x - y;\nz = d * d;", "generic_difference")
@@ -41,6 +42,8 @@ def test_letters_of_outputs_alone(device: str) -> None:
         z = torch.full((6,), 77, dtype=dtype, device=device)
         assert OPEN(x, y, z) is z and torch.equal(z, ((x - y) ** 2).to(dtype))
         assert torch.equal(OPEN(x, 2, out=z.zero_()), ((x - y) ** 2).to(dtype))
+    with torch.device(device):  # a mode of torch's functions
+        assert torch.equal(OPEN(x, y, torch.zeros(6)), (x - y) ** 2)
     two = elementwise("T x", "Z y, Z z", "y = x; z = -x", "two_of_a_letter")
     outs = torch.zeros(6, dtype=torch.int64, device=device), torch.zeros(6, dtype=torch.int64, device=device)
     assert two(x, *outs) == outs and torch.equal(outs[1], -x.long())
@@ -54,8 +57,12 @@ def test_letters_of_outputs_alone_need_the_outputs() -> None:
         OPEN(x, x)
     with pytest.raises(RuntimeError, match="out can't be used with tensors that require grad"):
         OPEN(x.clone().requires_grad_(), x, torch.zeros(3))
-    with pytest.raises(RuntimeError, match=r"Z is known from the outputs alone, which torch.compile and torch's modes"):
-        torch.func.vmap(lambda t: OPEN(t, 1.0, torch.zeros(())))(x)
+    for lost in (
+        lambda: torch.func.vmap(lambda t: OPEN(t, 1.0, torch.zeros(())))(x),
+        lambda: make_fx(lambda t: OPEN(t, t, torch.zeros(3)))(x),
+    ):
+        with pytest.raises(LaunchError, match=r"a raw launch is not recorded there; wrap this in rawkern\.op"):
+            lost()
     with pytest.raises(TypeError, match="the inputs do not settle what would be written; pass out="):
         OPEN.in_place(x, x)
 
