@@ -131,7 +131,9 @@ class RawKernel(OfUnit, Attributes):
             those. Other forms, and other grids, raise `LaunchError`.
         """
         if named or len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            form = cupy_form.complete(self.name, form, named)
+            named.update({} if stream is None else {"stream": stream})
+            named.update({} if type(shared_mem) is int and not shared_mem else {"shared_mem": shared_mem})
+            form, shared_mem, stream = cupy_form.complete(self.name, form, named)
         if self._by_address:
             form = cupy_form.with_addresses(self, form) or form
         while True:

@@ -37,7 +37,7 @@ def resolve(signature: Signature, args: Sequence[Any]) -> tuple[Any, ...] | None
     """
     if len(args) != len(signature.params):
         return None
-    found = [k for k, param in enumerate(signature.params) if param.ctype.kind == "pointer" and _is_address(args[k])]
+    found = [k for k, param in enumerate(signature.params) if param.ctype.kind == "pointer" and is_address(args[k])]
     if not found:
         return None
     device = _device(args, int(args[found[0]]))
@@ -47,7 +47,8 @@ def resolve(signature: Signature, args: Sequence[Any]) -> tuple[Any, ...] | None
     return tuple(resolved)
 
 
-def _is_address(value: Any) -> bool:
+def is_address(value: Any) -> bool:
+    """Whether a number may be meant as an address."""
     number = type(value) is int or (isinstance(value, np.integer) and value.itemsize == 8)
     return bool(number and (value == 0 or _LOWEST <= value < 1 << 64))
 

@@ -16,11 +16,11 @@ from rawkern.errors import LaunchError
 from rawkern.launch.unit import Kernel
 
 Form = tuple[Any, ...]  # grid, block and arguments
-_PARTS = {"grid": 1, "block": 1, "args": ()}
+_PARTS = {"grid": 1, "block": 1, "args": (), "shared_mem": 0, "stream": None}
 
 
-def complete(name: str, form: Form, named: Mapping[str, Any]) -> Form:
-    """The three parts of a launch, those that are named or left out among them."""
+def complete(name: str, form: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Form, int, Any]:
+    """The parts of a launch, shared memory and stream, some of them named, in torch's order, or left out."""
     given = dict(zip(_PARTS, form, strict=False))
     parts = {**_PARTS, **named, **given}
     args = () if parts["args"] is None else parts["args"]
@@ -32,7 +32,7 @@ def complete(name: str, form: Form, named: Mapping[str, Any]) -> Form:
             f"{name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
             f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got kernel({shown})"
         )
-    return parts["grid"], parts["block"], args
+    return (parts["grid"], parts["block"], args), parts["shared_mem"], parts["stream"]
 
 
 def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
@@ -49,6 +49,8 @@ def mended(kernel: Kernel, form: Form, error: Exception) -> Form | None:
 def with_addresses(kernel: Kernel, form: Form) -> Form | None:
     """The launch with an `Address` for each number that is given for a pointer; None where there is none."""
     grid, block, args = form
+    if not any(map(addresses.is_address, args)):
+        return None
     found = addresses.resolve(kernel.current(args, {}).signature, args)
     return None if found is None else (grid, block, found)
 

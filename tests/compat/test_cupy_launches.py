@@ -167,11 +167,19 @@ def test_parts_left_out(device: str) -> None:
     blocks, threads = torch.zeros(2, dtype=torch.int32, device=device).unbind()
     MODULE.count(grid=(2, 1, 1), args=(blocks, threads))
     MODULE.count((1,), args=(blocks, threads), block=(3, 1, 1))
-    assert (int(blocks), int(threads)) == (3, 5)
+    MODULE.count(2, 2, [blocks, threads], 16, None)
+    assert (int(blocks), int(threads)) == (5, 9)
     for launch in (MODULE.nothing, lambda: MODULE.nothing((2, 1, 1), (3, 1, 1)), lambda: MODULE.nothing(args=None)):
         launch()
     with pytest.raises(TypeError, match="count takes 2 arguments, 0 were given"):
         MODULE.count()
-    for form, named in (((x,), {}), ((1, 1, x), {}), ((1, 1, (x,), 0), {}), ((1,), {"grid": 1}), ((), {"x": x})):
+    for form, named in (
+        ((x,), {}),
+        ((1, 1, x), {}),
+        ((1, 1, (x,), 0, None, 1), {}),
+        ((1, 1, (x,), 8), {"shared_mem": 4}),
+        ((1,), {"grid": 1}),
+        ((), {"x": x}),
+    ):
         with pytest.raises(TypeError, match="mark: a launch is kernel"):
             MODULE.mark(*form, **named)
