@@ -60,6 +60,16 @@ class RawKernel(OfUnit, Attributes):
     several threads, pickles as its source and name, and a copy of it is the kernel itself.
     """
 
+    unit: Unit
+    asked_name: str | None  # None where the source has one kernel, and none was asked for
+    _known: State | None  # of the last build that was looked at
+    _plans: dict[Any, Plan]  # by block and shared memory
+    # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
+    _grids: dict[Any, Any]
+    _shared: dict[Any, Any]
+    _covers: dict[int | None, Any]
+    _by_address: bool  # whether a launch was given addresses
+
     def __init__(
         self,
         code: str | None = None,
@@ -89,14 +99,10 @@ class RawKernel(OfUnit, Attributes):
 
     def _start(self, unit: Unit, name: str | None) -> None:
         self.unit = unit
-        self.asked_name = name  # None where the source has one kernel, and none was asked for
-        self._known: State | None = None  # of the last build that was looked at
-        self._by_address = False  # whether a launch was given addresses
-        self._plans: dict[Any, Plan] = {}  # by block and shared memory
-        # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
-        self._grids: dict[Any, Any] = {}
-        self._shared: dict[Any, Any] = {}
-        self._covers: dict[int | None, Any] = {}
+        self.asked_name = name
+        self._known = None
+        self._plans, self._grids, self._shared, self._covers = {}, {}, {}, {}
+        self._by_address = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RawKernel.of_unit, (self.unit, self.asked_name)

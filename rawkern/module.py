@@ -61,6 +61,9 @@ class RawModule(OfUnit):
     itself.
     """
 
+    unit: Unit
+    _functions: dict[str, RawKernel]
+
     @untraced
     def __init__(
         self,
@@ -80,7 +83,7 @@ class RawModule(OfUnit):
         self.unit = make_unit(
             code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided, cupy
         )
-        self._functions: dict[str, RawKernel] = {}
+        self._functions = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of, (self.unit,)

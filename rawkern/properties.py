@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Self
+from typing import Any
 
 from rawkern.base.dynamo import untraced
+from rawkern.base.shared import Shared
 from rawkern.engines.devices import default_device
 from rawkern.launch.builds import Unit
-
-
-class Shared:
-    """What is shared and not copied: a copy of a module of torch's has the same kernels."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
 
 class OfUnit(Shared):
