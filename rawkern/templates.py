@@ -15,7 +15,7 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.compile.declarations import Declaration
 from rawkern.kernel import RawKernel
-from rawkern.launch.builds import Unit
+from rawkern.launch.builds import Build, Unit
 
 _TYPE = re.compile(r"(?:typename|class)\s+(\w+)$")
 _QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b")
@@ -73,7 +73,8 @@ class TemplateKernel:
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
         self.name = name
-        self._instances: dict[tuple[Any, ...], str] = {}
+        #: The source as it was last read, and its instances by the arguments' dtypes.
+        self._known: tuple[Build | None, dict[tuple[Any, ...], RawKernel]] = (None, {})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TemplateKernel, (self.module, self.name)
@@ -105,13 +106,16 @@ class TemplateKernel:
     @untraced
     def instance(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RawKernel:
         """Return the instance for a launch with these arguments; TypeError where they do not tell which."""
-        with self.module.unit.lock:
-            source = self.module.unit.current().source
-        key = (source.text, *(_dtype_of(value) for value in args), *((k, _dtype_of(v)) for k, v in kwargs.items()))
-        name = self._instances.get(key)
-        if name is None:
-            name = self._instances[key] = self._deduced(programs.template_declarations(source, self.name), args, kwargs)
-        return self.module.get_function(name)
+        build, instances = self._known
+        if build is None or build.stale():
+            with self.module.unit.lock:
+                build, instances = self._known = self.module.unit.current(), {}
+        key = (*[getattr(a, "dtype", None) for a in args], *[(k, getattr(v, "dtype", None)) for k, v in kwargs.items()])
+        kernel = instances.get(key)
+        if kernel is None:
+            name = self._deduced(programs.template_declarations(build.source, self.name), args, kwargs)
+            kernel = instances[key] = self.module.get_function(name)
+        return kernel
 
     def _deduced(self, declared: Sequence[Declaration], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         count = len(args) + len(kwargs)
