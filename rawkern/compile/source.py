@@ -174,7 +174,7 @@ _REFUSED = (
     (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
      "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
-     "a kernel is loaded as it is, without a link step; leave it out"),
+     "a kernel is loaded as it is, without a link step; leave it out, and launch from Python what a kernel launches"),
 )  # fmt: skip
 _TAKE_VALUE = {
     "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",
