@@ -15,6 +15,7 @@ import torch
 
 import rawkern
 from rawkern import RawKernel, RawModule, UnsupportedError
+from rawkern.cli import main
 from rawkern.compile.source import Watch
 
 SOURCE = """
@@ -161,6 +162,13 @@ def test_what_is_not_there(files: dict[str, Path], tmp_path: Path) -> None:
     for call in (lambda: module.constant("sizeof(int)"), lambda: module.divide.cubin("sm_90")):
         with pytest.raises(UnsupportedError):
             call()
+
+
+def test_building_needs_the_source(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("ptx", "cubin"):
+        assert main(["build", str(files[kind])]) == 1
+        name = {"ptx": "PTX"}.get(kind, kind)
+        assert f"k.{kind} is a {name} file, which is compiled already; pass the CUDA source" in capsys.readouterr().err
 
 
 def test_a_file_that_changes(files: dict[str, Path], tmp_path: Path) -> None:
