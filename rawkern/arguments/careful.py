@@ -24,6 +24,7 @@ DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for in
 _SYMBOLIC = {
     "int": (torch.SymInt, torch.SymBool),
     "bool": (torch.SymBool,),
+    "opaque": (torch.SymInt, torch.SymFloat, torch.SymBool),
     **dict.fromkeys(("float", "half", "bfloat16", "float8"), (torch.SymFloat, torch.SymInt)),
 }
 

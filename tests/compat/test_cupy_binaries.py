@@ -89,6 +89,21 @@ def test_parameters_by_size(files: dict[str, Path], device: str) -> None:
             assert out.tolist() == [-3, -300, 5, 0.25, 0.125, 1 << 40, 7, 0.5, 1.5, 2.5, -3]
 
 
+def test_in_an_operator(files: dict[str, Path], device: str) -> None:
+    divide = loaded(files, device)[0].get_function("divide")
+
+    @rawkern.op(f"tests_compat::divide_{device}")
+    def quotient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.empty_like(x)
+        divide.forall(x.numel())(x, y, z, x.numel())
+        return z
+
+    compiled = torch.compile(lambda x, y: quotient(x, y) + 1, backend="aot_eager", fullgraph=True, dynamic=True)
+    for n in (5, 8):
+        x, y = torch.rand(2, n, device=device)
+        torch.testing.assert_close(compiled(x, y), x / (y + 1) + 1)
+
+
 def test_mangled_names_tell_types(files: dict[str, Path], device: str) -> None:
     for module in loaded(files, device):
         x = torch.full((4,), torch.nan, device=device)

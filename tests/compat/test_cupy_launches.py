@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -83,6 +83,39 @@ def test_addresses(device: str) -> None:
         y.fill_(torch.nan)
         MODULE.affine((1,), (32,), (np.uint64(x.data_ptr()), y.data_ptr(), 10), stream=None)
         assert torch.equal(y[:10].cpu(), expected)
+
+
+class Stream(NamedTuple):
+    """What much code for torch and CuPy passes as a stream."""
+
+    ptr: int
+
+
+class Affine(torch.autograd.Function):
+    """An operator in the idiom of public code: contiguous inputs, addresses, a stream by its handle."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y, n = torch.empty_like(x), x.numel()
+        stream = Stream(torch.cuda.current_stream().cuda_stream if x.is_cuda else 0)
+        MODULE.get_function("affine")(
+            grid=((n + 511) // 512, 1, 1), block=(512, 1, 1), args=[x.contiguous().data_ptr(), y.data_ptr(), np.int32(n)],
+            stream=stream,
+        )  # fmt: skip
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
+        return 3 * grads[0]
+
+
+def test_the_idiom_of_public_code(device: str) -> None:
+    x = torch.randn(1000, device=device, requires_grad=True)
+    for _ in range(3):
+        y = Affine.apply(x)
+        torch.testing.assert_close(y, 3 * x - 8)
+    y.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3] * 1000
 
 
 def test_an_address_counts_as_written() -> None:
