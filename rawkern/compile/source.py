@@ -12,7 +12,7 @@ from pathlib import Path
 
 FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
 _MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
-_PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", re.S)
+_PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\b")
 STRING_NAME = "kernel.cu"  # what compiler messages call a source that came as a string
 
 
