@@ -147,7 +147,9 @@ class RawModule(OfUnit):
                 template = programs.template_declarations(self.unit.current().source, name)
             # A template is launched as a kernel is, and asked nothing else.
             kernel: Any = TemplateKernel(self, name) if template else self.get_function(name)
-        except ValueError as error:
+        except (ValueError, CompileError) as error:
+            if isinstance(error, CompileError) and error.line is not None:
+                raise
             raise AttributeError(str(error)) from None
         self.__dict__[name] = kernel
         return kernel

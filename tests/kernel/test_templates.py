@@ -110,6 +110,14 @@ def test_numbers_of_numpy_follow_pointers_of_their_dtype(device: str) -> None:
     assert y.tolist() == [2.5] * 4
 
 
+def test_what_a_template_is_not_asked() -> None:
+    with pytest.raises(AttributeError, match=re.escape("""name one, such as get_function("fill<float>").attributes""")):
+        MODULE.fill.attributes  # noqa: B018
+    assert not hasattr(MODULE, "filled")  # in a module of templates alone
+    with pytest.raises(AttributeError, match=r"name an instance of deep::axpy, convert, fill, only_a_number, such as"):
+        MODULE.filled  # noqa: B018
+
+
 def test_copies_and_pickles(device: str) -> None:
     for one in (copy.deepcopy(MODULE.fill), pickle.loads(pickle.dumps(MODULE.fill))):
         x = torch.zeros(4, device=device)
