@@ -125,6 +125,9 @@ class Elementwise:
     name : str
     """
 
+    _sized: bool
+    _open: tuple[str, ...]  # letters of outputs alone: what they are is told by the tensors given for the outputs
+
     def __init__(
         self,
         namespace: str,
@@ -142,7 +145,6 @@ class Elementwise:
         self._backward = backward
         self.loop.fast.for_users(self._prepared_call)
         self._sized = SIZE in inputs
-        #: Letters of outputs alone: what they are is told by the tensors given for the outputs.
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         text = repr((inputs, outputs, operation, backward, preamble, options))
