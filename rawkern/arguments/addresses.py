@@ -57,7 +57,7 @@ def _device(args: Sequence[Any], address: int) -> int:
     """The CUDA index of the memory that a launch's arguments lead to, or -1 for the CPU."""
     if not torch.cuda.is_available():
         return -1
-    arrays = [t for t in args if isinstance(t, torch.Tensor) and t.dim()]
+    arrays = [t for t in args if isinstance(t, torch.Tensor) and (t.dim() or t.is_cuda)]
     if arrays:  # tensors of the CPU may be pinned ones beside those of a GPU
         return max(t.get_device() for t in arrays)
     import cupy  # it is there: no kernel runs on a GPU without
