@@ -9,7 +9,7 @@ class RawkernError(Exception):
     """Base of every error that is rawkern's own."""
 
 
-class CompileError(RawkernError):
+class CompileError(RawkernError, RuntimeError):
     """CUDA source that does not compile.
 
     Attributes
@@ -54,7 +54,15 @@ def _restore(cls: type[CompileError], args: tuple[Any, ...], state: dict[str, An
 
 
 class LaunchError(RawkernError, RuntimeError):
-    """A launch that cannot run, or that failed while it ran."""
+    """A launch that cannot run, or that failed while it ran.
+
+    Attributes
+    ----------
+    most_blocks : int or None
+        Where a cooperative grid is too large, how many blocks of the kernel the device holds at a time.
+    """
+
+    most_blocks: int | None = None
 
 
 class CheckError(LaunchError):

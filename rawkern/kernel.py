@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rawkern.arguments.signature import make_signature
-from rawkern.base.border import border
+from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
+from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.launch import config as configs
-from rawkern.launch import level
-from rawkern.launch.builds import Build, PathLike, Unit, make_unit
+from rawkern.launch import cupy_form, level
+from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
 from rawkern.launch.launcher import Plan, device_of
 from rawkern.launch.unit import State
+from rawkern.properties import Attributes, OfUnit
 
 if TYPE_CHECKING:
     from rawkern.launch.launcher import Launcher
@@ -29,21 +31,7 @@ if level.current() == level.FULL:  # asked for by the environment: nothing else 
 PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 
-def _attribute(name: str, what: str) -> property:
-    return property(lambda kernel: kernel.attributes[name], doc=what)
-
-
-class Shared:
-    """What is shared and not copied: a copy of a module of torch's has the same kernels."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-
-class RawKernel(Shared):
+class RawKernel(OfUnit, Attributes):
     """One CUDA kernel, called on torch tensors.
 
     The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
@@ -63,7 +51,7 @@ class RawKernel(Shared):
     name : str, optional
         The kernel's name, a template instance (``"axpy<float, 4>"``) or an overload (``"axpy(int, float*)"``); may be
         left out where the source has one kernel.
-    options, path, include_dirs, enable_cooperative_groups, strided
+    options, backend, translate_cucomplex, path, include_dirs, enable_cooperative_groups, strided, jitify
         As for `RawModule`.
 
     Raises
@@ -77,21 +65,35 @@ class RawKernel(Shared):
     several threads, pickles as its source and name, and a copy of it is the kernel itself.
     """
 
+    unit: Unit
+    asked_name: str | None  # None where the source has one kernel, and none was asked for
+    _known: State | None  # of the last build that was looked at
+    _plans: dict[Any, Plan]  # by block and shared memory
+    # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
+    _grids: dict[Any, Any]
+    _shared: dict[Any, Any]
+    _covers: dict[int | None, Any]
+    _by_address: bool  # whether a launch was given addresses
+
     @border
     def __init__(
         self,
         code: str | None = None,
         name: str | None = None,
         options: Sequence[str] = (),
+        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
         *,
         path: PathLike | None = None,
         include_dirs: Sequence[PathLike] = (),
         enable_cooperative_groups: bool = False,
         strided: bool = False,
+        jitify: bool | None = None,
     ) -> None:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name is {type(name).__name__}; pass the kernel's name as a string")
-        unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided)
+        cupy = CuPySettings(backend, translate_cucomplex, jitify)
+        unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided, cupy)
         self._start(unit, name)
 
     @classmethod
@@ -103,13 +105,10 @@ class RawKernel(Shared):
 
     def _start(self, unit: Unit, name: str | None) -> None:
         self.unit = unit
-        self.asked_name = name  # None where the source has one kernel, and none was asked for
-        self._known: State | None = None  # of the last build that was looked at
-        self._plans: dict[Any, Plan] = {}  # by block and shared memory
-        # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
-        self._grids: dict[Any, Any] = {}
-        self._shared: dict[Any, Any] = {}
-        self._covers: dict[int | None, Any] = {}
+        self.asked_name = name
+        self._known = None
+        self._plans, self._grids, self._shared, self._covers = {}, {}, {}, {}
+        self._by_address = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RawKernel.of_unit, (self.unit, self.asked_name)
@@ -121,43 +120,49 @@ class RawKernel(Shared):
     # Launches -----------------------------------------------------------------------------------------------------
 
     @untraced
-    def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **wrong: Any) -> None:
+    def __call__(self, *form: Any, shared_mem: int = 0, stream: Any = None, **named: Any) -> None:
         """Launch in CuPy's form: ``kernel(grid, block, args, *, shared_mem=0, stream=None)``.
 
         Parameters
         ----------
         grid, block : int or tuple of 1 to 3 ints
-            Blocks of the grid, threads of a block.
+            Blocks of the grid, threads of a block; 1 by default, and 0 is 1, as CuPy has it.
         args : tuple
-            The kernel's arguments.
+            The kernel's arguments. A pointer may be given as its address, ``x.data_ptr()``. On a GPU nobody checks it;
+            on the CPU it has to be in the memory of a live tensor.
         shared_mem : int
             Bytes of dynamic shared memory.
         stream : torch.cuda.Stream or other stream, optional
             A torch or CuPy stream, or anything with ``__cuda_stream__``; by default torch's current stream of the
             tensors' device. On the CPU a launch ends before it returns, whatever the stream.
+
+        Warns
+        -----
+        UserWarning
+            A cooperative grid of one dimension has more blocks than the device holds at a time: it is launched with
+            those. Other forms, and other grids, raise `LaunchError`.
         """
-        if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            form = self._named(form, wrong)
-        launcher = self[form[0], form[1], shared_mem]
-        if stream is None:
-            launcher(*form[2])
-        else:
-            launcher.launch(form[2], {}, stream)
-
-    @border
-    def _named(self, form: tuple[Any, ...], wrong: dict[str, Any]) -> tuple[Any, ...]:
-        """Grid, block and arguments where some are named, as CuPy and torch.cuda._compile_kernel allow."""
-        form += tuple(wrong.pop(part) for part in ("grid", "block", "args")[len(form) :] if part in wrong)
-        if wrong or len(form) != 3 or not isinstance(form[2], (tuple, list)):
-            raise TypeError(
-                f"{self.name}: a launch is kernel[grid, block](*args), kernel.forall(n)(*args) or "
-                f"kernel(grid, block, (arg, ...), shared_mem=0, stream=None); got {self._shown(form, wrong)}"
-            )
-        return form
-
-    def _shown(self, form: tuple[Any, ...], wrong: Mapping[str, Any]) -> str:
-        given = [type(value).__name__ for value in form] + [f"{key}=..." for key in wrong]
-        return f"kernel({', '.join(given)})"
+        if named or len(form) != 3 or not isinstance(form[2], (tuple, list)):
+            named.update({} if stream is None else {"stream": stream})
+            named.update({} if type(shared_mem) is int and not shared_mem else {"shared_mem": shared_mem})
+            form, shared_mem, stream = cupy_form.complete(self.name, form, named)
+        if self._by_address:
+            form = cupy_form.with_addresses(self, form) or form
+        while True:
+            try:
+                launcher = self[form[0], form[1], shared_mem]
+                if stream is None:
+                    launcher(*form[2])
+                else:
+                    launcher.launch(form[2], {}, stream)
+                return
+            except (LaunchError, TypeError, ValueError) as error:
+                mended = cupy_form.mended(self, form, error)
+                if mended is None:
+                    hide(error)
+                    raise
+                self._by_address |= mended[2] is not form[2]
+            form = mended
 
     @untraced
     def __getitem__(self, key: Any) -> Launcher:
@@ -268,25 +273,26 @@ class RawKernel(Shared):
         """The kernel's declaration: ``"void saxpy(int n, float a, const float *x, float *y)"``."""
         return str(self.state().signature)
 
-    @property
+    @untraced
     @border
-    def attributes(self) -> dict[str, int]:
-        """Registers, memory and limits under CuPy's names, on the current CUDA device if there is one, else the CPU.
+    def compile(self, log_stream: Any = None) -> None:
+        """Compile now what the first launch would, for the current CUDA device if there is one, else for the CPU.
 
-        ``num_regs`` (per thread), ``shared_size_bytes`` (static), ``local_size_bytes``, ``const_size_bytes``,
-        ``max_threads_per_block``, ``max_dynamic_shared_size_bytes``, ``ptx_version``, ``binary_version`` and others.
-        The CPU engine has no registers or binary version: 0.
+        Parameters
+        ----------
+        log_stream : file, optional
+            Where the compiler's warnings are written.
+
+        Raises
+        ------
+        CompileError, ValueError
+            The source does not compile, or has no such kernel.
         """
-        return dict(self._engine_kernel(default_device()).attributes)
-
-    # The same one by one, as CuPy has them.
-    num_regs = _attribute("num_regs", "Registers of a thread; 0 on the CPU.")
-    shared_size_bytes = _attribute("shared_size_bytes", "Bytes of static shared memory of a block.")
-    local_size_bytes = _attribute("local_size_bytes", "Bytes of local memory of a thread.")
-    const_size_bytes = _attribute("const_size_bytes", "Bytes of constant memory of the kernel.")
-    max_threads_per_block = _attribute("max_threads_per_block", "The largest block that the kernel runs with.")
-    ptx_version = _attribute("ptx_version", "The PTX version it was compiled for, as 10 * major + minor.")
-    binary_version = _attribute("binary_version", "The architecture of its machine code, such as 90; 0 on the CPU.")
+        with self.unit.lock:
+            state = self.state(default_device())
+            program = state.build.program(architecture(default_device()), state.asked)
+        if log_stream is not None:
+            log_stream.write(program.log)
 
     @border
     def ptx(self, arch: str | None = None) -> str:
@@ -309,9 +315,7 @@ class RawKernel(Shared):
         """
         with self.unit.lock:
             state = self.state()
-            return state.build.program(
-                lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked
-            ).code.decode()
+            return state.build.program(lookup.architecture_name(arch or programs.CPU_ARCH, "compute"), state.asked).ptx
 
     @border
     def cubin(self, arch: str) -> bytes:
@@ -334,6 +338,8 @@ class RawKernel(Shared):
         """
         with self.unit.lock:
             state = self.state()
+            if state.build.source.binary is not None:
+                raise UnsupportedError(f"{self.name} was loaded from {self.file_path}, as it is compiled there")
             return state.build.program(lookup.architecture_name(arch, "sm"), state.asked).code
 
     # Finding it in the source -------------------------------------------------------------------------------------

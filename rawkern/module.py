@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.kernel import RawKernel, Shared
+from rawkern.kernel import RawKernel
 from rawkern.launch import variables
-from rawkern.launch.builds import PathLike, Unit, make_unit
+from rawkern.launch.builds import CuPySettings, PathLike, Unit, make_unit
+from rawkern.properties import OfUnit
+from rawkern.templates import TemplateKernel, instance_name
 
 
-class RawModule(Shared):
+class RawModule(OfUnit):
     """CUDA source with any number of kernels, compiled at first use for the device of the tensors.
 
     Parameters
@@ -40,6 +43,13 @@ class RawModule(Shared):
         Launch cooperatively, so that ``grid.sync()`` works.
     strided : bool
         Accept tensors that are not contiguous; the kernel gets their pointers and has to know their strides.
+    backend : str
+        ``"nvrtc"`` or ``"nvcc"``, as CuPy has it: NVRTC compiles in any case, and what nvcc takes beyond it is taken.
+    translate_cucomplex : bool
+        Read ``#include <cuComplex.h>`` in ``code`` as CuPy's header, whose types are ``complex<float>`` and
+        ``complex<double>``, with their operators.
+    jitify : bool, optional
+        Says nothing here: standard headers are found with and without.
 
     Raises
     ------
@@ -51,6 +61,9 @@ class RawModule(Shared):
     A module pickles as its settings (a file by its path) and may be used from several threads. A copy is the module
     itself.
     """
+
+    unit: Unit
+    _functions: dict[str, RawKernel]
 
     @untraced
     @border
@@ -64,9 +77,15 @@ class RawModule(Shared):
         name_expressions: Iterable[str] | None = None,
         enable_cooperative_groups: bool = False,
         strided: bool = False,
+        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
+        jitify: bool | None = None,
     ) -> None:
-        self.unit = make_unit(code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided)
-        self._functions: dict[str, RawKernel] = {}
+        cupy = CuPySettings(backend, translate_cucomplex, jitify)
+        self.unit = make_unit(
+            code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided, cupy
+        )
+        self._functions = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of, (self.unit,)
@@ -74,11 +93,16 @@ class RawModule(Shared):
     def __repr__(self) -> str:
         return f"<RawModule from {self.unit.settings.title}>"
 
+    @property
+    def name_expressions(self) -> tuple[str, ...]:
+        """The template instances that are compiled with the rest."""
+        return self.unit.settings.name_expressions
+
     # Kernels ------------------------------------------------------------------------------------------------------
 
     @untraced
     @border
-    def get_function(self, name: str) -> RawKernel:
+    def get_function(self, name: str, *template_arguments: Any) -> RawKernel:
         """Return a kernel by name.
 
         Parameters
@@ -86,6 +110,9 @@ class RawModule(Shared):
         name : str
             ``"saxpy"``, with its namespace where the bare name is not unique; a template instance,
             ``"axpy<float, 4>"``; or an overload by its parameter types, ``"axpy(int, float*)"``.
+        *template_arguments : torch.dtype, NumPy dtype, int, bool or str
+            Of a template: ``get_function("axpy", torch.float32, 4)`` is ``get_function("axpy<float, 4>")``. Text stands
+            as it is.
 
         Returns
         -------
@@ -101,6 +128,7 @@ class RawModule(Shared):
         """
         if not isinstance(name, str):
             raise TypeError(f"get_function takes the kernel's name as a string, got {type(name).__name__}")
+        name = instance_name(name, template_arguments)
         with self.unit.lock:
             kernel = self._functions.get(name)
             if kernel is None:
@@ -118,8 +146,13 @@ class RawModule(Shared):
                 f"RawModule has no attribute {name!r}; for a kernel of that name: get_function({name!r})"
             )
         try:
-            kernel = self.get_function(name)
-        except ValueError as error:
+            with self.unit.lock:
+                template = programs.template_declarations(self.unit.current().source, name)
+            # A template is launched as a kernel is, and asked nothing else.
+            kernel: Any = TemplateKernel(self, name) if template else self.get_function(name)
+        except (ValueError, CompileError) as error:
+            if isinstance(error, CompileError) and error.line is not None:
+                raise
             raise AttributeError(str(error)) from None
         self.__dict__[name] = kernel
         return kernel
@@ -212,8 +245,13 @@ class RawModule(Shared):
 
     @untraced
     @border
-    def compile(self) -> None:
+    def compile(self, log_stream: Any = None) -> None:
         """Compile now what the first use would, for the current CUDA device if there is one, else for the CPU.
+
+        Parameters
+        ----------
+        log_stream : file, optional
+            Where the compiler's warnings are written.
 
         Raises
         ------
@@ -221,7 +259,9 @@ class RawModule(Shared):
             The source does not compile, or it has templates alone and ``name_expressions`` names none.
         """
         with self.unit.lock:
-            self.unit.current().program(architecture(default_device()))
+            program = self.unit.current().program(architecture(default_device()))
+        if log_stream is not None:
+            log_stream.write(program.log)
 
     @untraced
     @border
@@ -251,7 +291,8 @@ def load(
     Parameters
     ----------
     path : path
-        The file; a bare name without suffix is looked up here first, then among rawkern's own.
+        The file. One that is not absolute is looked for in the current directory and then beside the file that calls
+        this; a bare name without suffix among rawkern's own, too.
     options, include_dirs, name_expressions, enable_cooperative_groups, strided
         As for `RawModule`.
 
@@ -266,7 +307,7 @@ def load(
         There is no such file.
     """
     return RawModule(
-        path=_find(path),
+        path=_find(path, sys._getframe(1).f_globals.get("__file__")),
         options=options,
         include_dirs=include_dirs,
         name_expressions=name_expressions,
@@ -285,18 +326,22 @@ def own_sources() -> Path:
     return inside if inside.is_dir() else package.parent / "cuda_src"
 
 
-def _find(path: PathLike) -> str:
+def _find(path: PathLike, caller: str | None) -> PathLike:
+    """The file of a relative path: here, beside the caller's file, or, for a bare name, among rawkern's own."""
     text = os.fspath(path)
-    bare = isinstance(path, str) and os.sep not in text and not text.endswith((".cu", ".cuh"))
-    if not bare or os.path.isfile(text):
-        return text
+    if os.path.isabs(text) or os.path.isfile(text):
+        return path
+    beside = os.path.join(os.path.dirname(os.path.abspath(caller)), text) if caller else ""
+    if os.path.isfile(beside):
+        return beside
     folder = own_sources()
-    if (folder / f"{text}.cu").is_file():
-        return str(folder / f"{text}.cu")
+    bare = isinstance(path, str) and os.sep not in text and not text.endswith((".cu", ".cuh"))
+    if bare and (folder / f"{text}.cu").is_file():
+        return folder / f"{text}.cu"
     there = ", ".join(sorted(file.stem for file in folder.glob("*.cu")))
-    raise FileNotFoundError(
-        f"{text!r} is neither a file nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu"
-    )
+    own = f", nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu" if bare else ""
+    places = f"{os.getcwd()}, or in {os.path.dirname(beside)}, where the call stands" if beside else os.getcwd()
+    raise FileNotFoundError(f"there is no file {text!r} in {places}{own}")
 
 
 def _of(unit: Unit) -> RawModule:

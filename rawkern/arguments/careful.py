@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from rawkern.arguments.addresses import Address
 from rawkern.arguments.memory import Memory, Piece, capturing, describe, without_memory
 from rawkern.arguments.rules import DTYPE, POINTER, Pointer
 from rawkern.arguments.scalars import Where, by_value, traced
 from rawkern.arguments.signature import Param, Signature
-from rawkern.arguments.structs import struct_bytes
+from rawkern.arguments.structs import is_struct, struct_bytes
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
-from rawkern.base.ctype import CType, StructLayout, with_layout
+from rawkern.base.ctype import CType, StructLayout, parse, with_layout
 from rawkern.errors import LaunchError, UnsupportedError
 
 # By CUDA index, -1 for the CPU; torch itself numbers devices with 8 bits.
@@ -22,8 +24,20 @@ DEVICES = {-1: torch.device("cpu")} | {index: torch.device("cuda", index) for in
 _SYMBOLIC = {
     "int": (torch.SymInt, torch.SymBool),
     "bool": (torch.SymBool,),
+    "opaque": (torch.SymInt, torch.SymFloat, torch.SymBool),
     **dict.fromkeys(("float", "half", "bfloat16", "float8"), (torch.SymFloat, torch.SymInt)),
 }
+
+
+_UNKNOWN = parse("void*")
+
+
+def _is_memory(value: Any) -> bool:
+    """Whether a value can only be meant as memory where it may be passed by value, too: NumPy's arrays are numbers."""
+    if value is None or isinstance(value, (torch.Tensor, Address)) or type(value).__module__ == "cupy.cuda.memory":
+        return True
+    arrays = hasattr(value, "__cuda_array_interface__") or hasattr(value, "__dlpack__")
+    return arrays and not isinstance(value, (np.generic, np.ndarray))
 
 
 class Bound(NamedTuple):
@@ -45,13 +59,14 @@ class Bound(NamedTuple):
 class Arguments:
     """The arguments of one launch on their way to C values; collects what `Bound` reports."""
 
-    __slots__ = ("device", "first", "fresh", "keep", "layout_of", "pieces", "strided", "tensors", "written")
+    __slots__ = ("device", "first", "fresh", "host", "keep", "layout_of", "pieces", "strided", "tensors", "written")
 
     def __init__(self, strided: bool, layout_of: Callable[[str], StructLayout] | None) -> None:
         self.strided = strided
         self.layout_of = layout_of
         self.device: int | None = None
         self.first: Where | None = None
+        self.host: list[Memory] = []
         self.written: list[torch.Tensor] = []
         self.keep: list[Any] = []
         self.tensors: list[torch.Tensor] = []
@@ -62,8 +77,10 @@ class Arguments:
         """`value` as `struct.pack` wants it for `ctype.code`."""
         if ctype.kind in ("pointer", "reference"):
             return self._address(ctype, value, where)
-        if ctype.kind == "struct":
+        if ctype.kind == "struct" or (ctype.kind == "vector" and is_struct(value)):
             return struct_bytes(self, ctype, value, where)
+        if ctype.kind == "opaque" and ctype.size == 8 and _is_memory(value):
+            return self._address(_UNKNOWN, value, where).to_bytes(8, "little")
         return by_value(ctype, value, where)
 
     def sized(self, ctype: CType) -> CType:
@@ -113,7 +130,8 @@ class Arguments:
             self.keep.append(memory.tensor)
             self.fresh |= memory.fresh
         if writes:
-            self.written.append(memory.tensor)
+            live = memory.owner.tensor if isinstance(memory.owner, Address) else None
+            self.written.append(memory.tensor if live is None else live)
 
     def _table(self, target: CType, items: list[Any] | tuple[Any, ...], where: Where) -> int:
         """The address of a table of the items' addresses, made where the items are."""

@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from rawkern.arguments.addresses import Address, storage
 from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
 from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
+from rawkern.base.storage import tensor_over
 from rawkern.errors import LaunchError, MissingDependencyError
+
+ANY = "any"  # in place of a dtype
 
 
 @dataclass(slots=True)
@@ -23,7 +27,7 @@ class Memory:
     """A block of memory as an argument gave it.
 
     `device` is the CUDA index, or -1 for the CPU. `dtype` is torch's name for the element type, or NumPy's where torch
-    has none. `fresh` says that the memory was made just now, on torch's current stream.
+    has none, or ANY. `fresh` says that the memory was made just now, on torch's current stream.
     """
 
     pointer: int
@@ -85,9 +89,14 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
         return _of_tensor(value, where, need, writes)
     if isinstance(value, np.ndarray):
         return _of_numpy(value, where)
+    if isinstance(value, Address):
+        return _of_address(value)
     cupy = sys.modules.get("cupy")  # whoever passes a CuPy array has imported it
     if cupy is not None and isinstance(value, getattr(cupy, "ndarray", ())):
         return _of_cupy(value, cupy)
+    if cupy is not None and isinstance(value, cupy.cuda.MemoryPointer):
+        _order_after(cupy.cuda.get_current_stream(value.device_id).ptr, value.device_id)
+        return _unknown(value.ptr, value.device_id, value)
     interface = getattr(type(value), "__cuda_array_interface__", None)
     if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:
         return _of_cuda_interface(value, found, where)
@@ -99,13 +108,28 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     raise _not_memory(value, where, need)
 
 
+def _of_address(address: Address) -> Memory:
+    memory = _unknown(address.value, address.device, address)
+    if address.tensor is not None:  # its bytes from there on
+        start, size = storage(address.tensor)
+        at = address.value - start
+        memory.tensor = tensor_over(address.tensor.untyped_storage(), torch.uint8, at, (size - at,), (1,))
+        memory.count = size - at
+    return memory
+
+
+def _unknown(pointer: int, device: int, owner: Any) -> Memory:
+    """Memory of which nothing is known but its address: it may hold any type."""
+    return Memory(pointer, ANY, device, 1, 1, True, True, False, owner, None, "address")
+
+
 def _not_memory(value: Any, where: Where, need: str) -> TypeError:
     verb = "takes a reference to device memory" if need.endswith("&") else "takes a pointer"
     if isinstance(value, np.generic):
         mend = "pass a tensor or an array, not one element of it"
     elif isinstance(value, bool | int | float | complex):
         mend = (
-            "pass the tensor itself, not its address"
+            f"pass the tensor itself, {where.expr} and not {where.expr}.data_ptr()"
             if isinstance(value, int) and value > 0xFFFF
             else (f"pass a tensor, such as torch.tensor([{value!r}])")
         )

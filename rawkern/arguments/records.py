@@ -20,16 +20,22 @@ def check_record(ctype: CType, dtype: np.dtype, where: Where) -> None:
     if not dtype.isnative:
         raise TypeError(f"{where} has the byte order of another machine; make it in this one's")
     fields = {name: entry for name, entry in (dtype.fields or {}).items() if name in (dtype.names or ())}
+    members = ctype.layout.members if ctype.layout is not None else ()
+    if len(fields) == 1 and not fields.keys() & {m.name for m in members}:
+        (of,) = (entry[0] for entry in fields.values())
+        if of.subdtype is not None:  # all numbers in one array, as CuPy's guide has it
+            fields = {m.name: (of, m.offset) for m in members}
     _check_fields(ctype, {name: int(entry[1]) for name, entry in fields.items()}, where)
-    for member in ctype.layout.members if ctype.layout is not None else ():
-        want = parse(member.type)
-        while want.kind == "array" and want.element is not None:
-            want = want.element
-        if member.bits or member.name not in fields or want.kind not in (*_FLOATS, "int", "bool", "pointer"):
+    for member in members:
+        if member.bits or member.name not in fields:
             continue
-        have = fields[member.name][0].base
+        have, want = fields[member.name][0].base, parse(member.type)
+        while (want.kind == "array" or (want.kind == "vector" and have.kind != "c")) and want.element is not None:
+            want = want.element
+        if want.kind not in (*_FLOATS, "int", "bool", "pointer"):
+            continue
         # Bits of a half type may come as an integer: NumPy has no bfloat16.
-        other = (have.kind == "f" and want.kind not in _FLOATS) or (have.kind in "iub" and want.kind == "float")
+        other = (have.kind in "fc" and want.kind not in _FLOATS) or (have.kind in "iubc" and want.kind == "float")
         if have.kind != "V" and (have.itemsize != want.size or other):
             raise TypeError(
                 f"{where} has member '{member.name}' as {have.name}, {ctype.name} has it as {want.spell()}; "

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from rawkern.arguments.conversions import conversion
-from rawkern.arguments.memory import Memory
+from rawkern.arguments.memory import ANY, Memory
 from rawkern.arguments.records import check_record
 from rawkern.arguments.scalars import Where
 from rawkern.base import operator_state
@@ -74,6 +74,7 @@ class Call(Protocol):
 
     device: int | None  # of the tensors so far: CUDA index, -1 for the CPU
     first: Where | None  # the tensor that settled it
+    host: list[Memory]  # arguments so far that are on the CPU
     strided: bool
 
     def sized(self, ctype: CType) -> CType:
@@ -125,7 +126,7 @@ def _native_dtype(e: Emit, n: Native) -> None:
 
 def _dtype(call: Call, p: Pointer) -> None:
     target, memory, where = p.target, p.memory, p.where
-    if target.kind in ("void", "function"):
+    if target.kind in ("void", "function") or memory.dtype == ANY:
         return
     if target.kind == "pointer":
         if memory.dtype not in ADDRESSES:
@@ -169,9 +170,11 @@ def _native_device(e: Emit, n: Native) -> None:
 
 def _device(call: Call, p: Pointer) -> None:
     memory, where = p.memory, p.where
-    if call.device is None:
+    if memory.device < 0:
+        call.host.append(memory)
+    if call.device is None or (call.device < 0 <= memory.device and all(map(_pinned, call.host))):
         call.device, call.first = memory.device, where
-    elif memory.device != call.device:
+    elif memory.device != call.device and not (memory.device < 0 and _pinned(memory)):
         assert call.first is not None
         there = "cpu" if call.device < 0 else f"cuda:{call.device}"
         mend = f"{where.expr}.to({there!r})" if memory.tensor is not None else f"a copy of it on {there}"
@@ -179,6 +182,11 @@ def _device(call: Call, p: Pointer) -> None:
             f"{where} is on {memory.place}, argument {call.first.position} '{call.first.expr}' is on {there}; "
             f"a launch runs on one device: pass {mend}"
         )
+
+
+def _pinned(memory: Memory) -> bool:
+    """Whether kernels on a GPU reach memory of the CPU as they do their own."""
+    return memory.tensor is not None and memory.kind == "tensor" and memory.tensor.is_pinned()
 
 
 # How its elements lie -----------------------------------------------------------------------------------------------
@@ -331,4 +339,5 @@ SCALARS: dict[str, Callable[[Emit, CType, str, str], None]] = {
     "struct": _native_struct,
     "float8": _never,
     "function": _never,
+    "opaque": _never,
 }

@@ -102,6 +102,8 @@ def _scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | comp
             return value.__index__()
         if hasattr(value, "__float__"):  # fractions.Fraction, decimal.Decimal
             return float(value)
+    if type(value).__module__ == "cupy.cuda.texture":  # CUDA's textures and surfaces are 64-bit numbers
+        return getattr(value, "ptr")  # noqa: B009  # an attribute of CuPy's
     if value is None:
         raise _wrong(ctype, "None", where, "pass a number (only pointers can be None)")
     mend = f"pass {where.expr}.item(), which waits for the GPU" if hasattr(value, "__dlpack__") else "pass a number"
@@ -132,7 +134,13 @@ WRAPPERS = {
 }
 
 
+def single(value: Any) -> Any:
+    """The element of a NumPy array that has one, as CuPy passes it by value; anything else as it is."""
+    return value.reshape(())[()] if isinstance(value, np.ndarray) and value.size == 1 else value
+
+
 def _numpy_scalar(ctype: CType, value: Any, where: Where) -> bool | int | float | complex:
+    value = single(value)
     if value.ndim:
         one = f"{where.expr}[{', '.join('0' * value.ndim)}]"
         raise _wrong(ctype, f"an array of shape {value.shape}", where, f"pass one element: {one}")
@@ -230,6 +238,8 @@ def _complex(ctype: CType, value: Any, where: Where) -> bytes:
 
 
 def _vector(ctype: CType, value: Any, where: Where) -> bytes:
+    if isinstance(value, np.ndarray) and (value.dtype.kind == "c" or not value.ndim):
+        value = single(value)
     if isinstance(value, (complex, np.complexfloating)) and ctype.name in ("float2", "double2"):
         value = (value.real, value.imag)  # cuComplex is float2
     if isinstance(value, np.ndarray) and value.ndim == 1:
@@ -251,6 +261,32 @@ def _function(ctype: CType, value: Any, where: Where) -> int:
     )
 
 
+_BY_SIZE = {2: "<e", 4: "<f", 8: "<d"}
+
+
+def _opaque(ctype: CType, value: Any, where: Where) -> bytes:
+    """What fits a parameter of which the size alone is known, as CuPy passes it."""
+    value, data = single(value), raw_bytes(value)
+    if isinstance(value, np.generic):
+        data = value.tobytes()
+    elif isinstance(value, (bool, int)):
+        low, high = -(1 << 8 * ctype.size - 1), (1 << 8 * ctype.size) - 1
+        if not low <= value <= high:
+            raise _out_of_range(ctype, value, where, f"{low} to {high}")
+        data = int(value).to_bytes(ctype.size, "little", signed=value < 0)
+    elif isinstance(value, float) and ctype.size in _BY_SIZE:
+        try:
+            data = struct.pack(_BY_SIZE[ctype.size], value)
+        except OverflowError:
+            raise _out_of_range(ctype, value, where, f"as a float of {ctype.size} bytes") from None
+    elif isinstance(value, complex):
+        data = struct.pack("<2f" if ctype.size == 8 else "<2d", value.real, value.imag)
+    if data is None or len(data) != ctype.size:
+        size = "" if data is None else f", which has {len(data)} bytes"
+        raise _wrong(ctype, f"{shown(value)}{size}", where, "pass what has as many: a NumPy scalar, a record or bytes")
+    return data
+
+
 _CONVERT: dict[str, Callable[[CType, Any, Where], Any]] = {
     "int": _int,
     "bool": _bool,
@@ -261,6 +297,7 @@ _CONVERT: dict[str, Callable[[CType, Any, Where], Any]] = {
     "complex": _complex,
     "vector": _vector,
     "function": _function,
+    "opaque": _opaque,
 }
 
 

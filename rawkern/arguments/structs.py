@@ -13,17 +13,16 @@ import torch
 
 from rawkern.arguments.records import check_ctypes, check_names, check_record, listed
 from rawkern.arguments.rules import Call
-from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown
-from rawkern.base.ctype import CType, parse
+from rawkern.arguments.scalars import Where, by_value, raw_bytes, shown, single
+from rawkern.base.ctype import CType, Member, StructLayout, parse, with_layout
 
 
 def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
-    """A struct's bytes; tensors among its members are arguments of the call."""
-    ctype = call.sized(ctype)
+    """A struct's bytes, or those of a vector given as a struct; tensors among its members are arguments of the call."""
+    ctype = _as_struct(ctype) if ctype.kind == "vector" else call.sized(ctype)
     if isinstance(value, Mapping):
         return _of_members(call, ctype, value, where)
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
+    value = single(value)
     if isinstance(value, np.void):
         if value.dtype.fields:
             check_record(ctype, value.dtype, where)
@@ -33,6 +32,10 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
             check_ctypes(ctype, value, where)
         data = raw_bytes(value)
     if data is None:
+        if isinstance(value, np.ndarray) and value.dtype.fields:
+            raise TypeError(
+                f"{where} has {value.size} records, the kernel takes one {ctype.name} by value; pass {where.expr}[0]"
+            )
         raise TypeError(
             f"{where} is {shown(value)}, the kernel takes {ctype.name} by value; pass a dict of its members"
             f"{listed(ctype)}, a NumPy structured scalar, a ctypes.Structure or bytes"
@@ -43,6 +46,20 @@ def struct_bytes(call: Call, ctype: CType, value: Any, where: Where) -> bytes:
             "give it the kernel's members and padding"
         )
     return data
+
+
+def is_struct(value: Any) -> bool:
+    """Whether a value has members, so that a vector is filled as a struct of x, y, z and w."""
+    return isinstance(value, (Mapping, ctypes.Structure)) or (
+        isinstance(value, (np.void, np.ndarray)) and value.dtype.fields is not None
+    )
+
+
+def _as_struct(vector: CType) -> CType:
+    element = vector.element
+    assert element is not None
+    members = [Member(name, element.name, k * element.size) for k, name in enumerate("xyzw"[: vector.lanes])]
+    return with_layout(vector, StructLayout(vector.size, vector.align, tuple(members)))
 
 
 def _of_members(call: Call, ctype: CType, value: Mapping[Any, Any], where: Where) -> bytes:

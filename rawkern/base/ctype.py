@@ -38,7 +38,7 @@ class CType:
 
     name: str  # CUDA's spelling without const: "unsigned char", "float4", "ns::Params"
     #: "int", "bool", "float", "half", "bfloat16", "float8", "complex", "vector", "struct", "void", "function", "array",
-    #: "pointer" or "reference"
+    #: "pointer", "reference" or "opaque", of which the size alone is known
     kind: str
     size: int = 0  # bytes; 0 for void, for functions, and for structs whose layout has not been asked for
     align: int = 0
@@ -183,6 +183,7 @@ C_NAMES = {row[-1][0]: row[0] for row in (*_INTEGERS, *_FLOATS) if row[-1]}
 _COMPLEX = re.compile(r"(?:\w+::)*complex<(float|double|__half|__nv_bfloat16)>$")
 _ARRAY = re.compile(r"(.+?)\s*\[(\d+)\]$")
 _TO_ARRAY = re.compile(r"(.+?)\s*\(\s*[*&](?:\s*const)?\s*\)\s*(?:\[\d+\])+$")
+_OPAQUE = re.compile(r"(\d+) bytes(?:, aligned to (\d+))?$")
 _QUALIFIER = re.compile(r"(?:^|(?<=[\s*&]))(const|volatile|__restrict__|__restrict|restrict)$")
 _LEADING = re.compile(r"^(const|volatile)\s+")
 
@@ -232,6 +233,9 @@ def _base(text: str) -> CType:
         element = _parse(inner)[0]
         size = element.size * lanes
         return CType(name, "array", size, element.align, f"{size}s", element=element, lanes=lanes)
+    if match := _OPAQUE.match(name):
+        size = int(match.group(1))
+        return CType(name, "opaque", size, int(match.group(2) or size), f"{size}s")
     if "(" in name.replace("(anonymous namespace)::", "").split("<")[0]:
         return CType(name, "function", 8, 8, "Q")
     return CType(name, "struct")

@@ -82,6 +82,8 @@ def main(options: argparse.Namespace) -> int:
     with refusing(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
     read = read_source(options)
+    if read.binary is not None:
+        raise Refused(f"{options.file} is a {read.kind} file, which is compiled already; pass the CUDA source")
     supported = toolchain.nvrtc().getSupportedArchs()
     for arch in archs:
         if int(arch.strip("sm_af")) not in supported:

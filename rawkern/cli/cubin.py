@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rawkern.errors import RawkernError
+from rawkern.compile import elf
 
 REPORT = "--ptxas-options=-v"  # makes the compiler's log tell what it used
 _RESERVED, _RESERVED_FROM = 1024, 90  # bytes of a block's shared memory that are the driver's, counted in from sm_90 on
 _UNKNOWN = 0xFFFFFFFF  # the stack of a recursive function
 
-# Records of .nv.info: (format, attribute, ...). Format 4 has a size and bytes, the others a value in the same word.
-_BYTE_FORMAT, _SIZED_FORMAT = 2, 4
+# Attributes of records of .nv.info.
 _MAX_THREADS, _FRAME, _MIN_STACK, _REGISTERS, _REQUIRED_THREADS, _BARRIERS = 0x05, 0x11, 0x12, 0x2F, 0x10, 0x4C
 
 
@@ -36,37 +34,26 @@ class Resources:
     max_threads: int  # the most threads of a block, from ``__launch_bounds__``; 1024 without
 
 
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    offset: int
-    size: int
-    link: int
-    flags: int
-
-
 def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
     """Return the resources of each kernel of a cubin for an architecture such as ``"sm_90"``, by symbol.
 
     RawkernError if these are not the bytes of a cubin.
     """
-    if cubin[:4] != b"\x7fELF" or cubin[4:6] != b"\x02\x01":
-        raise RawkernError("this is no cubin: it is not a 64-bit little-endian ELF file")
-    sections = _sections(cubin)
+    sections = elf.sections(cubin)
     by_name = {section.name: section for section in sections}
     constant = by_name[".nv.constant3"].size if ".nv.constant3" in by_name else 0
     reserved = _RESERVED if int(arch.strip("sm_af")) >= _RESERVED_FROM else 0
     of_functions: dict[int, dict[str, int]] = {_REGISTERS: {}, _FRAME: {}, _MIN_STACK: {}}
-    for attribute, data in _records(cubin, by_name[".nv.info"]):
+    for attribute, data in elf.records(cubin, by_name[".nv.info"]):
         if attribute in of_functions:
             symbol, value = struct.unpack_from("<2I", data)
-            of_functions[attribute][_symbol(cubin, sections, symbol)] = value
+            of_functions[attribute][elf.symbol(cubin, sections, symbol)] = value
     found = {}
     for name, section in by_name.items():
         if not name.startswith(".nv.info."):
             continue
         kernel = name.removeprefix(".nv.info.")
-        own = dict(_records(cubin, section))
+        own = dict(elf.records(cubin, section))
         bounds = own.get(_REQUIRED_THREADS) or own.get(_MAX_THREADS)
         x, y, z = struct.unpack_from("<3I", bounds) if bounds else (1024, 1, 1)
         shared = by_name.get(f".nv.shared.{kernel}")
@@ -82,36 +69,6 @@ def resources(cubin: bytes, arch: str) -> dict[str, Resources]:
             max_threads=x * y * z,
         )
     return found
-
-
-def _sections(cubin: bytes) -> list[_Section]:
-    start, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<2H", cubin, 60)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, start + 64 * i) for i in range(count)]
-    strings = headers[names][4]
-    return [_Section(_text(cubin, strings + h[0]), h[4], h[5], h[6], h[2]) for h in headers]
-
-
-def _text(cubin: bytes, at: int) -> str:
-    return cubin[at : cubin.index(b"\0", at)].decode()
-
-
-def _symbol(cubin: bytes, sections: list[_Section], index: int) -> str:
-    table = next(section for section in sections if section.name == ".symtab")
-    (name,) = struct.unpack_from("<I", cubin, table.offset + 24 * index)
-    return _text(cubin, sections[table.link].offset + name)
-
-
-def _records(cubin: bytes, section: _Section) -> Iterator[tuple[int, bytes]]:
-    """Yield attribute and bytes of each record of an information section."""
-    at, end = section.offset, section.offset + section.size
-    while at < end:
-        form, attribute, value = struct.unpack_from("<BBH", cubin, at)
-        at += 4
-        if form == _SIZED_FORMAT:
-            yield attribute, cubin[at : at + value]
-            at += value
-        else:
-            yield attribute, cubin[at - 2 : at - 1] if form == _BYTE_FORMAT else cubin[at - 2 : at]
 
 
 # The compiler's report ------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rawkern.compile import declarations, diagnostics
+from rawkern.compile import declarations, diagnostics, elf
 from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
-from rawkern.compile.source import Source, read_text
-from rawkern.errors import CompileError
+from rawkern.compile.source import FATBIN, Source, read_text
+from rawkern.errors import CompileError, UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,12 @@ class Program:
 
     @property
     def ptx(self) -> str:
-        """The code as PTX text; only where `arch` is a virtual one."""
+        """The code as PTX text; UnsupportedError for machine code."""
+        if self.code[:4] in (elf.MAGIC, FATBIN):
+            raise UnsupportedError(
+                f"{self.source.name} is machine code for GPUs, which the CPU engine and its tools cannot run; "
+                "pass the CUDA source or its PTX"
+            )
         return self.code.decode()
 
 
@@ -85,7 +90,7 @@ def declared(source: Source) -> tuple[declarations.Declaration, ...]:
 # --- Asking for names and types --------------------------------------------------------------------------
 
 PROBE = "\n" + Path(__file__).with_name("probe.cuh").read_text()
-_ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
+ENTRY = re.compile(r"^\s*(?:\.(?:visible|weak|extern)\s+)?\.entry\s+([\w$]+)", re.M)
 _BAD_NAME = re.compile(r"^__nv_name_map\(\d+\): [^\n]*\n  #pragma nv_mangled_name (.*)$", re.M)
 
 Types = dict[str, tuple[str, tuple[str, ...] | None]]  # symbol -> (name, parameter types, None while unknown)
@@ -142,7 +147,7 @@ def _types(result: Result, wanted: dict[str, str], guessed: dict[str, str], prob
         if expression in lowered
     }
     types: Types = {}
-    for symbol in dict.fromkeys(_ENTRY.findall(result.ptx)):
+    for symbol in dict.fromkeys(ENTRY.findall(result.ptx)):
         if symbol.startswith("_Z"):
             name, params, instance = split_function(demangle(symbol))
             if any(map(_is_class, params)) and not instance:

@@ -25,6 +25,8 @@ class Declaration:
     definition: bool
     opaque: bool  # a parameter without a name might have one that only the compiler sees
     line: int
+    types: tuple[str, ...] = ()  # the text of each parameter, with its name
+    template_params: tuple[str, ...] = ()  # "typename T", "int V = 4"
 
 
 # Comments, literals and directives; the order of the alternatives is the order in which C++ would see them at one
@@ -147,7 +149,14 @@ def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> D
         code[stop : stop + 1] == "{",
         bool(re.search(r"\w\s*\(", inner)),
         code.count("\n", 0, start) + 1,
+        () if parts == ["void"] else tuple(" ".join(part.split()) for part in parts),
+        _template_params(head[template.start() :]) if template else (),
     )
+
+
+def _template_params(head: str) -> tuple[str, ...]:
+    at = head.index("<")
+    return tuple(" ".join(part.split()) for part in split_arguments(head[at + 1 : closing(head, at)]))
 
 
 def _groups(code: str, position: int) -> tuple[list[tuple[str, str]], int]:

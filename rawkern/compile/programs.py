@@ -13,10 +13,12 @@ from pathlib import Path
 from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
-from rawkern.compile import constants, layout
+from rawkern.compile import constants, layout, precompiled
 from rawkern.compile.compile import Entry, Program, build, declared
+from rawkern.compile.declarations import Declaration
 from rawkern.compile.source import Source, Watch
 from rawkern.compile.toolchain import toolchain
+from rawkern.errors import UnsupportedError
 
 # what the CPU engine reads: PTX for sm_80 has all that rawkern's kernels use, and nothing that only newer GPUs do
 CPU_ARCH = "compute_80"
@@ -52,8 +54,10 @@ def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str
     with _lock:
         mine = _running.setdefault(key, Lock())
     with mine:  # one thread compiles, others that want the same wait for it
-        program = _remembered(key) or _stored(key, source, arch)
-        if program is None:
+        program = _remembered(key) or (source.binary is None and _stored(key, source, arch)) or None
+        if program is None and source.binary is not None:
+            program = precompiled.program(source, arch, key)
+        elif program is None:
             program = build(source, arch, name_expressions, key)
             if not Watch(source).changed():
                 _store(program)
@@ -73,25 +77,38 @@ def templates(source: Source) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
 
 
+def template_declarations(source: Source, name: str) -> tuple[Declaration, ...]:
+    """Return the template kernels of a name, with or without its namespace; none where a kernel has the name, too."""
+    named = [kernel for kernel in declared(source) if name in (kernel.name, kernel.name.rpartition("::")[2])]
+    return tuple(named) if all(kernel.template for kernel in named) else ()
+
+
 def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
     """Return the names of a kernel's parameters; ``arg0``, ``arg1`` ... stand for those that have none."""
+    if source.binary is not None:
+        return tuple(f"arg{i}" for i in range(len(entry.params)))
     return layout.parameter_names(source, entry, _key(source, CPU_ARCH, ()))
 
 
 def struct_layout(program: Program, type_name: str) -> StructLayout:
     """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
+    if program.source.binary is not None:
+        raise UnsupportedError(f"{program.source.name} does not tell the layout of {type_name}")
     return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
 
 
 def constant(source: Source, arch: str, expression: str) -> bool | int | float:
     """Return the value of a constant expression in terms of a source; ValueError if it is none."""
+    if source.binary is not None:
+        raise UnsupportedError(f"{source.name} is compiled already; constants need the CUDA source")
     arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made
     return constants.value(source, arch, expression, _key(source, arch, ()))
 
 
 def _key(source: Source, arch: str, name_expressions: tuple[str, ...]) -> str:
     given = source.path, source.text, source.options, source.include_dirs, source.headers, name_expressions
-    parts = [_FORMAT, _version(), toolchain().identity, arch, *given]
+    compiler = toolchain().identity if source.binary is None else ""
+    parts = [_FORMAT, _version(), compiler, arch, *given]
     return "program-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

@@ -13,6 +13,9 @@ from pathlib import Path
 from rawkern.base import frames
 from rawkern.compile import names
 
+FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
+_MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
+_PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\b")
 STRING_NAME = "kernel.cu"  # what the compiler calls a source that came as a string, wherever that stands
 
 
@@ -29,6 +32,8 @@ class Source:
     local_names: frozenset[str] = field(default=frozenset(), repr=False)
     # Paths looked for in vain: one may appear later.
     missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    # What a file holds that is compiled already: PTX, a cubin or a fatbin.
+    binary: bytes | None = field(default=None, repr=False)
     # Where in Python a string stands; what is compiled does not depend on it.
     origin: frames.Place | None = field(default=None, repr=False, compare=False)
 
@@ -36,6 +41,11 @@ class Source:
     def name(self) -> str:
         """What the compiler calls it."""
         return self.path or STRING_NAME
+
+    @property
+    def kind(self) -> str:
+        """What it is: "CUDA", "PTX", "cubin" or "fatbin"."""
+        return "CUDA" if self.binary is None else _MACHINE_CODE.get(self.binary[:4], "PTX")
 
     @property
     def title(self) -> str:
@@ -97,9 +107,24 @@ def from_path(
     """
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
-    text = _decode(_read_patiently(full), full)
+    data = _read_patiently(full)
+    if data[:4] in _MACHINE_CODE or _PTX.match(data):
+        return _precompiled(full, data, kept, directories)
+    if full.endswith((".cubin", ".fatbin")):
+        raise ValueError(f"{full} is no {full.rpartition('.')[2]}: its first bytes are {data[:4]!r}")
+    text = _decode(data, full)
     _check_text(text, full)
     return _source(text, full, kept, directories, os.path.dirname(full))
+
+
+def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:
+    if options or include_dirs:
+        given = "options" if options else "include_dirs"
+        raise ValueError(f"{given} is given for {path}, which is compiled already; leave it out, or pass the source")
+    if data[:4] in _MACHINE_CODE:
+        return Source(f"// sha256 {_sha256(data)}", path, (), (), (), binary=data)
+    data = data.rstrip(b"\0")
+    return Source(_decode(data, path), path, (), (), (), binary=data)
 
 
 class Watch:
@@ -144,6 +169,10 @@ class Watch:
             data = _read(path)
             if data is None:
                 continue
+            if path == source.path and source.binary is not None:
+                if data.rstrip(b"\0") != source.binary.rstrip(b"\0"):
+                    return False
+                continue
             if path == source.path:  # its text lacks the byte-order mark and has plain line ends
                 data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
             if digest != _sha256(data):
@@ -171,7 +200,7 @@ def _source(
 ) -> Source:
     found, local, missing = _closure(text, own, options, include_dirs)
     headers = tuple(sorted(found.items()))
-    return Source(text, path, include_dirs, options, headers, frozenset(local), tuple(sorted(missing)), origin)
+    return Source(text, path, include_dirs, options, headers, frozenset(local), tuple(sorted(missing)), origin=origin)
 
 
 # --- Settings --------------------------------------------------------------------------------------------
@@ -181,7 +210,7 @@ _REFUSED = (
     (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
      "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
-     "a kernel is loaded as it is, without a link step; leave it out"),
+     "a kernel is loaded as it is, without a link step; leave it out, and launch from Python what a kernel launches"),
 )  # fmt: skip
 _TAKE_VALUE = {
     "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",

@@ -39,6 +39,7 @@ class Toolchain:
         return json.dumps([self.version, self.include_dirs, self.stamps])
 
 
+_RECORD = 2  # raised when what is searched for changes
 _lock = Lock()
 _known: Toolchain | None = None
 
@@ -78,6 +79,7 @@ def _surroundings() -> str:
     """Hash what the search for NVRTC and the headers depends on."""
     names = ("CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "LD_LIBRARY_PATH", "CONDA_PREFIX")
     parts: list[object] = [
+        _RECORD,
         sys.prefix,
         sys.version,
         [os.environ.get(name) for name in names],
@@ -109,6 +111,8 @@ def _search(key: str) -> Toolchain:
     version = (major, minor)
     library = _loaded_library(version[0])
     include_dirs, markers = _headers(version, library)
+    if cupy := _cupy_headers():  # <cupy/complex.cuh> and its kin, last: they shadow none of CUDA's
+        include_dirs, markers = (*include_dirs, cupy), [*markers, os.path.join(cupy, "cupy", "complex.cuh")]
     stamps = tuple(stamp for path in ((library, *markers) if library else markers) if (stamp := _stamp(path)))
     found = Toolchain(version, library, include_dirs, stamps)
     if library:  # without its stamp nobody would see the library replaced
@@ -226,12 +230,16 @@ def _pathfinder_roots() -> list[str]:
     return roots
 
 
+def _cupy_headers() -> str:
+    """Return the directory of CuPy's own headers, "" if it is not known."""
+    cupy = sys.modules.get("cupy")
+    folder = os.path.join(os.path.dirname(cupy.__file__ or ""), "_core", "include") if cupy is not None else ""
+    return folder if os.path.isfile(os.path.join(folder, "cupy", "complex.cuh")) else ""
+
+
 def _cupy_bundle() -> list[str]:
     """Return the directories of the CCCL that CuPy ships."""
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not cupy.__file__:
-        return []
-    base = os.path.join(os.path.dirname(cupy.__file__), "_core", "include", "cupy", "_cccl")
+    base = os.path.join(_cupy_headers(), "cupy", "_cccl")
     return [folder for name in ("libcudacxx", "cub", "thrust") if os.path.isdir(folder := os.path.join(base, name))]
 
 

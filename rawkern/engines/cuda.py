@@ -48,7 +48,6 @@ COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _forked = ctypes.c_int64(0)
 
 STATIC_LIMIT = 48 * 1024  # bytes of shared memory a block gets unless the kernel's limit is raised
-MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # CuPy's names, in the order of the driver's CU_FUNC_ATTRIBUTE_* numbers.
 ATTRIBUTES = (
     "max_threads_per_block",
@@ -272,18 +271,26 @@ class EngineKernel:
         raise LaunchError(f"{self.name}: the launch failed on cuda:{self.module.index}: {text}{hint}") from None
 
     def _allow_shared_mem(self, shared_mem: int) -> None:
-        if shared_mem <= self._dynamic_limit:
-            return
+        if shared_mem > self._dynamic_limit:
+            self.set_attribute("max_dynamic_shared_size_bytes", shared_mem)
+
+    def set_attribute(self, name: str, value: int) -> None:
+        """Set an attribute of the driver's; LaunchError if it refuses the value.
+
+        The limit of dynamic shared memory is not lowered there: launches that were prepared need theirs.
+        """
+        memory, driver = name == "max_dynamic_shared_size_bytes", self.module.driver
         with self._raising, self.module.current():
-            if shared_mem > self._dynamic_limit:
+            if not memory or value > self._dynamic_limit:
                 try:
-                    self.module.driver.funcSetAttribute(self.function, MAX_DYNAMIC_SHARED, shared_mem)
-                except self.module.driver.CUDADriverError as error:
+                    driver.funcSetAttribute(self.function, ATTRIBUTES.index(name), value)
+                except driver.CUDADriverError as error:
                     room = self.max_shared_mem - self.attributes["shared_size_bytes"]
-                    raise LaunchError(
-                        f"{self.name}: shared_mem is {shared_mem} bytes, the maximum here is {room} bytes: {error}"
-                    ) from error
-                self._dynamic_limit = shared_mem
+                    most = f" bytes, the maximum here is {room} bytes" if memory else ""
+                    raise LaunchError(f"{self.name}: {name} is {value}{most}: {error}") from error
+            self.attributes[name] = value
+            if memory:
+                self._dynamic_limit = max(self._dynamic_limit, value)
 
     def most_blocks(self, threads: int, shared_mem: int) -> int:
         """How many blocks of so many threads the device holds at a time."""
@@ -329,11 +336,13 @@ class Target:
         blocks = grid[0] * grid[1] * grid[2]
         if self._most and blocks > self._most:
             each = self._most // owner.multiprocessors
-            raise LaunchError(
+            error = LaunchError(
                 f"{owner.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{owner.module.index} "
                 f"holds {self._most} of this kernel ({each} on each of {owner.multiprocessors} "
                 f"multiprocessors); use fewer blocks and a grid-stride loop"
             )
+            error.most_blocks = self._most
+            raise error
         params = ctypes.create_string_buffer(owner.pack(*bound.values))
         start = ctypes.addressof(params)
         pointers = struct.pack(f"={len(owner.offsets)}Q", *(start + offset for offset in owner.offsets))

@@ -27,9 +27,11 @@ def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
 
 
 def read_parameters(
-    what: str, name: str, in_params: str, out_params: str
+    what: str, name: str, in_params: str, out_params: str, *, given_outputs: bool = False
 ) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     """Read inputs and outputs; ``what`` is what they make, with its article.
+
+    With ``given_outputs`` the tensors that a call gives for the outputs say what the inputs leave open.
 
     Raises
     ------
@@ -38,12 +40,13 @@ def read_parameters(
     """
     inputs = parse_parameters(in_params, f"{name}: in_params")
     outputs = parse_parameters(out_params, f"{name}: out_params")
-    if not inputs or not outputs:
-        raise ValueError(f"{name}: {what} has at least one input and one output")
+    if not outputs or not (inputs or given_outputs):
+        least = "one output" if given_outputs else "one input and one output"
+        raise ValueError(f"{name}: {what} has at least {least}")
     for p in outputs:
         if any(q.name == p.name for q in inputs):
             raise ValueError(f"{name}: {p.name} is an input and an output; give the output a name of its own")
-        if p.generic and not any(q.type == p.type for q in inputs):
+        if p.generic and not given_outputs and not any(q.type == p.type for q in inputs):
             raise ValueError(f"{name}: no input says what {p.type} is, the type of the output {p.name}")
     return inputs, outputs
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +20,22 @@ from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
-from rawkern.formulas.promotion import as_outs, check_out, device_of, joint_shape, prepare
+from rawkern.formulas.promotion import (
+    as_outs,
+    check_out,
+    device_of,
+    joint_shape,
+    output_dtypes,
+    prepare,
+    refuse_wrapped,
+    with_size,
+)
 from rawkern.operators import op
 from rawkern.operators.recorded import quiet
+
+#: Where no input is looped over, one of this size is, which nobody reads.
+SIZE = Parameter("size_", "bool")
+_IND_SIZE = re.compile(r"\b_ind\s*\.\s*size\s*\(\s*\)")  # CuPy's name of n
 
 
 @border
@@ -46,7 +61,7 @@ def elementwise(
         Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
         all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
         and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
-        parameter is not differentiated.
+        parameter is not differentiated. A letter of outputs alone is told by the tensors that a call gives for them.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
         in, ``i`` the index of the element in row-major order (long long), ``n`` the number of elements.
@@ -77,7 +92,11 @@ def elementwise(
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
     namespace, short = qualified_name("elementwise", name, "silu")
-    inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params)
+    inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params, given_outputs=True)
+    if all(p.raw for p in inputs):
+        inputs += (SIZE,)
+    operation = _IND_SIZE.sub("n", operation)
+    backward = backward if backward is None else _IND_SIZE.sub("n", backward)
     _check_parameters(name, inputs, outputs, backward)
     check_assigned(name, inputs, outputs, "the operation", operation, backward)
     return make_elementwise(namespace, short, inputs, outputs, operation, backward, preamble, tuple(options))
@@ -86,8 +105,6 @@ def elementwise(
 def _check_parameters(
     name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], backward: str | None
 ) -> None:
-    if all(p.raw for p in inputs):
-        raise ValueError(f"{name}: every input is raw, so nothing says how many elements there are")
     for p in outputs:
         if p.raw:
             raise ValueError(f"{name}: the output {p.name} is raw; only inputs can be, write a RawKernel instead")
@@ -110,6 +127,9 @@ class Elementwise:
     name : str
     """
 
+    _sized: bool
+    _open: tuple[str, ...]  # letters of outputs alone: what they are is told by the tensors given for the outputs
+
     def __init__(
         self,
         namespace: str,
@@ -127,9 +147,12 @@ class Elementwise:
         self._backward = backward
         self._guarded = border(self._prepared_call)
         self.loop.fast.for_users(self._guarded)
+        self._sized = SIZE in inputs
+        self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         text = repr((inputs, outputs, operation, backward, preamble, options))
-        self.operator = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+        qualified = f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        self.operator: Any = None if self._open else self._define(qualified)
 
     def __repr__(self) -> str:
         return f"<rawkern.elementwise {self.loop.spelled}>"
@@ -159,7 +182,7 @@ class Elementwise:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, out: Any = None) -> Any:
+    def __call__(self, *args: Any, out: Any = None, size: int | None = None) -> Any:
         """Compute the outputs.
 
         Parameters
@@ -170,6 +193,8 @@ class Elementwise:
         out : torch.Tensor or tuple of them, optional
             Where the outputs go: of the broadcast shape and the outputs' dtypes; any strides without overlap. Not for
             tensors that require grad.
+        size : int, optional
+            The number of elements, where every input is raw (or there is none) and no outputs are given.
 
         Returns
         -------
@@ -186,6 +211,10 @@ class Elementwise:
         RuntimeError
             For shapes that don't broadcast.
         """
+        if self._sized:
+            args = with_size(self.name, len(self.loop.inputs) - 1, args, out, size)
+        elif size is not None:
+            raise ValueError(f"{self.name}: size is for operators with raw inputs only; broadcasting settles it here")
         if torch.compiler.is_dynamo_compiling():
             return self._prepared_call(*args, out=out)
         return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
@@ -196,8 +225,12 @@ class Elementwise:
         if out is None and len(args) == many + len(loop.outputs):
             args, out = args[:many], args[many:]
         if len(args) != many:
-            names = ", ".join(p.name for p in loop.inputs)
-            raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
+            named = [p.name for p in loop.inputs if p is not SIZE]
+            got = len(args) - self._sized
+            raise TypeError(f"{self.name}() takes {len(named)} arguments ({', '.join(named)}), got {got}")
+        if self._open and out is None:
+            p = next(p for p in loop.outputs if p.type in self._open)
+            raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
         if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
             try:
                 return self.operator(*args)
@@ -228,12 +261,14 @@ class Elementwise:
         Raises
         ------
         TypeError
-            The operator has several outputs, or the result is not of x's dtype.
+            The operator has several outputs, the result is not of x's dtype, or no input is looped over.
         ValueError
             The result is not of x's shape.
         """
         if len(self.loop.outputs) != 1:
             raise TypeError(f"{self.name} has {len(self.loop.outputs)} outputs; only one can go into {self._first}")
+        if self._open or self._sized:
+            raise TypeError(f"{self.name}: the inputs do not settle what would be written; pass out=")
         tensors, dtypes = self._prepared((x, *rest))
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             x.copy_(self.operator(x.clone() if tensors[0] is x else tensors[0], *tensors[1:]))
@@ -251,22 +286,27 @@ class Elementwise:
         """Compute into given tensors."""
         loop = self.loop
         outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
+        dtypes = {**dtypes, **output_dtypes(self.name, loop.outputs, self._open, outs)}
         shape = joint_shape([t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
         device = device_of(tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)
-        if not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs)):
+        if not self._open and (not quiet() or any(t.is_neg() or type(t) not in PLAIN for t in (*tensors, *outs))):
             found = self.operator(*tensors)
             for t, value in zip(outs, (found,) if isinstance(found, torch.Tensor) else found, strict=True):
                 t.copy_(value)
         else:
+            if not quiet():
+                refuse_wrapped(self.name, (*tensors, *outs))
             apart = [t.clone() if any(_overlap(t, o) for o in outs) else t for t in tensors]
-            with inside_op():
+            # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
+            with inside_op() if quiet() else contextlib.nullcontext():
                 loop.run(apart, dtypes, out=outs)
         return outs[0] if len(outs) == 1 else outs
 
     def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
-        return prepare(self.name, self.loop.inputs, self.loop.letters, args)
+        letters = [x for x in self.loop.letters if x not in self._open]
+        return prepare(self.name, self.loop.inputs, letters, args)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from rawkern.arguments.memory import dtype_name, refuse_layout
+from rawkern.arguments.scalars import WRAPPERS, traced
+from rawkern.base.torch_private import wrapper_kind
 from rawkern.formulas.parameters import DTYPES, Parameter
 
 
@@ -119,6 +121,40 @@ def as_outs(name: str, what: str, out: Any, tensors: Sequence[torch.Tensor], cou
     if torch.is_grad_enabled() and any(t.requires_grad for t in (*tensors, *outs)):
         raise RuntimeError(f"{name}: {what} can't be used with tensors that require grad; use torch.no_grad()")
     return outs
+
+
+def output_dtypes(
+    name: str, outputs: Sequence[Parameter], letters: Sequence[str], outs: Sequence[torch.Tensor]
+) -> dict[str, torch.dtype]:
+    """What letters of outputs alone are, by the tensors given for those."""
+    found: dict[str, torch.dtype] = {}
+    for p, t in zip(outputs, outs, strict=True):
+        if p.type in letters and found.setdefault(p.type, t.dtype) is not t.dtype:
+            raise TypeError(f"{name}: {p.type} is {dtype_name(found[p.type])} and {dtype_name(t.dtype)}")
+    return found
+
+
+def refuse_wrapped(name: str, tensors: Sequence[torch.Tensor]) -> None:
+    """Raise LaunchError for tensors of a tracer or transform, which have no memory of their own."""
+    for t in tensors:
+        if (kind := wrapper_kind(t)) in WRAPPERS:
+            raise traced(f"{name}:", f"it is given a {WRAPPERS[kind]}")
+
+
+def with_size(name: str, many: int, args: tuple[Any, ...], out: Any, size: int | None) -> tuple[Any, ...]:
+    """The arguments of ``many`` inputs that are not looped over, with one that has the loop's size after them.
+
+    Outputs that are given, in ``out`` or after the inputs, settle it where ``size`` does not.
+    """
+    given = args[many:] if out is None else (out,) if isinstance(out, torch.Tensor) else tuple(out)
+    tensors = [t for t in (*given, *args) if isinstance(t, torch.Tensor)]
+    if size is None and not given:
+        raise ValueError(f"{name}: no input says how many elements there are; pass size=, or the outputs")
+    if size is not None and (not isinstance(size, (int, torch.SymInt)) or size < 0):
+        raise ValueError(f"{name}: size is {size!r}; it is the number of elements, 0 or more")
+    shape = (size,) if size is not None else joint_shape([t.shape for t in given if isinstance(t, torch.Tensor)])
+    one = torch.zeros((), dtype=torch.bool, device=tensors[0].device if tensors else None)
+    return *args[:many], one.expand(shape), *args[many:]
 
 
 def check_out(

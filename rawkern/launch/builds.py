@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,25 @@ FOREVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
+class CuPySettings:
+    """What CuPy's classes are told beyond that: who compiles, and how <cuComplex.h> is read.
+
+    NVRTC compiles whatever the backend, and what nvcc or Jitify add to it is there with any.
+    """
+
+    backend: str = "nvrtc"
+    translate_cucomplex: bool = False
+    jitify: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in ("nvrtc", "nvcc"):
+            raise ValueError(f"backend is {self.backend!r}; it is 'nvrtc' or 'nvcc', and NVRTC compiles for both")
+        for name in ("translate_cucomplex", "jitify"):
+            if not isinstance(getattr(self, name), (bool, int, type(None))):
+                raise TypeError(f"{name} is {getattr(self, name)!r}; pass True or False")
+
+
+@dataclass(frozen=True)
 class Settings:
     """All that a unit is made from; what pickling keeps."""
 
@@ -35,6 +55,7 @@ class Settings:
     name_expressions: tuple[str, ...]
     cooperative: bool
     strided: bool
+    cupy: CuPySettings
     origin: frames.Place | None = field(default=None, compare=False)  # where in Python the code stands
 
     @property
@@ -44,10 +65,25 @@ class Settings:
 
     def read(self) -> Source:
         """Read the source as it is now."""
-        if self.path is not None:
-            return source.from_path(self.path, self.options, self.include_dirs)
-        assert self.code is not None
-        return source.from_text(self.code, self.options, self.include_dirs, self.origin)
+        return _read(self.code, self.path, self.options, self.include_dirs, self.cupy, self.origin)
+
+
+_CUCOMPLEX = re.compile(r"^([ \t]*#[ \t]*include[ \t]*)[<\"]cuComplex\.h[>\"]", re.M)
+
+
+def _read(
+    code: str | None,
+    path: PathLike | None,
+    options: Sequence[str],
+    include_dirs: Sequence[PathLike],
+    cupy: CuPySettings,
+    origin: frames.Place | None,
+) -> Source:
+    if path is not None:
+        return source.from_path(path, options, include_dirs)
+    if cupy.translate_cucomplex and isinstance(code, str):  # CuPy's header has the same functions for complex<T>
+        code = _CUCOMPLEX.sub(r"\1<rawkern/cuComplex.h>", code)
+    return source.from_text(code, options, include_dirs, origin)  # type: ignore[arg-type]
 
 
 class Build:
@@ -158,6 +194,7 @@ def make_unit(
     name_expressions: Iterable[str] | None,
     cooperative: bool,
     strided: bool,
+    cupy: CuPySettings,
 ) -> Unit:
     """Check what `RawModule` and `RawKernel` are given; the source is read, and compiled at the first use."""
     if (code is None) == (path is None):
@@ -168,13 +205,12 @@ def make_unit(
         raise TypeError(f"name_expressions is {name_expressions!r}; pass a sequence of strings")
     origin = frames.caller() if path is None else None
     # The first reading checks the settings; it is compiled later, if it still holds then.
-    first = (
-        source.from_path(path, options, include_dirs)
-        if path is not None
-        else source.from_text(code, options, include_dirs, origin)  # type: ignore[arg-type]
-    )
+    first = _read(code, path, options, include_dirs, cupy, origin)
+    if first.binary is not None and expressions:
+        raise ValueError(f"name_expressions are for CUDA source; {first.name} is compiled already")
     folders = (*(os.path.abspath(os.fspath(folder)) for folder in include_dirs), *_implied(first, include_dirs))
-    return Unit(Settings(code, first.path, first.options, folders, expressions, cooperative, strided, origin), first)
+    settings = Settings(code, first.path, first.options, folders, expressions, cooperative, strided, cupy, origin)
+    return Unit(settings, first)
 
 
 def _implied(first: Source, include_dirs: Sequence[PathLike]) -> tuple[str, ...]:

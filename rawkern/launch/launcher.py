@@ -189,7 +189,7 @@ def _numbers(state: State, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     found = None
     for param, where in zip(state.signature.params, state.signature.wheres, strict=True):
         value = args[param.index]
-        if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, torch.Tensor)):
+        if param.ctype.kind in _NUMBERS and isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
             if operator_state.state.level > operator_state.IMPLEMENTATION:
                 return None
             found = list(args) if found is None else found

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import torch
 
-from rawkern.base import torch_private as private
+from rawkern.arguments.addresses import live, storage
 from rawkern.base.nested import mapped, tensors_in
 from rawkern.base.storage import tensor_over
 
@@ -24,7 +23,7 @@ def tensors_behind(given: Iterable[torch.Tensor], device: str) -> list[torch.Ten
     An address of memory that no tensor of Python's has (NumPy's, or what has been freed) leads to nothing.
     """
     given = list(given)
-    return reached(given, (), device, {_storage(t)[0] for t in given})
+    return reached(given, (), device, {storage(t)[0] for t in given})
 
 
 def reached(
@@ -48,7 +47,7 @@ def reached(
         if not len(words):
             continue
         if ranges is None:
-            ranges = sorted(_live(device).values(), key=lambda entry: entry[0])
+            ranges = sorted(live(device).values(), key=lambda entry: entry[0])
             if not ranges:
                 return []
             starts = np.array([entry[0] for entry in ranges], dtype=np.uint64)
@@ -79,27 +78,6 @@ def _mapped(words: np.ndarray) -> np.ndarray:
         return words
     edges = np.array([int(edge, 16) for pair in pairs for edge in pair if int(edge, 16) < _HIGHEST], dtype=np.uint64)
     return words[np.searchsorted(edges, words, side="right") % 2 == 1]
-
-
-def _storage(t: torch.Tensor) -> tuple[int, int]:
-    storage = t.untyped_storage()
-    return storage.data_ptr(), storage.nbytes()
-
-
-def _live(device: str) -> dict[int, tuple[int, int, torch.Tensor]]:
-    """All tensors that Python knows on a kind of device, by the start of their storage."""
-    found: dict[int, tuple[int, int, torch.Tensor]] = {}
-    objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
-    for o in [o for o in objects if type(o) in kinds]:
-        try:
-            if o.device.type == device and o.layout is torch.strided and private.wrapper_kind(o) is None:
-                start, size = _storage(o)
-                if start and size:
-                    found.setdefault(start, (start, size, o))
-        except (RuntimeError, NotImplementedError, ReferenceError):  # no memory: fake, functional, being made
-            continue
-    return found
 
 
 class Copies:
@@ -134,7 +112,7 @@ class Copies:
     def tensor(self, t: torch.Tensor) -> torch.Tensor:
         """The copy of a tensor."""
         t = t.detach()
-        start, size = _storage(t)
+        start, size = storage(t)
         if start not in self.storages:
             self.storages[start] = size, t.untyped_storage().cpu()
         return tensor_over(self.storages[start][1], t.dtype, t.storage_offset(), t.size(), t.stride())

@@ -51,7 +51,12 @@ def view(build: Build, name: str, device: torch.device) -> torch.Tensor:
         raise TypeError(f"get_global takes the variable's name as a string, got {type(name).__name__}")
     variable = describe(build, name)
     module = build.engine_module(device)
-    address, nbytes = module.global_view(variable.symbol)
+    try:
+        address, nbytes = module.global_view(variable.symbol)
+    except (KeyError, LaunchError):
+        if build.source.binary is None:
+            raise
+        raise ValueError(f"{build.source.name} has no variable {name!r}") from None
     elements = _bytes(address, nbytes, device, module).view(variable.dtype)
     # What has no dtype of its own, a vector or a struct, is the last dimension: its numbers or its bytes.
     split = elements.numel() != math.prod(variable.shape)
@@ -63,6 +68,9 @@ def describe(build: Build, name: str) -> Variable:
     known = build.variables.get(name)
     if known is not None:
         return known
+    if build.source.binary is not None:  # its types are gone: bytes, under the symbol or the C++ name
+        symbols = _symbols(build.source.text)
+        return Variable(next((one for one in symbols if demangle(one) == name), name), "", (), torch.uint8)
     address, probe = f"&{name}", probe_of(f"decltype({name})")
     ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
     result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
@@ -133,7 +141,8 @@ def every(state: State, device: torch.device, spaces: Sequence[str] = ("global",
     ``spaces`` are "global" for ``__device__``, which launches may write, too, and "const" for ``__constant__``.
     """
     build, source = state.build, state.build.source
-    if not re.search("__(?:device|managed|constant)__", source.text) and not source.headers:
+    declares = source.headers or source.binary is not None
+    if not declares and not re.search("__(?:device|managed|constant)__", source.text):
         return []
     ptx = build.program(architecture(device).replace("sm_", "compute_"), state.asked).ptx
     module, found = build.engine_module(device, state.asked), []

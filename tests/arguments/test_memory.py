@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from rawkern.arguments import memory
 from rawkern.arguments.careful import bind
-from tests.arguments.kit import SAXPY, one, refuse
+from tests.arguments.kit import SAXPY, make, one, refuse
 
 EVERY = [
     *("bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16"),
@@ -102,7 +103,7 @@ def test_other_objects_for_pointers() -> None:
     need = "the kernel takes a pointer (const float*)"
     refuse("float const*", 1.5, f"is the float 1.5, {need}; pass a tensor, such as torch.tensor([1.5])")
     at = torch.ones(2).data_ptr()
-    refuse("float const*", at, f"is the int {at}, {need}; pass the tensor itself, not its address")
+    refuse("float const*", at, f"is the int {at}, {need}; pass the tensor itself, x and not x.data_ptr()")
     refuse("float const*", [1.0, 2.0], f"is [1.0, 2.0] (list), {need}; pass torch.tensor(x)")
     refuse(
         "float const*",
@@ -366,3 +367,26 @@ def test_references() -> None:
         "has 2 elements, the kernel writes int&, a reference; pass a one-element tensor",
         ValueError,
     )
+
+
+def test_pinned_tensors_go_with_those_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of the CPU stand in for those of a GPU."""
+    on_gpu, pinned, pageable = torch.zeros(3), torch.zeros(3), torch.zeros(3)
+    own = memory._of_tensor
+
+    def placed(t: torch.Tensor, *rest: Any) -> memory.Memory:
+        found = own(t, *rest)
+        found.device = 1 if t is on_gpu else -1
+        return found
+
+    monkeypatch.setattr(memory, "_of_tensor", placed)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda t: t is pinned)
+    three = make("float*", "float*", "const float*", names=("x", "y", "z"))
+    for args in ((pinned, on_gpu, on_gpu), (on_gpu, pinned, pinned), (pinned, pinned, on_gpu)):
+        assert bind(three, args).index == 1
+    assert bind(three, (pinned, pageable, pinned)).index == -1
+    for args, at in (((on_gpu, pageable, pinned), 2), ((pinned, pageable, on_gpu), 3), ((pageable, on_gpu, pinned), 2)):
+        with pytest.raises(
+            ValueError, match=rf"argument {at} '.' is on \S+, argument 1 '.' is on \S+; a launch runs on"
+        ):
+            bind(three, args)

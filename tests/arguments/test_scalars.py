@@ -235,3 +235,51 @@ def test_complex() -> None:
     assert parse("cuda::std::complex<double>").align == 16
     with pytest.raises(OverflowError, match=re.escape("k: argument 1 'x[1]' is 1e+39, out of range for float")):
         one("cuda::std::complex<float>", 1e39j)
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "expected"),
+    [
+        (1, -128, b"\x80"),
+        (1, 255, b"\xff"),
+        (1, True, b"\x01"),
+        (2, 0.5, struct.pack("<e", 0.5)),
+        (4, -2, struct.pack("<i", -2)),
+        (4, 2**32 - 1, b"\xff" * 4),
+        (4, 0.1, struct.pack("<f", 0.1)),
+        (4, np.uint32(7), struct.pack("<I", 7)),
+        (8, 0.1, struct.pack("<d", 0.1)),
+        (8, np.array([[0.1]]), struct.pack("<d", 0.1)),
+        (8, 1 - 2j, struct.pack("<2f", 1, -2)),
+        (8, None, bytes(8)),
+        (16, 1 - 2j, struct.pack("<2d", 1, -2)),
+        (3, b"abc", b"abc"),
+    ],
+)
+def test_parameters_of_which_the_size_alone_is_known(size: int, value: Any, expected: bytes) -> None:
+    assert pack(f"{size} bytes, aligned to 1", args=(value,)) == expected
+
+
+def test_alignment_of_what_has_a_size_alone() -> None:
+    assert pack("1 bytes", "4 bytes", "6 bytes, aligned to 2", "8 bytes", args=(1, 2, b"abcdef", 3)) == struct.pack(
+        "<B3xI6s2xQ", 1, 2, b"abcdef", 3
+    )
+    t = torch.zeros(3)
+    assert pack("8 bytes", args=(t,)) == struct.pack("<Q", t.data_ptr()) and t._version == 1
+
+
+def test_what_does_not_fit_a_size() -> None:
+    by, mend = "bytes by value", "pass what has as many: a NumPy scalar, a record or bytes"
+    refuse(
+        "4 bytes",
+        np.float64(1),
+        f"is the float64 {np.float64(1)!r}, which has 8 bytes, the kernel takes 4 {by}; {mend}",
+    )
+    refuse("4 bytes", torch.zeros(3), f"is a Tensor, the kernel takes 4 {by}; {mend}")
+    refuse("8 bytes", np.zeros(3), f"is a ndarray, the kernel takes 8 {by}; {mend}")
+    refuse("1 bytes", 0.5, f"is the float 0.5, the kernel takes 1 {by}; {mend}")
+    for value, limits in ((256, "-128 to 255"), (-129, "-128 to 255")):
+        message = f"is {value}, out of range for 1 bytes ({limits}); declare a wider type in the kernel"
+        refuse("1 bytes", value, message, OverflowError)
+    refuse("2 bytes", 1e6, "is 1000000.0, out of range for 2 bytes (as a float of 2 bytes); declare a wider type in the "
+           "kernel", OverflowError)  # fmt: skip

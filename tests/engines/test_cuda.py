@@ -255,6 +255,19 @@ def test_shared_memory_beyond_48_kib_raises_the_limit_once(driver: Driver) -> No
     assert kernel.max_shared_mem == 232448
 
 
+def test_attributes_that_are_set(driver: Driver) -> None:
+    kernel = make(driver, ("int",))
+    kernel.set_attribute("max_dynamic_shared_size_bytes", 60_000)
+    kernel.set_attribute("preferred_shared_memory_carveout", 50)
+    kernel.set_attribute("max_dynamic_shared_size_bytes", 1000)  # launches that were prepared need what they have
+    kernel.target((32, 1, 1), 59_000)
+    assert driver.set == [(99, 8, 60_000), (99, 9, 50)]
+    assert kernel.attributes["max_dynamic_shared_size_bytes"] == 1000
+    assert kernel.attributes["preferred_shared_memory_carveout"] == 50
+    kernel.target((32, 1, 1), 70_000)
+    assert driver.set[2:] == [(99, 8, 70_000)]
+
+
 class Native:
     """Launches of native code. CPU tensors, at CPU addresses, stand in for those of a GPU."""
 
@@ -355,8 +368,9 @@ def test_cooperative_launches_have_a_limit(driver: Driver) -> None:
     kernel.target((32, 1, 1), 0).run((6, 1, 1), 0, bound(4))
     assert driver.launches[0]["attributes"] == [(2, 1)]
     assert driver.launches[0]["values"] == (4,)
-    with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel"):
+    with pytest.raises(LaunchError, match=r"all 7 blocks at once, cuda:0 holds 6 of this kernel") as caught:
         kernel.target((32, 1, 1), 0).run((7, 1, 1), 0, bound(4))
+    assert caught.value.most_blocks == 6
 
 
 def test_loading_during_a_capture_says_warm_up(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

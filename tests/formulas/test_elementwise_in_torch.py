@@ -212,7 +212,6 @@ DECLARATIONS = [
     (("T x", "T y", "y = x", "1x"), "is no identifier"),
     (("T", "T y", "y = x", "f"), "'T' is no parameter"),
     (("what x", "T y", "y = x", "f"), "has no known type"),
-    (("T x", "S y", "y = x", "f"), "no input says what S is"),
     (("T x, T x", "T y", "y = x", "f"), "the name x stands twice"),
     (("T x", "T x", "x = x", "f"), "x is an input and an output"),
     (("T x", "raw T y", "y = x", "f"), "the output y is raw"),
@@ -220,8 +219,7 @@ DECLARATIONS = [
     (("T i", "T y", "y = i", "f"), "takes a name that the loop has"),
     (("k x", "k y", "y = x", "f"), "takes a name that the loop has: k"),
     (("T lambda", "T y", "y = lambda", "f"), "takes a keyword of Python as a name; write lambda_"),
-    (("", "T y", "y = 1", "f"), "at least one input and one output"),
-    (("raw T x", "T y", "y = x[i]", "f"), "every input is raw"),
+    (("T x", "", "y = 1", "f"), "at least one output"),
 ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +72,25 @@ def test_public_names() -> None:
 
 def test_own_sources_are_found_by_bare_name(tmp_path: Path) -> None:
     names = sorted(path.stem for path in module.own_sources().glob("*.cu"))
-    with pytest.raises(FileNotFoundError, match="'nonesuch' is neither a file nor one of rawkern's own sources"):
+    with pytest.raises(FileNotFoundError, match=r"there is no file 'nonesuch' in .*, nor one of rawkern's own sources"):
         rawkern.load("nonesuch")
     for name in names:
         assert rawkern.load(name).unit.settings.path == str(module.own_sources() / f"{name}.cu")
+
+
+def test_files_are_found_here_and_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (there / "kernels").mkdir(parents=True)
+    here.mkdir()
+    (there / "caller.py").write_text("import rawkern\nload = lambda name: rawkern.load(name).file_path\n")
+    (there / "kernels" / "k.cu").write_text(SAXPY)
+    caller = runpy.run_path(str(there / "caller.py"))
+    monkeypatch.chdir(here)
+    for name in ("kernels/k.cu", Path("kernels/k.cu"), there / "kernels/k.cu"):
+        assert caller["load"](name) == str(there / "kernels" / "k.cu")
+    message = f"there is no file 'gone.cu' in {here}, or in {there}, where the call stands"
+    with pytest.raises(FileNotFoundError, match=f"{re.escape(message)}$"):
+        caller["load"]("gone.cu")
+    (here / "kernels").mkdir()
+    (here / "kernels" / "k.cu").write_text(SAXPY)
+    assert caller["load"]("kernels/k.cu") == str(here / "kernels" / "k.cu")

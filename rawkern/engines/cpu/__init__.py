@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rawkern.base.forking import Lock
 from rawkern.base.records import extents_at
 from rawkern.engines.cpu.emit.instrument import Instrument
-from rawkern.errors import UnsupportedError
+from rawkern.errors import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
     from rawkern.arguments.signature import Signature
@@ -125,6 +125,7 @@ class EngineKernel:
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
         self._shapes: dict[str, tuple] = {}
+        self._set: dict[str, int] = {}
 
     def loaded(self, shape: str) -> tuple:
         """Machine code for a shape of block: (code, loaded, shape)."""
@@ -161,8 +162,18 @@ class EngineKernel:
             "num_regs": 0,
             "ptx_version": found["ptx_version"],
             "binary_version": 0,
+            "cache_mode_ca": 0,
             "max_dynamic_shared_size_bytes": MAX_SHARED - found["shared_static"],
+            "preferred_shared_memory_carveout": -1,
+            **self._set,
         }
+
+    def set_attribute(self, name: str, value: int) -> None:
+        """Note what `attributes` then tells; LaunchError for more shared memory than there is."""
+        room = MAX_SHARED - self.attributes["shared_size_bytes"]
+        if name == "max_dynamic_shared_size_bytes" and value > room:
+            raise LaunchError(f"{self.name}: {name} is {value} bytes, the maximum here is {room} bytes")
+        self._set[name] = value
 
     @property
     def max_shared_mem(self) -> int:

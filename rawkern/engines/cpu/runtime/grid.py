@@ -176,11 +176,13 @@ class Target:
                 continue
             work = grid[0] * grid[1] * grid[2] * self.nwarps
             if work > self._native["most_work"]:
-                raise LaunchError(
+                error = LaunchError(
                     f"{self.name}: a cooperative launch runs all its blocks at a time; {work // self.nwarps} blocks of "
                     f"{self.nwarps} warps are more than the {MAX_WARPS} warps the CPU engine can hold; "
                     "use a smaller grid"
                 )
+                error.most_blocks = self._native["most_work"] // self.nwarps
+                raise error
             break
         # Another thread has the stacks, or what a signal handler has interrupted.
         spare = self._spare.pop() if self._spare else Target(self.owner, self.block, self.shared_dynamic)

@@ -1,0 +1,183 @@
+"""Template kernels: names of instances from dtypes and numbers, and types deduced from a launch's arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from rawkern.base.ctype import C_NAMES
+from rawkern.base.dynamo import untraced
+from rawkern.compile import programs
+from rawkern.compile.declarations import Declaration
+from rawkern.kernel import RawKernel
+from rawkern.launch.builds import Build, Unit
+
+_TYPE = re.compile(r"(?:typename|class)\s+(\w+)$")
+_QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|__grid_constant__)\b")
+
+
+class Module(Protocol):
+    """What has template kernels: `rawkern.module.RawModule`."""
+
+    unit: Unit
+
+    def get_function(self, name: str) -> RawKernel: ...
+
+
+def instance_name(name: str, arguments: Sequence[Any]) -> str:
+    """The name of an instance: ``("axpy", (torch.float32, 4))`` is ``"axpy<float, 4>"``.
+
+    TypeError for an argument that is no dtype, number or text.
+    """
+    return f"{name}<{', '.join(_spelled(name, each) for each in arguments)}>" if arguments else name
+
+
+def _spelled(name: str, argument: Any) -> str:
+    if isinstance(argument, str):
+        return argument
+    if isinstance(argument, (bool, np.bool_)):
+        return str(bool(argument)).lower()
+    if isinstance(argument, (int, np.integer)):
+        return str(int(argument))
+    spelled = None
+    if isinstance(argument, torch.dtype):
+        spelled = _type_of(argument)
+    elif isinstance(argument, (np.dtype, type)):
+        with contextlib.suppress(TypeError):  # a class that stands for no dtype
+            spelled = _type_of(np.dtype(argument))
+    if spelled is None:
+        raise TypeError(
+            f"the template argument {argument!r} of {name} has no name in CUDA C that is known here; "
+            "pass a dtype of torch or NumPy, a number, or the text as the source spells it"
+        )
+    return spelled
+
+
+def _type_of(dtype: Any) -> str | None:
+    """What a dtype of torch or NumPy is in CUDA C; None where the source has to say, as for complex numbers."""
+    return C_NAMES.get(str(dtype).removeprefix("torch."))
+
+
+class TemplateKernel:
+    """A template kernel of a module, launched as `RawKernel` is; arguments decide its types.
+
+    Each of its parameters has to be a type ``T`` that a kernel's parameter has as ``T*``, ``T&`` or ``T``, or have a
+    default. Pointers and numbers of NumPy and torch have a dtype; Python's numbers follow what those say.
+    """
+
+    def __init__(self, module: Module, name: str) -> None:
+        self.module = module
+        self.name = name
+        #: The source as it was last read, and its instances by the arguments' dtypes.
+        self._known: tuple[Build | None, dict[tuple[Any, ...], RawKernel]] = (None, {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TemplateKernel, (self.module, self.name)
+
+    def __repr__(self) -> str:
+        return f"<template {self.name}>"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"{self.__dict__.get('name', 'this')} is a template, and only its instances have {name!r}; "
+            f'name one, such as get_function("{self.__dict__.get("name", "k")}<float>").{name}'
+        )
+
+    @untraced
+    def __call__(self, grid: Any, block: Any, args: Sequence[Any], **options: Any) -> None:
+        """Launch in CuPy's form."""
+        self.instance(args, {})(grid, block, args, **options)
+
+    @untraced
+    def __getitem__(self, key: Any) -> Callable[..., None]:
+        """Settle the launch: ``kernel[grid, block]`` or ``kernel[grid, block, shared_mem]``."""
+        return untraced(lambda *args, **kwargs: self.instance(args, kwargs)[key](*args, **kwargs))
+
+    @untraced
+    def forall(self, n: int, *, block: int | None = None) -> Callable[..., None]:
+        """Settle a launch of one dimension whose threads cover ``n`` elements."""
+        return untraced(lambda *args, **kwargs: self.instance(args, kwargs).forall(n, block=block)(*args, **kwargs))
+
+    @untraced
+    def instance(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RawKernel:
+        """Return the instance for a launch with these arguments; TypeError where they do not tell which."""
+        build, instances = self._known
+        if build is None or build.stale():
+            with self.module.unit.lock:
+                build, instances = self._known = self.module.unit.current(), {}
+        key = (*[getattr(a, "dtype", None) for a in args], *[(k, getattr(v, "dtype", None)) for k, v in kwargs.items()])
+        kernel = instances.get(key)
+        if kernel is None:
+            name = self._deduced(programs.template_declarations(build.source, self.name), args, kwargs)
+            kernel = instances[key] = self.module.get_function(name)
+        return kernel
+
+    def _deduced(self, declared: Sequence[Declaration], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        count = len(args) + len(kwargs)
+        fitting = [one for one in declared if len(one.params) == count]
+        if len({(one.template_params, one.types) for one in fitting}) != 1:
+            forms = "; ".join(f"{self.name}({', '.join(one.types)})" for one in declared)
+            raise TypeError(f"no one template {self.name} takes {count} arguments: {forms}")
+        one = fitting[0]
+        given = {k: kwargs.get(str(name), None) if k >= len(args) else args[k] for k, name in enumerate(one.params)}
+        found: list[str] = []
+        for text in one.template_params:
+            if "=" in text:
+                break
+            match = _TYPE.match(text)
+            spelled = self._type(match[1], one, given) if match else None
+            if spelled is None:
+                example = ", ".join([*found, *map(_example, one.template_params[len(found) :])])
+                raise TypeError(
+                    f"{self.name}: the arguments do not tell its template parameter '{text}'; name an instance, "
+                    f'such as get_function("{one.name}<{example}>")'
+                )
+            found.append(spelled)
+        name = f"{one.name}<{', '.join(found)}>"
+        return name if len(declared) == 1 else f"{name}({', '.join(_instantiated(one, found))})"
+
+    def _type(self, letter: str, one: Declaration, given: Mapping[int, Any]) -> str | None:
+        """The type of a template parameter by the arguments of the parameters that are of it."""
+        dtypes: dict[str, str] = {}
+        for k, text in enumerate(one.types):
+            if _is_of(text, letter, one.params[k]) and (dtype := _dtype_of(given[k])) is not None:
+                dtypes.setdefault(dtype, one.params[k] or f"arg{k}")
+        if len(dtypes) > 1:
+            listed = ", ".join(f"'{name}' is {dtype}" for dtype, name in dtypes.items())
+            raise TypeError(f"{self.name}: its parameters of type {letter} get arguments of several dtypes: {listed}")
+        return _type_of(next(iter(dtypes))) if dtypes else None
+
+
+def _instantiated(one: Declaration, found: Sequence[str]) -> list[str]:
+    """The types of an instance's parameters, which tell overloads apart."""
+    letters = {match[1]: spelled for text, spelled in zip(one.template_params, found, strict=False)
+               if (match := _TYPE.match(text))}  # fmt: skip
+    types = []
+    for text, name in zip(one.types, one.params, strict=True):
+        bare = re.sub(rf"\b{name}\b\s*(\[\s*\])?$", lambda match: "*" if match[1] else "", text) if name else text
+        types.append(re.sub(r"\b[A-Za-z_]\w*\b", lambda match: letters.get(match[0], match[0]), bare).strip())
+    return types
+
+
+def _dtype_of(value: Any) -> str | None:
+    """The name of a dtype of torch's, NumPy's or CuPy's."""
+    dtype = getattr(value, "dtype", None)
+    return None if dtype is None else str(dtype).removeprefix("torch.")
+
+
+def _is_of(text: str, letter: str, name: str | None) -> bool:
+    """Whether a parameter is of type T, T*, T& or T[]."""
+    words = re.findall(r"\w+|\S", _QUALIFIERS.sub(" ", text))
+    rest = words[1:]
+    if name in rest:
+        rest.remove(name)
+    return words[:1] == [letter] and "".join(rest) in ("", "*", "&", "[]")
+
+
+def _example(text: str) -> str:
+    return "float" if _TYPE.match(text.partition("=")[0].strip()) else "4"
