@@ -307,7 +307,7 @@ def load(
         There is no such file.
     """
     return RawModule(
-        path=_find(path, sys._getframe(1).f_globals.get("__file__")),
+        path=_find(path, sys._getframe(2).f_globals.get("__file__")),  # the border is between
         options=options,
         include_dirs=include_dirs,
         name_expressions=name_expressions,

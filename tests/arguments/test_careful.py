@@ -46,7 +46,7 @@ def test_wrong_number_prints_the_signature(args: tuple[Any, ...], kwargs: dict[s
 
 
 def test_kernel_without_parameters() -> None:
-    assert bind(make(), ()) == (None, (), (), (), (), -1, False)
+    assert bind(make(), ()) == (None, (), (), (), (), (), (), -1, False)
     with pytest.raises(TypeError, match=re.escape("k takes 0 arguments, 1 was given: void k()")):
         bind(make(), (1,))
 
