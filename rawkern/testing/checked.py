@@ -15,17 +15,25 @@ from rawkern.errors import CheckError
 from rawkern.launch import level
 
 
+def settle(config: pytest.Config, chosen: str) -> None:
+    """Have a level of checks for the whole run, also in programs that the tests start."""
+    environment = pytest.MonkeyPatch()
+    environment.setenv(level.VARIABLE, chosen)
+    level.ask(chosen)
+    config.add_cleanup(lambda: level.give_up(chosen))
+    config.add_cleanup(environment.undo)
+    if chosen == level.FULL:
+        config.pluginmanager.register(CheckedRun(config), "rawkern.testing.checked")
+
+
 class CheckedRun:
-    """Checks on for the whole run, also in programs that the tests start; each finding fails its test.
+    """Checks in full for the whole run: each finding fails its test.
 
     So does one that the test's code catches, or that is raised on another thread. Findings inside a test's own
     ``with rawkern.check()`` are its own affair.
     """
 
     def __init__(self, config: pytest.Config) -> None:
-        self._environment = pytest.MonkeyPatch()
-        self._environment.setenv(level.VARIABLE, level.FULL)
-        level.ask(level.FULL)
         self._depth = level.depth()
         self._found: list[CheckError] = []
         launches.listeners.append(self._hear)
@@ -33,8 +41,6 @@ class CheckedRun:
 
     def _end(self) -> None:
         launches.listeners.remove(self._hear)
-        level.give_up(level.FULL)
-        self._environment.undo()
 
     def _hear(self, error: CheckError) -> None:
         if level.depth() == self._depth:

@@ -45,8 +45,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--rawkern-check",
-        action="store_true",
+        dest="rawkern_level",
+        action="store_const",
+        const="full",
         help="run every launch checked (rawkern.check), on the CPU engine; a finding fails the test",
+    )
+    group.addoption(
+        "--rawkern-level",
+        dest="rawkern_level",
+        choices=("off", "bounds", "full"),
+        help="how closely launches on the CPU are looked at; full is --rawkern-check",
     )
 
 
@@ -61,10 +69,10 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = _chosen(config)
     if chosen is not None and "cuda" in chosen and _gpus()[0] == 0:
         raise pytest.UsageError(f"--rawkern-device={','.join(chosen)}: there is no GPU to test on: {_gpus()[1]}")
-    if config.getoption("--rawkern-check"):
-        from rawkern.testing.checked import CheckedRun
+    if config.option.rawkern_level:
+        from rawkern.testing import checked
 
-        config.pluginmanager.register(CheckedRun(config), "rawkern.testing.checked")
+        checked.settle(config, config.option.rawkern_level)
 
 
 _ours = pytest.StashKey[frozenset[str]]()
@@ -84,7 +92,7 @@ def _chosen(config: pytest.Config) -> tuple[str, ...] | None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
-    said += ["launches are checked"] if config.getoption("--rawkern-check") else []
+    said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 
 

@@ -11,6 +11,8 @@ import torch
 import rawkern
 from tests.checked import planted
 
+MEMORY = (rawkern.OutOfBoundsError, rawkern.MisalignedError, rawkern.ReadOnlyError, rawkern.FreedMemoryError)
+
 
 @pytest.mark.parametrize("defect", planted.DEFECTS, ids=lambda d: d.name)
 def test_defect_is_found_at_its_line(defect, device):
@@ -26,6 +28,11 @@ def test_defect_is_found_at_its_line(defect, device):
     assert reports[0].error is getattr(rawkern, defect.error)
     assert all("// defect" in r.access.excerpt for r in reports)
     assert re.search(defect.says, str(caught.value), re.S)
+    if device == "cpu" and reports[0].error in MEMORY:  # an ordinary launch raises the same, before it does it
+        with pytest.raises(reports[0].error) as ordinary:
+            kernel[defect.grid, defect.block, defect.shared](*arguments)
+        (report,) = ordinary.value.reports
+        assert report.line in defect.lines and report.name in {r.name for r in reports}
     if device == "cuda":  # left as they were
         assert all(map(torch.equal, before, [a for a in arguments if isinstance(a, torch.Tensor)]))
 

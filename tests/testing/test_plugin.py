@@ -372,7 +372,7 @@ def test_checked_run(pytester) -> None:
     assert len(said) == len(right) + 11
     result.stdout.fnmatch_lines(
         [
-            "rawkern: launches are checked",
+            "rawkern: launches are checked: full",
             "*.py:*, line 3: thread (31,0,0) of block (0,0,0) reads s?32?, which no thread of the block*",
             "*found what did not come up through the test:",
             "UninitializedReadError: shift: *.py:*, line 3: *",

@@ -148,7 +148,7 @@ class Memory(Session):
         """
         host = self._owner.host
         piece = _heap_piece(address)
-        found = [piece] if piece is not None else []
+        found = [piece] if piece is not None and address < sum(piece) else []
         found += [(p.address, p.size) for p in (*pieces, *map(self._argument, self._pointers), *self._fixed)]
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
@@ -199,10 +199,10 @@ class Memory(Session):
         self, reason: str, site: dict[str, Any], address: int, start: int, piece: Piece | None
     ) -> tuple[str, Piece | None, int]:
         """What a lane has done: the kind, the memory meant, and where in it."""
+        near = _heap_piece(address)
+        heap = Piece("memory from malloc", *near, 1, False) if near is not None else None
         if reason == "BAD_FREE":
-            freed = _heap_piece(address, free=True) or _heap_piece(address)
-            where = Piece("memory from malloc", *freed, 1, False) if freed is not None else None
-            return "BAD_FREE", where, address - where.address if where is not None else address
+            return "BAD_FREE", heap, address - heap.address if heap is not None else address
         kind = (site["root"] or ("",))[0]
         offset = address - (start if kind == "local" or "shared" in (kind, site["space"]) else 0)
         if kind == "local" and site["array"]:
@@ -213,8 +213,8 @@ class Memory(Session):
             return "MISALIGNED", piece, offset
         if piece is not None and piece.read_only and site["what"] != READ and 0 <= offset <= piece.size - site["size"]:
             return "READ_ONLY", piece, offset
-        if piece is None and (freed := _heap_piece(address, free=True)) is not None:
-            return "FREED", Piece("memory from malloc", *freed, 1, False), address - freed[0]
+        if piece is None and heap is not None:
+            return "BOUNDS" if heap.size else "FREED", heap, address - heap.address
         return "BOUNDS", piece, offset
 
 
@@ -261,17 +261,15 @@ def _open_heap() -> tuple[Mapping, ...]:
     return memory, table, links
 
 
-def _heap_piece(address: int, free: bool = False) -> tuple[int, int] | None:
-    """Start and size of the piece of the heap that an address lies in; `free`: of one that is free, its start and 0."""
+def _heap_piece(address: int) -> tuple[int, int] | None:
+    """Start and size of the heap's piece that an address lies in or behind; the size of one that is free is 0."""
     heap, first = _heap(), 0
     after = heap["count"]
     while first < after:
         middle = (first + after) // 2
         low = _word(heap["table"] + 16 * middle)
         first, after = (middle + 1, after) if low <= address else (first, middle)
-    if not first:
+    if not first or address >= heap["next"]:
         return None
     low, size = (_word(heap["table"] + 16 * (first - 1) + at) for at in (0, 8))
-    if first == heap["count"] and address >= heap["next"]:
-        return None
-    return (low, size) if (not size if free else address < low + size) else None
+    return low, size
