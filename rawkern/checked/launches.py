@@ -57,14 +57,17 @@ class check(contextlib.ContextDecorator):
     of them in its ``reports``. A launch on CUDA tensors is checked on copies of them; if nothing is found, it
     then runs on the GPU. While a CUDA graph is captured there is no check, since copies cannot be made then.
 
-    The environment variable ``RAWKERN_CHECK=1`` turns it on for a whole program. While one thread is inside, the
-    launches of all threads are checked.
+    The environment variable ``RAWKERN_CHECK`` sets the level for a whole program, "bounds" if it does not say
+    otherwise. The level is the whole process's: while one thread is inside, the launches of all threads have it.
 
     Parameters
     ----------
     *also : torch.Tensor
         Tensors that kernels may use besides their arguments. Needed only if an address reaches a kernel in a way that
         cannot be traced; addresses in int64 and uint8 arguments that point into a live tensor are traced.
+    level : {"full", "bounds", "off"}
+        "full" checks all of this. At "bounds" launches on the CPU run as usual, and raise where an access is outside of
+        its memory, misaligned, or a write to what may only be read, before it is made; at "off" nothing is looked at.
 
     Raises
     ------
