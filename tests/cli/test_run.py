@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rawkern.cli import main
+from rawkern.launch import level
 from tests.cli.command import rawkern
 
 SOURCE = """\
@@ -215,7 +216,17 @@ def test_json_alone_is_on_stdout(file: Path, device: str, capfd: pytest.CaptureF
 def test_writes_outside_of_a_tensor_are_found(
     by: int, index: int, file: Path, device: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """On a GPU, and on the CPU where launches are not kept inside their memory."""
     arguments = ("shifted", f"by={by}", "zeros(10)", "--grid", 1, "--block", 10, "--device", device)
+    with level.asked(level.OFF):
+        _finds_writes(file, capsys, arguments, index)
+    if device == "cpu":
+        status, _, err = run(file, capsys, *arguments)
+        first = by if by < 0 else max(by, 10)
+        assert status == 1 and f"reads x[{first}]; x has 10 elements" in err
+
+
+def _finds_writes(file: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[object, ...], index: int) -> None:
     status, out, err = run(file, capsys, *arguments, "--time")
     assert status == 1 and "first launch:" in out and "median" not in out
     assert err == f"shifted writes x[{index}]; x has 10 elements; --check shows where\n"
@@ -226,7 +237,7 @@ def test_writes_outside_of_a_tensor_are_found(
 
 def test_a_kernel_that_kills_its_process_is_told(file: Path) -> None:
     done = rawkern("run", str(file), "-DSCALE=2", "add_scale", "None", "--grid", "1", "--block", "4",
-                   CUDA_VISIBLE_DEVICES="")  # fmt: skip
+                   CUDA_VISIBLE_DEVICES="", RAWKERN_CHECK="off")  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "rawkern: add_scale ended its process (SIGSEGV): it used memory that is not its own; --check shows where\n"
