@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.library.activations import geglu, gelu, silu, swiglu
 from rawkern.library.cross_entropy import cross_entropy
 from rawkern.library.dropout import dropout
@@ -271,9 +272,12 @@ class RotaryEmbedding(nn.Module):
 
         Raises
         ------
+        TypeError
+            For an input that is no strided tensor.
         ValueError
             For more positions than ``max_seq_len``, or another last dimension than ``dim``.
         """
+        refuse_layout("RotaryEmbedding", "input", input)
         if input.dim() < 2 or input.shape[-1] != self.dim:
             raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {self.dim})")
         if input_pos is not None:

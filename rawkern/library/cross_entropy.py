@@ -61,8 +61,9 @@ def cross_entropy(
     """
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
         not_a_tensor("cross_entropy", input, target)
-    refuse_layout("cross_entropy", "input", input)
-    refuse_layout("cross_entropy", "target", target)
+    for name, t in (("input", input), ("target", target), ("weight", weight)):
+        if isinstance(t, Tensor):
+            refuse_layout("cross_entropy", name, t)
     _check(input, target, weight, reduction, label_smoothing)
     return _cross_entropy(input, target, weight, ignore_index, float(label_smoothing), reduction)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.library.instances import kernel
 from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
 from rawkern.operators import op
@@ -57,6 +58,7 @@ def embedding(
     for key, t in (("input", input), ("weight", weight)):
         if not isinstance(t, Tensor):
             raise TypeError(f"embedding: {key} is {type(t).__name__}, it must be a tensor")
+        refuse_layout("embedding", key, t)
     if input.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"embedding: input is {input.dtype}, it must be int64 or int32 indices; pass input.long()")
     if weight.dim() != 2:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
@@ -134,6 +135,9 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
             return nothing + (None,) * len(needs)
         if reverse.function is None:
             raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
+        for name, grad in zip(decl.outputs, grads, strict=True):
+            if grad is not None:
+                refuse_layout(decl.qualified, f"grad_{name}", grad)
         if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
             with operator_state.inside_op():
                 found = reverse.compute(grads, saved, values, needs, shapes, counts)
