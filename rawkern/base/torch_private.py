@@ -194,8 +194,8 @@ def keys_of(t: torch.Tensor) -> int:
     return torch._C._dispatch_keys(t).raw_repr()
 
 
-def tensor_layout() -> tuple[int, int]:
-    """Where a tensor has the address of its implementation, and where that has the dispatch keys, as offsets.
+def tensor_layout() -> tuple[int, int, int]:
+    """Where a tensor has the address of its implementation, and where that has the dispatch keys and its storage.
 
     They are found by comparing tensors of several kinds with what torch says of them.
     """
@@ -216,9 +216,10 @@ def tensor_layout() -> tuple[int, int]:
 
     impl = places(id, lambda t: t._cdata, torch.Tensor.__basicsize__)
     keys = places(lambda t: t._cdata, keys_of, 192)  # an implementation has more bytes than that
-    if len(impl) != 1 or len(keys) != 1:
+    storage = places(lambda t: t._cdata, lambda t: t.untyped_storage()._cdata, 192)
+    if any(len(found) != 1 for found in (impl, keys, storage)):
         raise UnsupportedError(f"torch {torch.__version__} keeps the dispatch keys of tensors where they are not found")
-    return impl.pop(), keys.pop()
+    return impl.pop(), keys.pop(), storage.pop()
 
 
 def dispatch_mode_name() -> str:

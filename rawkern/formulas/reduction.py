@@ -21,6 +21,7 @@ from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
+from rawkern.operators.declaration import output_names
 
 
 def reduction(
@@ -85,7 +86,7 @@ def reduction(
     for p in (*inputs, *outputs):
         if p.raw:
             raise ValueError(f"{name}: {p.name} is raw; a reduction takes whole arrays, write a RawKernel instead")
-        if p.name in ("a", "b", "count", "_J"):
+        if p.name in ("a", "b", "count", "_J", "axis", "keepdims"):
             raise ValueError(f"{name}: {p.name} means something else in a reduction; give the parameter another name")
     check_assigned(name, inputs, outputs, "post_map_expr", post_map_expr, backward)
     loop = (short, inputs, outputs, map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
@@ -220,7 +221,7 @@ class Reduction:
             return outs[0] if len(outs) == 1 else outs
 
         typed(forward, self.name, loop.inputs, len(loop.outputs) + keep, axis=Sequence[int], keepdims=bool)
-        outputs = ["out"] if len(loop.outputs) == 1 else [f"out{k}" for k in range(len(loop.outputs))]
+        outputs = output_names(len(loop.outputs), [*(p.name for p in loop.inputs), "axis", "keepdims"])
         names = dict(zip((p.name for p in loop.outputs), outputs, strict=True))
         save = [names.get(name, "accumulated" if name == "a" else name) for name in self._saved]
         operator = op(qualified, save=tuple(save), hidden=("accumulated",) if keep else ())(forward)

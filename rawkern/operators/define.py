@@ -121,7 +121,9 @@ def op(
     -----
     Parameters are Tensor, Tensor | None, list[Tensor], int, float, bool, str, torch.dtype, torch.device and what else
     `torch.library.infer_schema` knows; sizes that torch.compile keeps symbolic arrive as SymInt in the fake run only.
-    The function returns new memory: neither an input nor a view of one.
+    The function returns new memory: neither an input nor a view of one, and no two results share any; else it raises
+    ValueError. Outputs are called out, or out0, out1 and so on, followed by an underscore where a parameter has that
+    name. A function that returns ``tuple[Tensor]`` returns a tuple of one.
     """
 
     def make(function: Callable[..., Any]) -> Any:

@@ -16,7 +16,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import in_memory, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
-from rawkern.base.table import TABLE, address_of, keep, preamble, table
+from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
@@ -73,7 +73,7 @@ def _code() -> Any:
     records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "DONE": DONE, "UNFINISHED": UNFINISHED}
-    parts["CPU"] = CPU
+    parts |= {"CPU": CPU, "type_offset": TYPE_OFFSET}
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", str(part))
     engine = in_memory(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
@@ -123,11 +123,19 @@ class _Watching:
         self._make()
         return self.fit(*pairs)
 
+    def fresh(self, results: Any, *inputs: torch.Tensor | None) -> bool:
+        """Whether a result, or each of a tuple, is a plain tensor whose memory is no other's and no input's.
+
+        False, too, where that cannot be told quickly.
+        """
+        self._make()
+        return self.fresh(results, *inputs)
+
     def _make(self) -> None:
         try:
-            found = {name: _builtin(name, _watch()) for name in ("quiet", "look", "fit")}
+            found = {name: _builtin(name, _watch()) for name in ("quiet", "look", "fit", "fresh")}
         except UnsupportedError:  # this torch is not one that native code can read
-            found = {"quiet": _quiet, "look": _look, "fit": _fit}
+            found = {"quiet": _quiet, "look": _look, "fit": _fit, "fresh": lambda *_: False}
         vars(self).update(found)
 
 

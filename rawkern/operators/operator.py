@@ -14,7 +14,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
 from rawkern.operators.batching import refuse_batches, run_batched
-from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, verify
+from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -32,6 +32,8 @@ class Operator:
     def __init__(self, declaration: Declaration, function: Callable[..., Any]) -> None:
         self.declaration = decl = declaration
         self.function = function
+        if decl.boxed:
+            self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
@@ -197,7 +199,8 @@ class Operator:
         args = self.declaration.arrange(*args, **kwargs)
         dims = (*dims, *[None] * (len(args) - len(dims)))  # those of defaults, which the dispatcher leaves out
         if self.batch is not None:
-            return self.batch(info, dims, *args)
+            found, out_dims = self.batch(info, dims, *args)
+            return unboxed(self.declaration, found), unboxed(self.declaration, out_dims)
         return (run_batched if self.declaration.elementwise else refuse_batches)(
             self.declaration, overload, info, dims, args
         )

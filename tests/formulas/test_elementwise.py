@@ -29,6 +29,13 @@ def test_dtypes_against_float64(device, dtype):
     torch.testing.assert_close(y, fused_reference(a.double(), b.double()).to(dtype))
 
 
+def test_a_parameter_called_out(device):
+    twice = rawkern.elementwise("T out", "T y", "y = out * out", "twice_out")
+    x = values(5, device=device).requires_grad_()
+    (found,) = torch.autograd.grad(twice(x).sum(), x)
+    torch.testing.assert_close(found, 2 * x.detach())
+
+
 SHAPES = [
     ((), ()),
     ((1,), (1,)),

@@ -41,6 +41,13 @@ def test_axes_and_layouts(device, shape):
                 torch.testing.assert_close(norm(t, axis=axis, keepdims=keepdims), want, rtol=1e-5, atol=0)
 
 
+def test_a_parameter_called_out(device):
+    of_out = rawkern.reduction("T out", "T y", "out * out", "a + b", "y = sqrt(a)", "0", "of_out")
+    x = values(3, 5, device=device).requires_grad_()
+    (found,) = torch.autograd.grad(of_out(x, axis=1).sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad(norm(x, axis=1).sum(), x)[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(device, dtype):
     x = values(5, 2048, dtype=dtype, device=device)
@@ -221,6 +228,7 @@ def test_refusals(device):
 DECLARATIONS = [
     (("raw T x", "T y", "x", "a + b", "y = a", "0", "f"), "x is raw"),
     (("T a", "T y", "a", "a + b", "y = a", "0", "f"), "a means something else in a reduction"),
+    (("T axis", "T y", "axis", "a + b", "y = a", "0", "f"), "axis means something else in a reduction"),
     (("T x", "T y", "x", "a + b", "z = a", "0", "f"), "post_map_expr does not assign the output y"),
     (("T x", "S y", "x", "a + b", "y = a", "0", "f"), "no input says what S is"),
     (("T x", "T x", "x", "a + b", "x = a", "0", "f"), "x is an input and an output"),

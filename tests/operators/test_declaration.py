@@ -119,10 +119,6 @@ def reserved(x: Tensor, shapes: int) -> Tensor:
     return x
 
 
-def out_parameter(out: Tensor) -> Tensor:
-    return out
-
-
 REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (hint_less, {}, TypeError, "its type hints make no schema: .*Parameter x must have a type annotation"),
     (wrong_type, {}, TypeError, "its type hints make no schema: .*Parameter y has unsupported type"),
@@ -131,14 +127,13 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (number, {}, TypeError, "returns SymInt; an operator returns tensors: Tensor, tuple"),
     (nothing, {}, ValueError, "returns 0 tensors, 0 of them hidden; at least one is visible"),
     (reserved, {}, ValueError, "a parameter cannot be called shapes, which means something else on ctx"),
-    (out_parameter, {}, ValueError, "two things are called out; outputs are called out, or out0, out1"),
     (plain, {"save": ("z",)}, ValueError, "save names 'z', which is no tensor of out, x, y"),
     (plain, {"save": "x"}, TypeError, "save is the string 'x'; pass a tuple of names"),
     (plain, {"save": ("x", "x")}, ValueError, "save has a name twice: x, x"),
     (plain, {"save": {"x": ()}}, ValueError, r"save\['x'\] is \(\); it names one or more tensor parameters"),
     (plain, {"save": {"x": ("z",)}}, ValueError, r"save\['x'\] is \('z',\); it names one or more tensor parameters"),
     (plain, {"hidden": ("h",)}, ValueError, "returns 1 tensors, 1 of them hidden; at least one is visible"),
-    (pair, {"hidden": ("x",)}, ValueError, "two things are called x"),
+    (pair, {"hidden": ("x",)}, ValueError, "a parameter and a hidden output are called x; rename one of them"),
     (plain, {"mutates_args": ("z",)}, TypeError, "its type hints make no schema: .*'z'"),
     (plain, {"autocast": torch.int32}, ValueError, "autocast is torch.int32; it is a floating-point dtype, 'lower' or"),
     (plain, {"autocast": "x"}, ValueError, "autocast is 'x'; it is a floating-point dtype, 'lower' or 'widest'"),
@@ -229,6 +224,9 @@ def test_wrong_dtypes_name_kernel_and_argument(device: str) -> None:
     [
         (lambda x: x, "returned memory of x as out; return a new tensor, or name what it changes in mutates_args"),
         (lambda x: x.view(-1), "returned memory of x as out"),
+        (lambda x: x[1:], "returned memory of x as out"),
+        (lambda x: x[:0], "returned memory of x as out"),
+        (lambda x: x.detach(), "returned memory of x as out"),
         (lambda x: None, "returned a NoneType for out, which is declared a tensor"),
         (lambda x: 1.0, "returned a float for out, which is declared a tensor"),
         (lambda x: (x + 1, x + 2), "returned a tuple for out, which is declared a tensor"),
@@ -239,11 +237,10 @@ def test_refused_results(body: Any, message: str) -> None:
         return body(x)
 
     op = define(function)
-    with pytest.raises((TypeError, ValueError), match=f"rawkern_test::defined_here {message}"):
-        op.overload(torch.ones(3))
-    if "view" not in body.__code__.co_names:  # the short way looks at what costs nothing to see
-        with pytest.raises((TypeError, ValueError), match=f"rawkern_test::defined_here {message}"):
-            op(torch.ones(3))
+    for x in (torch.ones(3), torch.ones(3, requires_grad=True), torch.ones(3, device="meta")):
+        for call in (op, op.overload):
+            with pytest.raises((TypeError, ValueError), match=f"rawkern_test::defined_here {message}"):
+                call(x)
 
 
 def test_refused_tuples() -> None:
@@ -256,14 +253,59 @@ def test_refused_tuples() -> None:
 
     with pytest.raises(TypeError, match="returned a Tensor; it is declared to return a tuple of 2 tensors"):
         define(one)(torch.ones(3))
-    with pytest.raises(ValueError, match="returned memory of out0 as out1"):
-        define(same).overload(torch.ones(3))
+
+    def halves(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = x + 1
+        return x + 2, y[:1], y[1:]
+
+    for x in (torch.ones(3), torch.ones(3, requires_grad=True), torch.ones(3, device="meta")):
+        op = define(same)
+        for call in (op, op.overload):
+            with pytest.raises(ValueError, match="returned memory of out0 as out1; return tensors with memory of thei"):
+                call(x)
+        for options in ({}, {"hidden": ("last",)}):
+            with pytest.raises(ValueError, match=f"returned memory of out1 as {'last' if options else 'out2'}"):
+                define(halves, **options)(x)
 
     def something(x: Tensor) -> None:
         return x  # type: ignore[return-value]
 
     with pytest.raises(TypeError, match="returned a Tensor; it is declared to return None"):
         define(something, mutates_args=("x",))(torch.ones(3))
+
+
+def test_a_tuple_of_one(device: str) -> None:
+    def double(x: Tensor) -> tuple[Tensor]:
+        return (x * 2,)
+
+    op = define(double, save=())
+    op.backward(lambda ctx, g: g * 2)
+    op.vmap(lambda info, dims, x: ((x * 2,), dims))
+    x = numbers(3, device=device).requires_grad_()
+    for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager"), torch.func.vmap(op)):
+        (found,) = call(x)
+        assert torch.equal(found, x * 2)
+        assert torch.equal(torch.autograd.grad(found.sum(), x)[0], torch.full_like(x, 2))
+    torch.library.opcheck(op.overload, (x,))
+
+    def alone(x: Tensor) -> tuple[Tensor]:
+        return x * 2  # type: ignore[return-value]
+
+    with pytest.raises(TypeError, match="returned a Tensor; it is declared to return a tuple of 1 tensor"):
+        define(alone)(x)
+
+
+def test_a_parameter_called_out(device: str) -> None:
+    def plus(x: Tensor, out: Tensor, out_: float) -> Tensor:
+        return x * out + out_
+
+    op = define(plus, save=("out", "out__"))
+    op.backward(lambda ctx, g: (g * ctx.saved_tensors[0], (ctx.saved_tensors[1] - ctx.out_) / ctx.saved_tensors[0] * g))
+    x, y = (numbers(3, device=device, seed=k).requires_grad_() for k in range(2))
+    for call in (op, torch.compile(op, fullgraph=True, backend="aot_eager")):
+        found = call(x, out=y, out_=0.5)
+        torch.testing.assert_close(found, x * y + 0.5)
+        torch.testing.assert_close(torch.autograd.grad(found.sum(), (x, y)), (y, x))
 
 
 # --- gradients ------------------------------------------------------------------------------------------------------

@@ -168,6 +168,16 @@ def test_fit(device: str) -> None:
         assert watching.fit(x, x, a, b) is False
 
 
+def test_fresh(device: str) -> None:
+    x, y = values(3, 2, device=device), values(3, 2, device=device)
+    assert watching.fresh(x + 1, x, None, y) is watching.fresh((x + 1, y), x) is watching.fresh(x) is True
+    for shared in (x, x[1:], x[:0], x.detach(), x.t()):
+        assert watching.fresh(shared, y, x) is watching.fresh((y, shared), x) is False
+    for results in ((x, x), (x, y, x[1:]), None, (x, None), 1.0, [x], x.to("meta"), (x, "y")):
+        assert watching.fresh(results, values(1, device=device)) is False
+    assert watching.fresh(x, 1) is False  # what it cannot tell
+
+
 def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """Another torch, which machine code cannot read: the same answers from Python, and every call its own."""
     x, g = values(3, device=device), values(3, device=device).requires_grad_()
@@ -183,6 +193,7 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
     assert torch.equal(calls.of.fast.call(x), x - 1) and calls.count == 1
     answers = native._Watching()
     assert answers.quiet() is True and answers.look(g) is True and answers.fit(x, g) is True
+    assert answers.fresh(x + 1, x) is False  # then the careful way looks
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
