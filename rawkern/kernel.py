@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rawkern.arguments.signature import make_signature
 from rawkern.base.dynamo import untraced
+from rawkern.base.shared import Shared
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import architecture, default_device
 from rawkern.launch import config as configs
@@ -25,16 +26,6 @@ PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 def _attribute(name: str, what: str) -> property:
     return property(lambda kernel: kernel.attributes[name], doc=what)
-
-
-class Shared:
-    """What is shared and not copied: a copy of a module of torch's has the same kernels."""
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
 
 
 class RawKernel(Shared):
@@ -71,6 +62,18 @@ class RawKernel(Shared):
     several threads, pickles as its source and name, and a copy of it is the kernel itself.
     """
 
+    unit: Unit
+    asked_name: str | None  # None where the source has one kernel, and none was asked for
+    _known: State | None  # of the last build that was looked at
+    _plans: dict[Any, Plan]  # by block and shared memory
+    # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
+    _grids: dict[Any, Any]
+    _shared: dict[Any, Any]
+    _covers: dict[int | None, Any]
+    # What code for CuPy sets before a launch with much shared memory; launches here do it themselves.
+    max_dynamic_shared_size_bytes: int
+    preferred_shared_memory_carveout: int
+
     def __init__(
         self,
         code: str | None = None,
@@ -96,13 +99,9 @@ class RawKernel(Shared):
 
     def _start(self, unit: Unit, name: str | None) -> None:
         self.unit = unit
-        self.asked_name = name  # None where the source has one kernel, and none was asked for
-        self._known: State | None = None  # of the last build that was looked at
-        self._plans: dict[Any, Plan] = {}  # by block and shared memory
-        # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
-        self._grids: dict[Any, Any] = {}
-        self._shared: dict[Any, Any] = {}
-        self._covers: dict[int | None, Any] = {}
+        self.asked_name = name
+        self._known = None
+        self._plans, self._grids, self._shared, self._covers = {}, {}, {}, {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RawKernel.of_unit, (self.unit, self.asked_name)

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from rawkern.base.dynamo import untraced
+from rawkern.base.shared import Shared
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
 from rawkern.errors import CompileError
-from rawkern.kernel import RawKernel, Shared
+from rawkern.kernel import RawKernel
 from rawkern.launch import variables
 from rawkern.launch.builds import PathLike, Unit, make_unit
 
@@ -51,6 +52,9 @@ class RawModule(Shared):
     itself.
     """
 
+    unit: Unit
+    _functions: dict[str, RawKernel]
+
     @untraced
     def __init__(
         self,
@@ -64,7 +68,7 @@ class RawModule(Shared):
         strided: bool = False,
     ) -> None:
         self.unit = make_unit(code, path, options, include_dirs, name_expressions, enable_cooperative_groups, strided)
-        self._functions: dict[str, RawKernel] = {}
+        self._functions = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _of, (self.unit,)

@@ -11,6 +11,7 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
@@ -100,13 +101,20 @@ def _check_parameters(
         raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
 
 
-class Elementwise:
+class Elementwise(Shared):
     """An elementwise operator, made by `rawkern.elementwise`: call it as a function.
 
     Attributes
     ----------
     name : str
     """
+
+    name: str
+    loop: Loop
+    operator: Any
+    _namespace: str
+    _backward: str | None
+    _plain: bool
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rawkern.base.operator_state import composing, in_fake_op
+from rawkern.base.shared import Shared
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
@@ -97,7 +98,7 @@ def reduction(
 _COUNTS = (Parameter("count", "int64"), Parameter("_J", "int64"))
 
 
-class Reduction:
+class Reduction(Shared):
     """A reduction, made by `rawkern.reduction`: call it as a function.
 
     Attributes
@@ -105,13 +106,20 @@ class Reduction:
     name : str
     """
 
+    name: str
+    loop: ReduceLoop
+    operator: Any
+    _namespace: str
+    _backward: str | None
+    _last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]]
+
     def __init__(self, namespace: str, backward: str | None, *loop: Any) -> None:
         self.loop = ReduceLoop(*loop)
         _ = self.loop.letters  # torch.compile cannot run a cached_property's first time in Python 3.11
         self.name = self.loop.name
         self._namespace = namespace
         self._backward = backward
-        self._last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]] = {}
+        self._last_steps = {}
         text = repr((backward, loop))
         self.operator = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rawkern.base.dynamo import untraced
-from rawkern.kernel import RawKernel, Shared
+from rawkern.base.shared import Shared
+from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
 from rawkern.tuning.configs import Config, read
 from rawkern.tuning.keys import Key
@@ -120,10 +121,14 @@ class TunedKernel(Shared):
     theirs, too, if they have it.
     """
 
+    _choices: Choices
+    _settings: Settings
+    _launchers: dict[Any, TunedLauncher]
+
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
         self._settings = choices.settings
-        self._launchers: dict[Any, TunedLauncher] = {}
+        self._launchers = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (self._settings,)
