@@ -107,9 +107,9 @@ def learn_cuda() -> None:
 
 
 def _learn_keys(device: str) -> None:
-    with torch.inference_mode(False):
+    with private.plain_tensors(), torch.inference_mode(False):
         field(f"keys_{device}", private.keys_of(torch.empty(0, device=device)))
-    with torch.inference_mode():
+    with private.plain_tensors(), torch.inference_mode():
         field(f"keys_{device}_inference", private.keys_of(torch.empty(0, device=device)))
 
 

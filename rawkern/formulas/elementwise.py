@@ -290,6 +290,8 @@ class Elementwise(Shared):
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
         places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))
         operator = op(qualified, save=save, elementwise=not places)(forward)
+        if places:
+            operator.vmap(operator.operator.one_by_one)
         operator.backward(gradient.backward)
         operator.jvp(gradient.jvp)
         return operator

@@ -22,6 +22,7 @@ from rawkern.formulas.parameters import Parameter, differentiable, floating
 from rawkern.formulas.promotion import as_outs, check_out, joint_shape, prepare
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
+from rawkern.operators.batching import batched
 from rawkern.operators.declaration import output_names
 
 
@@ -233,6 +234,14 @@ class Reduction(Shared):
         names = dict(zip((p.name for p in loop.outputs), outputs, strict=True))
         save = [names.get(name, "accumulated" if name == "a" else name) for name in self._saved]
         operator = op(qualified, save=tuple(save), hidden=("accumulated",) if keep else ())(forward)
+
+        @operator.vmap
+        def _(info: Any, dims: Sequence[Any], *args: Any) -> Any:
+            flags = [k < len(loop.inputs) for k in range(len(args))]
+            *tensors, axis, keepdims = batched(True, flags, info.batch_size, dims, args)
+            found = operator.overload(*tensors, [d + 1 for d in axis], keepdims)
+            return found, 0 if isinstance(found, torch.Tensor) else (0,) * len(found)
+
         operator.backward(self._run_backward)
         return operator
 

@@ -120,6 +120,9 @@ def _cross_entropy(
     return losses.to(x.dtype, copy=True).view(target.shape) if loss is None else loss, lse, totals
 
 
+_cross_entropy.vmap(_cross_entropy.operator.one_by_one)
+
+
 @_cross_entropy.backward
 def _(ctx: Any, grad_loss: Tensor) -> tuple[Tensor, None, None]:
     x, target, weight, lse, totals = ctx.saved_tensors

@@ -62,6 +62,9 @@ def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
     return out
 
 
+_dropout.vmap(_dropout.operator.one_by_one)
+
+
 @_dropout.backward
 def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
     return _dropout(grad_out, *ctx.saved_tensors, ctx.p), None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from rawkern.base.operator_state import in_fake_op
+from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.formulas.loop import Loop
 from rawkern.library.instances import C_NAMES, c_name, not_a_tensor
 from rawkern.operators import op
@@ -277,7 +277,7 @@ def _mul(a: Tensor, b: Tensor) -> Tensor:
 def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     shape_a, shape_b = ctx.shapes
-    if a is not None and b is not None and shape_a == shape_b and not torch.is_grad_enabled():
+    if a is not None and b is not None and shape_a == shape_b and not (torch.is_grad_enabled() or composing()):
         return _MUL_GRAD.fast.run(grad_out, a, b)
     grad_a = None if b is None else _summed(_mul(grad_out, b), shape_a)
     grad_b = None if a is None else _summed(_mul(grad_out, a), shape_b)

@@ -93,6 +93,13 @@ def _embedding(index: Tensor, weight: Tensor, padding: int) -> Tensor:
     return out
 
 
+@_embedding.vmap
+def _(info: Any, dims: Any, index: Tensor, weight: Tensor, padding: int) -> Any:
+    if dims[1] is not None:
+        return _embedding.operator.one_by_one(info, dims, index, weight, padding)
+    return _embedding.overload(index.movedim(dims[0], 0), weight, padding), 0
+
+
 @_embedding.backward
 def _(ctx: Any, grad_out: Tensor) -> tuple[None, Tensor]:
     (index,) = ctx.saved_tensors

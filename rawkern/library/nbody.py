@@ -74,6 +74,9 @@ def _forces(positions: torch.Tensor, masses: torch.Tensor, G: float, softening: 
     return out
 
 
+_forces.vmap(_forces.operator.one_by_one)
+
+
 @_forces.backward
 def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None, None]:
     positions, masses = ctx.saved_tensors

@@ -14,6 +14,7 @@ from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import accumulator, contiguous, looping, plan, run
 from rawkern.library.sum import column_sums
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 BACKWARD_REGISTERS = 128  # of a thread of norm_backward, at most
 
@@ -194,6 +195,16 @@ def _norm(
     return out, mean, rstd
 
 
+@_norm.vmap
+def _(
+    info: Any, where: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
+) -> Any:
+    if where[1] is not None or where[2] is not None:
+        return _norm.operator.one_by_one(info, where, x, weight, bias, dims, eps, rms)
+    found = _norm.overload(in_front(x, where[0], info.batch_size), weight, bias, dims, eps, rms)
+    return _of_items(info.batch_size, 1, found)
+
+
 @_norm.backward
 def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     return _backward(ctx, grad_out, None, ctx.needs_input_grad[1:3], ctx.shapes[1:3])
@@ -209,6 +220,30 @@ def _add_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _forward(x, residual, weight, bias, dims, eps, rms)
+
+
+@_add_norm.vmap
+def _(
+    info: Any,
+    where: Any,
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    dims: int,
+    eps: float,
+    rms: bool,
+) -> Any:
+    if where[2] is not None or where[3] is not None:
+        return _add_norm.operator.one_by_one(info, where, x, residual, weight, bias, dims, eps, rms)
+    both = (in_front(t, d, info.batch_size) for t, d in zip((x, residual), where, strict=False))
+    return _of_items(info.batch_size, 2, _add_norm.overload(*both, weight, bias, dims, eps, rms))
+
+
+def _of_items(size: int, outputs: int, found: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """What the operators return for a batch, with each item's numbers of rows apart."""
+    hidden = (t.view(size, t.numel() // max(size, 1)) for t in found[outputs:])
+    return (*found[:outputs], *hidden), (0,) * len(found)
 
 
 @_add_norm.backward

@@ -54,6 +54,9 @@ def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
     return _scaled(x, parts, total), total
 
 
+_scale.vmap(_scale.operator.one_by_one)
+
+
 @_scale.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
     (total,) = ctx.saved_tensors
@@ -65,6 +68,9 @@ def _scale_like(x: Tensor, total: Tensor) -> Tensor:
     """2 * x if `total` is positive, else -2 * x."""
     x = contiguous(x)
     return _scaled(x, total, None) if symbolic(x.numel()) or x.numel() else torch.empty_like(x)
+
+
+_scale_like.vmap(_scale_like.operator.one_by_one)
 
 
 @_scale_like.backward

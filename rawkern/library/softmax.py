@@ -10,6 +10,7 @@ from torch import Tensor
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import contiguous, plan, run, sizes, wrapped
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -80,6 +81,12 @@ def _softmax(x: Tensor, dim: int, log: bool) -> Tensor:
     return out
 
 
+@_softmax.vmap
+def _(info: Any, dims: Any, x: Tensor, dim: int, log: bool) -> tuple[Tensor, int]:
+    x = in_front(x, dims[0], info.batch_size)
+    return _softmax.overload(x if x.dim() > 1 else x.unsqueeze(1), dim + 1, log).view(x.shape), 0
+
+
 @_softmax.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
     return _softmax_grad(grad_out, *ctx.saved_tensors, ctx.dim, ctx.log)
@@ -95,6 +102,13 @@ def _softmax_grad(grad_out: Tensor, y: Tensor, dim: int, log: bool) -> Tensor:
         found = plan(rows, n, inner, y, grad_out, grad_x, held=2 if y.element_size() == 2 else 4)
         run("softmax", "softmax_backward", y, found, log, grad_out, y, grad_x, rows, n, inner)
     return grad_x
+
+
+@_softmax_grad.vmap
+def _(info: Any, dims: Any, grad_out: Tensor, y: Tensor, dim: int, log: bool) -> tuple[Tensor, int]:
+    g, y = (in_front(t, d, info.batch_size) for t, d in zip((grad_out, y), dims, strict=False))
+    both = (g, y) if y.dim() > 1 else (g.unsqueeze(1), y.unsqueeze(1))
+    return _softmax_grad.overload(*both, dim + 1, log).view(y.shape), 0
 
 
 @_softmax_grad.backward

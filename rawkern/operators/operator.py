@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.autocast import check_autocast, register_autocast
-from rawkern.operators.batching import refuse_batches, run_batched
+from rawkern.operators.batching import one_by_one, refuse_batches, run_batched, run_formerly_batched
 from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
@@ -61,7 +61,9 @@ class Operator:
         library.impl(name, functools.partial(self._autograd, found), "Autograd", with_keyset=True)
         if decl.autocast is not None:
             register_autocast(decl, library, name, found)
-        torch.library.register_vmap(f"{decl.namespace}::{name}", functools.partial(self._batched, found), lib=library)
+        rule = functools.partial(self._batched, found)
+        torch.library.register_vmap(f"{decl.namespace}::{name}", rule, lib=library)
+        library.impl(name, functools.partial(run_formerly_batched, decl.qualified, rule), "Batched")
         return found
 
     def _shard(self) -> bool:
@@ -192,6 +194,11 @@ class Operator:
         """Define the rule for vmap."""
         self.batch = function
         return function
+
+    def one_by_one(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
+        """A rule for vmap: a call for each item of the batch."""
+        found = one_by_one(lambda *item: self.declaration.call(self.overload, item), info.batch_size, dims, args)
+        return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
 

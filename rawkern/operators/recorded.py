@@ -138,7 +138,7 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
         for name, grad in zip(decl.outputs, grads, strict=True):
             if grad is not None:
                 refuse_layout(decl.qualified, f"grad_{name}", grad)
-        if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
+        if not torch.compiler.is_dynamo_compiling() and watching.look(*grads, *saved) is False:
             with operator_state.inside_op():
                 found = reverse.compute(grads, saved, values, needs, shapes, counts)
         else:
@@ -218,10 +218,6 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     }
     text = "\n".join(line for line in body if line) + "\n"
     return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
-
-
-def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:
-    return all(t is None or (type(t) in private.PLAIN and not private.is_functorch(t)) for t in tensors)
 
 
 def _told(decl: Declaration, what: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError
-from rawkern.operators.batching import batched, one_of, without_batch
+from rawkern.operators.batching import batched, one_by_one, run_formerly_batched, without_batch
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 
@@ -61,7 +62,8 @@ class Reverse:
             library.impl(full, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{full}", self._fake, lib=library)
         library.impl(full, self._autograd, "Autograd", with_keyset=True)
-        torch.library.register_vmap(f"{decl.namespace}::{full}", self._batched, lib=library)
+        library.impl(full, self._at_vmap, "FuncTorchBatched")
+        library.impl(full, partial(run_formerly_batched, decl.qualified, self._formerly_batched), "Batched")
         self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), self.hash)
 
     # --- the user's function ------------------------------------------------------------------------------------------
@@ -168,10 +170,7 @@ class Reverse:
         saved: list[Any] = []
         for item in args[first:second]:
             saved += item if isinstance(item, (list, tuple)) else [item]
-        shapes, at = [], 0
-        for rank in ranks:
-            shapes.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
-            at += max(rank, 0)
+        shapes = _shapes(sizes, ranks)
         same = next((g.shape for g in args[:first] if g is not None), None)
         if self.declaration.elementwise and same is not None and all(s == shapes[0] for s in shapes if s is not None):
             # Those of this call: batches of vmap and shards of a DTensor have other sizes than the whole.
@@ -240,24 +239,65 @@ class Reverse:
                     )
         return found
 
+    # --- vmap ---------------------------------------------------------------------------------------------------------
+
+    def _at_vmap(self, *args: Any) -> Any:
+        """With batched tensors: step by step where the backward consists of operators, else by the rule."""
+        if self._in_steps(args, [t.shape for t in self._tensors(args)]):
+            try:
+                return self._packed(composed(self.compute, *self._unpack(args)), self._tensors(args)[0])
+            except RuntimeError:  # a launch, or a step without a rule; each item alone says what is wrong with it
+                pass
+        return private.by_vmap_rule(self._batched, self.overload, *args)
+
+    def _formerly_batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
+        """The rule for torch's former vmap, which has none for many steps: they go through the present one."""
+        places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+
+        def run(*tensors: torch.Tensor) -> Any:
+            full = dict(zip(places, tensors, strict=True))
+            return self._at_vmap(*(full.get(i, a) for i, a in enumerate(args)))
+
+        if self.declaration.has_lists:
+            return self._batched(info, dims, *args)
+        found = torch.func.vmap(run, tuple(dims[i] for i in places))(*(args[i] for i in places))
+        return found, 0 if isinstance(found, torch.Tensor) else (0,) * len(found)
+
+    def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return [t for t in args[: len(self.declaration.outputs) + len(self.declaration.save)] if t is not None]
+
+    def _in_steps(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
+        """Whether to try the steps: not where one call does the batch, nor where a derivative has to be guarded."""
+        decl = self.declaration
+        return not (decl.has_lists or set(decl.hidden).intersection(decl.save) or self._one_shape(args, shapes))
+
+    def _one_shape(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
+        every = [*(s for s in _shapes(*args[-3:-1]) if s is not None), *(s for s in shapes if s is not None)]
+        return self.declaration.elementwise and all(s == every[0] for s in every)
+
     def _batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
-        """The rule for vmap: the whole batch at once for elementwise operators, else one call after the other."""
-        unpacked = self._unpack(args)
+        """The rule for vmap: elementwise operators do the whole batch at once, others are called for each item."""
         second = len(self.declaration.outputs) + len(self.declaration.save)
-        shapes = [*unpacked[4], *without_batch(dims[:second], args[:second])]
-        if self.declaration.elementwise and len({tuple(s) for s in shapes if s is not None}) == 1:
+        if self._one_shape(args, without_batch(dims[:second], args[:second])):
             found = self.overload(
                 *batched(self.declaration.strided, [i < second for i in range(len(args))], info.batch_size, dims, args)
             )
             many = [found] if isinstance(found, torch.Tensor) else found
         else:
-            calls = [self.overload(*one_of(dims, args, i)) for i in range(info.batch_size)]
-            each = zip(*([c] if isinstance(c, torch.Tensor) else c for c in calls), strict=True)
-            many = [parts[0] if _is_nothing(parts[0]) else torch.stack(parts) for parts in each]
+            many = one_by_one(self.overload, info.batch_size, dims, args, _is_nothing)
         out = [None if _is_nothing(t) else 0 for t in many]
         if self.declaration.has_lists:
             return list(many), out
         return (many[0], out[0]) if len(many) == 1 else (tuple(many), tuple(out))
+
+
+def _shapes(sizes: Sequence[int], ranks: Sequence[int]) -> list[torch.Size | None]:
+    """The shapes of the inputs, as the operator gets them: all sizes and how many each has, -1 for none."""
+    found, at = [], 0
+    for rank in ranks:
+        found.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
+        at += max(rank, 0)
+    return found
 
 
 def _is_nothing(grad: torch.Tensor) -> bool:

@@ -71,11 +71,11 @@ def test_statements_that_end_in_a_comment(device):
     assert torch.autograd.gradcheck(op, x, check_forward_ad=True) and torch.autograd.gradgradcheck(op, x)
 
 
-@pytest.mark.parametrize("operation", ["y = x * i", "y = x * n"])
-def test_vmap_where_places_matter_is_an_error(device, operation):
+@pytest.mark.parametrize("operation, expected", [("y = x * i", [0.0, 1, 2, 3]), ("y = x * n", [4.0] * 4)])
+def test_vmap_where_places_matter(device, operation, expected):
+    """Index and number are those of an item of the batch."""
     op = rawkern.elementwise("T x", "T y", operation, "placed")
-    with pytest.raises(NotImplementedError, match="no rule for vmap"):
-        torch.func.vmap(op)(torch.ones(3, 4, device=device))
+    assert torch.func.vmap(op)(torch.ones(3, 4, device=device)).tolist() == [expected] * 3
 
 
 @pytest.mark.parametrize("graph", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -166,6 +168,27 @@ def test_fit(device: str) -> None:
     assert watching.fit(x, x + 1, None, x, x, torch.nn.Parameter(x)) is True
     for a, b in ((x, x.t()), (x, x.double()), (x, None), (1, x), (x, x[:2]), (x, x[None])):
         assert watching.fit(x, x, a, b) is False
+
+
+@pytest.mark.parametrize("within", ["grad", "vmap", "functionalize", "fake", "inference"])
+def test_what_a_plain_tensor_is_does_not_depend_on_the_first_call(within: str) -> None:
+    """It is learned at the first call of a process, under whatever transform or mode that runs."""
+    script = f"""
+import torch, rawkern
+from torch._subclasses.fake_tensor import FakeTensorMode
+from rawkern.operators.native import watching
+calls = {{
+    "grad": lambda: torch.func.grad(lambda x: rawkern.square(x).sum())(torch.ones(3)),
+    "vmap": lambda: torch.func.vmap(rawkern.square)(torch.ones(3, 2)),
+    "functionalize": lambda: torch.func.functionalize(rawkern.square)(torch.ones(3)),
+    "fake": lambda: FakeTensorMode().__enter__() and rawkern.square(torch.ones(3)),
+    "inference": lambda: torch.inference_mode()(rawkern.square)(torch.ones(3)),
+}}
+calls[{within!r}]()
+torch.utils._python_dispatch._pop_mode() if {within!r} == "fake" else None
+assert watching.look(torch.ones(3)) is False
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
 def test_fresh(device: str) -> None:
