@@ -73,6 +73,8 @@ _fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
 # Where the level of forward-mode AD stands, -1 for none: a module and a name in it.
 forward_level = torch.autograd.forward_ad, "_current_level"
+# Where it stands whether one of torch's profilers records, which shows the operators that the dispatcher calls.
+profiler_flag = torch.autograd.profiler, "_is_profiler_enabled"
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
 # torch's former vmap, which is behind is_grads_batched=True: whether it has batched a tensor, a tensor with its batch
@@ -111,6 +113,11 @@ def called_straight(function: Any) -> Any:
     if node is not None:
         node.apply = function.backward
     return function
+
+
+def profiling() -> bool:
+    """Whether one of torch's profilers records."""
+    return getattr(*profiler_flag)
 
 
 @contextlib.contextmanager

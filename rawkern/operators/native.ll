@@ -37,7 +37,13 @@ forward:
   %pleast = &Watch.no_level %watch
   %least = load ptr, ptr %pleast
   %off = icmp eq ptr %level, %least
-  ret i1 %off
+  br i1 %off, label %profiler, label %no
+profiler:
+  %profiles = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.profiler}))
+  %pidle = &Table.false %table
+  %idle = load ptr, ptr %pidle
+  %alone = icmp eq ptr %profiles, %idle
+  ret i1 %alone
 clear:
   call void @rk_clear(ptr %table)
   br label %no

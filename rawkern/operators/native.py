@@ -28,7 +28,7 @@ WATCH = Record(
     tuple(
         (name, "ptr")
         for name in (
-            "table", "transforms", "forward_mode", "forward_level", "no_level",
+            "table", "transforms", "forward_mode", "forward_level", "no_level", "profiler", "profiling",
             "torch", "empty_like", "finish", "PyDict_GetItem",
         )
     ),
@@ -56,8 +56,10 @@ MAP = Record(
 def _watch() -> Filled:
     found = Filled(WATCH, table=table())
     module, level = private.forward_level
+    profiler, profiling = private.profiler_flag
     objects = {
         "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,
+        "profiler": vars(profiler), "profiling": profiling,
         "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
     }  # fmt: skip
     for name, value in objects.items():
@@ -149,6 +151,7 @@ def _quiet() -> bool:
         or private.transforms()
         or private.jit_tracing()
         or private.forward_mode()
+        or private.profiling()
     )
 
 

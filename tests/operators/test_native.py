@@ -120,6 +120,7 @@ WATCHERS: dict[str, Callable[[], Any]] = {
     "dispatch mode": Dispatch,
     "function mode": Functions,
     "forward mode": forward_ad.dual_level,
+    "profiler": torch.autograd.profiler.profile,
     "composed": lambda: operator_state.inside_op(composed=True),
     "a hook": lambda: intercept.intercepted(lambda launch: launch.proceed()),
 }
@@ -144,7 +145,27 @@ def test_what_watches(what: str, device: str) -> None:
         thread.start()
         thread.join()
     assert watching.quiet() and watching.look(x) is False
-    assert seen == [what != "forward mode"]  # whose level is the whole process's
+    assert seen == [what not in ("forward mode", "profiler")]  # whose levels are the whole process's
+
+
+def test_profilers_see_every_operator(device: str) -> None:
+    x = values(4, device=device).requires_grad_()
+    formula = rawkern.elementwise("T x", "T y", "y = x + 1", "rawkern_test::profiled")
+    total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "rawkern_test::profiled_total")
+    calls = {
+        "rawkern::square": rawkern.square, "rawkern::softmax": lambda x: rawkern.softmax(x, 0),
+        "rawkern::gelu": rawkern.gelu, "rawkern_test::profiled": formula, "rawkern_test::profiled_total": total,
+    }  # fmt: skip
+    for name, call in calls.items():
+        for _ in range(3):
+            call(x.detach())
+        for profiler in (torch.profiler.profile, torch.autograd.profiler.profile):
+            with profiler() as found:
+                call(x.detach())
+            assert name in {event.key for event in found.key_averages()}
+            with profiler() as found:
+                call(x).sum().backward()
+            assert {name, f"{name}_backward"} <= {event.key for event in found.key_averages()}
 
 
 def test_transforms_are_seen_in_each_thread(device: str) -> None:
