@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,32 @@ import torch
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
 
+_declared: dict[str, Any] = {}  # by the operator's name
 
-def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
-    """Return a name's namespace, rawkern's own for ``kind`` where there is none, and the rest.
+
+def declared(make: Callable[..., Any], *key: Any) -> Any:
+    """One object for one declaration, with its operator: making it again gives the same one.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(qualified, *key)`` returns an object with attributes ``key`` and ``operator``.
+    *key
+        The declaration, which begins with whether the operator has just the name that follows, a namespace, and a name.
+        A name that is not fixed is followed by a hash of the declaration's text: then formulas of different origins may
+        be called alike, and a saved program finds the one that it was made with.
+    """
+    fixed, namespace, name, *rest = key
+    text = repr([[str(p) for p in part] if isinstance(part, tuple) else part for part in rest])
+    qualified = f"{namespace}::{name}" + ("" if fixed else f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    found = _declared.get(qualified)
+    if found is None or found.key != key or not found.operator.operator.current:
+        found = _declared[qualified] = make(qualified, *key)
+    return found
+
+
+def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:
+    """Return whether a name has a namespace, which is rawkern's own for ``kind`` where there is none, and the rest.
 
     Raises
     ------
@@ -23,7 +47,7 @@ def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
     namespace, _, short = name.rpartition("::")
     if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
         raise ValueError(f"{kind}: the name {name!r} is no identifier; write '{example}' or 'mylib::{example}'")
-    return namespace or f"rawkern_{kind}", short
+    return bool(namespace), namespace or f"rawkern_{kind}", short
 
 
 def read_parameters(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
-from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
+from rawkern.formulas.declared import check_assigned, declared, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
@@ -75,11 +74,11 @@ def elementwise(
     >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
-    namespace, short = qualified_name("elementwise", name, "silu")
+    qualified = qualified_name("elementwise", name, "silu")
     inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params)
     _check_parameters(name, inputs, outputs, backward)
     check_assigned(name, inputs, outputs, "the operation", operation, backward)
-    return make_elementwise(namespace, short, inputs, outputs, operation, backward, preamble, tuple(options))
+    return make_elementwise(*qualified, inputs, outputs, operation, backward, preamble, tuple(options))
 
 
 def _check_parameters(
@@ -110,6 +109,7 @@ class Elementwise(Shared):
     """
 
     name: str
+    key: tuple[Any, ...]
     loop: Loop
     operator: Any
     _namespace: str
@@ -118,6 +118,8 @@ class Elementwise(Shared):
 
     def __init__(
         self,
+        qualified: str,
+        fixed: bool,
         namespace: str,
         name: str,
         inputs: tuple[Parameter, ...],
@@ -127,14 +129,17 @@ class Elementwise(Shared):
         preamble: str,
         options: tuple[str, ...] = (),
     ) -> None:
+        self.key = (fixed, namespace, name, inputs, outputs, operation, backward, preamble, options)
         self.name = name
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
         self._backward = backward
         self.loop.fast.for_users(self._prepared_call)
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
-        text = repr((inputs, outputs, operation, backward, preamble, options))
-        self.operator = self._define(f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+        self.operator = self._define(qualified)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_elementwise, self.key
 
     def __repr__(self) -> str:
         return f"<rawkern.elementwise {self.loop.spelled}>"
@@ -313,7 +318,7 @@ class Elementwise(Shared):
         self, name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str
     ) -> Elementwise:
         """An operator for a derivative of this one."""
-        return make_elementwise(self._namespace, name, inputs, outputs, operation, None, *self._rest)
+        return make_elementwise(False, self._namespace, name, inputs, outputs, operation, None, *self._rest)
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
@@ -323,10 +328,9 @@ class Elementwise(Shared):
         return self.loop.run(tensors, self.loop.dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
 
 
-@functools.cache
 def make_elementwise(*key: Any) -> Elementwise:
-    """One operator for one declaration: making it again gives the same one."""
-    return Elementwise(*key)
+    """The operator of a declaration, as `declared` takes it."""
+    return declared(Elementwise, *key)
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ class Parameter:
     type: str
     raw: bool = False
 
+    def __str__(self) -> str:
+        return f"{'raw ' if self.raw else ''}{self.type} {self.name}"
+
     @property
     def generic(self) -> bool:
         return self.type not in DTYPES

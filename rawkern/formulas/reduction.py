@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import torch
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.base.shared import Shared
 from rawkern.errors import NotDifferentiable
-from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
+from rawkern.formulas.declared import check_assigned, declared, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.elementwise import Elementwise, make_elementwise
 from rawkern.formulas.gradient import with_letters, without_grads
@@ -83,7 +82,7 @@ def reduction(
     >>> norm = rawkern.reduction("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
     >>> norm(torch.randn(100, 1000, requires_grad=True), axis=1).sum().backward()
     """
-    namespace, short = qualified_name("reduction", name, "norm")
+    fixed, namespace, short = qualified_name("reduction", name, "norm")
     inputs, outputs = read_parameters("a reduction", name, in_params, out_params)
     for p in (*inputs, *outputs):
         if p.raw:
@@ -91,8 +90,8 @@ def reduction(
         if p.name in ("a", "b", "count", "_J", "axis", "keepdims"):
             raise ValueError(f"{name}: {p.name} means something else in a reduction; give the parameter another name")
     check_assigned(name, inputs, outputs, "post_map_expr", post_map_expr, backward)
-    loop = (short, inputs, outputs, map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
-    return _reduction(namespace, backward, *loop)
+    parts = (map_expr, reduce_expr, post_map_expr, str(identity), reduce_type, preamble)
+    return make_reduction(fixed, namespace, short, backward, inputs, outputs, *parts)
 
 
 # What the statements of a backward know besides: how many elements became one, and the index among them.
@@ -108,21 +107,27 @@ class Reduction(Shared):
     """
 
     name: str
+    key: tuple[Any, ...]
     loop: ReduceLoop
     operator: Any
     _namespace: str
     _backward: str | None
     _last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]]
 
-    def __init__(self, namespace: str, backward: str | None, *loop: Any) -> None:
-        self.loop = ReduceLoop(*loop)
+    def __init__(
+        self, qualified: str, fixed: bool, namespace: str, name: str, backward: str | None, *parts: Any
+    ) -> None:
+        self.key = (fixed, namespace, name, backward, *parts)
+        self.loop = ReduceLoop(name, *parts)
         _ = self.loop.letters  # torch.compile cannot run a cached_property's first time in Python 3.11
-        self.name = self.loop.name
+        self.name = name
         self._namespace = namespace
         self._backward = backward
         self._last_steps = {}
-        text = repr((backward, loop))
-        self.operator = self._define(f"{namespace}::{self.name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+        self.operator = self._define(qualified)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_reduction, self.key
 
     def __repr__(self) -> str:
         return f"<rawkern.reduction {self.loop.spelled}>"
@@ -268,7 +273,7 @@ class Reduction(Shared):
         loop = self.loop
         output = Parameter("total_", str(dtype).removeprefix("torch."))
         parts = (loop.inputs, (output,), loop.map, loop.reduce, "total_ = a", loop.identity, loop.reduce_type)
-        return _reduction(self._namespace, None, f"{self.name}_total", *parts, loop.preamble)
+        return make_reduction(False, self._namespace, f"{self.name}_total", None, *parts, loop.preamble)
 
     @functools.cached_property
     def _types(self) -> dict[str, str]:
@@ -325,7 +330,9 @@ class Reduction(Shared):
         names = [p.name for p in inputs]
         inputs, outputs, text = without_grads(inputs, outputs, wanted, text)
         preamble = self.loop.preamble
-        return make_elementwise(self._namespace, f"{self.name}_{name}", inputs, outputs, text, None, preamble), names
+        return make_elementwise(
+            False, self._namespace, f"{self.name}_{name}", inputs, outputs, text, None, preamble
+        ), names
 
     def _run_backward(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop = self.loop
@@ -370,10 +377,9 @@ class Reduction(Shared):
         return (*every, None, None)
 
 
-@functools.cache
-def _reduction(*key: Any) -> Reduction:
-    """One operator for one declaration: making it again gives the same one."""
-    return Reduction(*key)
+def make_reduction(*key: Any) -> Reduction:
+    """The operator of a declaration, as `declared` takes it."""
+    return declared(Reduction, *key)
 
 
 def _axes(name: str, axis: int | Sequence[int] | None, dims: int) -> list[int]:

@@ -63,7 +63,7 @@ def _(ctx: Any, grad_out: Tensor) -> Tensor:
     return _scale_like(grad_out, total.detach())  # its sign is a constant, but where it changes
 
 
-@op("rawkern::scale_by_sign_of", save=("total",))
+@op("rawkern::scale_by_sign_of_sum_like", save=("total",))
 def _scale_like(x: Tensor, total: Tensor) -> Tensor:
     """2 * x if `total` is positive, else -2 * x."""
     x = contiguous(x)

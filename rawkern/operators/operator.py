@@ -49,6 +49,11 @@ class Operator:
         self.sharded = self._shard()
         _defined[decl.qualified] = self
 
+    @property
+    def current(self) -> bool:
+        """Whether it has not been defined again since."""
+        return _defined.get(self.declaration.qualified) is self
+
     def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
         """Put the operator into torch's registry, under a name and that of an overload."""
         decl, library = self.declaration, self.library
