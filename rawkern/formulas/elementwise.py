@@ -10,6 +10,7 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
 from rawkern.formulas.declared import check_assigned, declared, qualified_name, read_parameters, typed
@@ -138,6 +139,10 @@ class Elementwise(Shared):
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
         self.operator = self._define(qualified)
 
+    @property
+    def __name__(self) -> str:
+        return self.name
+
     def __reduce__(self) -> tuple[Any, ...]:
         return make_elementwise, self.key
 
@@ -201,6 +206,8 @@ class Elementwise(Shared):
         return self._prepared_call(*args, out=out)
 
     def _prepared_call(self, *args: Any, out: Any = None) -> Any:
+        if any(map(stands_in, args)):
+            return given_to_stand_in(self, *args, **({} if out is None else {"out": out}))
         loop = self.loop
         many = len(loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):

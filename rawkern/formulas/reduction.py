@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rawkern.base.operator_state import composing, in_fake_op
+from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.declared import check_assigned, declared, qualified_name, read_parameters, typed
@@ -126,6 +127,10 @@ class Reduction(Shared):
         self._last_steps = {}
         self.operator = self._define(qualified)
 
+    @property
+    def __name__(self) -> str:
+        return self.name
+
     def __reduce__(self) -> tuple[Any, ...]:
         return make_reduction, self.key
 
@@ -202,6 +207,8 @@ class Reduction(Shared):
         IndexError
             For an axis that is not there.
         """
+        if any(map(stands_in, args)):
+            return given_to_stand_in(self, *args, axis=axis, keepdims=keepdims, **({} if out is None else {"out": out}))
         loop = self.loop
         if len(args) != len(loop.inputs):
             names = ", ".join(p.name for p in loop.inputs)

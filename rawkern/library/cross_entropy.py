@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, WARP, accumulator, contiguous, pieces, plan, run, sizes
 from rawkern.operators import op
@@ -16,6 +17,7 @@ REDUCTIONS = ("none", "mean", "sum")
 SHORT_HELD = 2  # packs of short rows that a thread keeps; long ones are read as a stream
 
 
+@overridable
 def cross_entropy(
     input: Tensor,
     target: Tensor,

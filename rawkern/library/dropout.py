@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
 
 
+@overridable
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     """Set elements to zero with probability ``p`` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel
 from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
 from rawkern.operators import op
@@ -18,6 +19,7 @@ THREADS = 256  # of a block of the backward, at most
 KEYS = ((1 << 15, torch.int16, "short"), (1 << 31, torch.int32, "int"), (1 << 63, torch.int64, "long long"))
 
 
+@overridable
 def embedding(
     input: Tensor,
     weight: Tensor,

@@ -9,11 +9,13 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
+from rawkern.base.overrides import overridable
 from rawkern.kernel import RawKernel
 from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
 
 
+@overridable
 def nbody_forces(
     positions: torch.Tensor, masses: torch.Tensor, *, G: float = 6.67e-11, softening: float = 0.0
 ) -> torch.Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import accumulator, contiguous, looping, plan, run
 from rawkern.library.sum import column_sums
@@ -19,6 +20,7 @@ from rawkern.operators.batching import in_front
 BACKWARD_REGISTERS = 128  # of a thread of norm_backward, at most
 
 
+@overridable
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -58,6 +60,7 @@ def layer_norm(
     return _norm(input, weight, bias, dims, eps, False)
 
 
+@overridable
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -87,6 +90,7 @@ def rms_norm(
     return _norm(input, weight, None, dims, _default_eps(input) if eps is None else eps, True)
 
 
+@overridable
 def add_layer_norm(
     input: Tensor,
     residual: Tensor,
@@ -122,6 +126,7 @@ def add_layer_norm(
     return _add_norm(input, residual, weight, bias, dims, eps, False)
 
 
+@overridable
 def add_rms_norm(
     input: Tensor,
     residual: Tensor,

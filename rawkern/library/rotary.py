@@ -8,6 +8,7 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
+from rawkern.base.overrides import overridable
 from rawkern.formulas.loop import Loop
 from rawkern.library.instances import floating
 from rawkern.operators import op
@@ -21,6 +22,7 @@ _loop = Loop.parsed(
 )
 
 
+@overridable
 def rotary_embedding(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool = False
 ) -> torch.Tensor:

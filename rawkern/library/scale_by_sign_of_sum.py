@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, THREADS, WARP, accumulator, contiguous, pack_width, symbolic
 from rawkern.library.sum import part_sums
@@ -16,6 +17,7 @@ SIZE = 1 << 13  # elements of x that a group of threads scales
 PARTS = 512  # sums at most, which each group adds up for itself
 
 
+@overridable
 def scale_by_sign_of_sum(x: Tensor) -> Tensor:
     """Return 2 * x if the sum of x is positive, else -2 * x; differentiable any number of times.
 

@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import contiguous, plan, run, sizes, wrapped
 from rawkern.operators import op
 from rawkern.operators.batching import in_front
 
 
+@overridable
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return exp(x) / sum(exp(x)) over one dimension; differentiable twice.
 
@@ -42,6 +44,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     return _softmax(*_checked("softmax", input, dim, dtype), False)
 
 
+@overridable
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
 

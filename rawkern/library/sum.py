@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import C_NAMES, kernel, not_a_tensor
 from rawkern.library.rows import (
     BLOCK,
@@ -31,6 +32,7 @@ RESIDENT = {8: 5, 4: 8, 2: 8, 1: 8}  # those blocks of V columns a thread that a
 CPU_PART = 1 << 16  # elements that are worth a block of their own on the CPU
 
 
+@overridable
 def sum(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -69,6 +71,7 @@ def sum(
     return _reduced("sum", input, dim, keepdim, dtype)
 
 
+@overridable
 def mean(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
