@@ -42,9 +42,9 @@ def elementwise(
     Parameters
     ----------
     in_params, out_params : str
-        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
-        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
-        and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
+        promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
+        bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
         parameter is not differentiated.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rawkern.arguments.memory import dtype_name, refuse_layout
-from rawkern.formulas.parameters import DTYPES, Parameter
+from rawkern.formulas.parameters import Parameter, check_dtype
 
 
 def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
@@ -38,6 +38,8 @@ def prepare(
             continue
         if isinstance(a, np.generic) and a.dtype.kind in "biuf":
             continue
+        if isinstance(a, complex) and not p.raw:
+            check_dtype(name, f"{p.name} is", torch.complex64)
         if not isinstance(a, (bool, int, float)) or p.raw:
             raise TypeError(f"{name}: {p.name} is {shown(a)}; pass a tensor{'' if p.raw else ' or a number'}")
     args = [a.item() if isinstance(a, np.generic) else a for a in args]
@@ -46,10 +48,7 @@ def prepare(
     dtypes: dict[str, torch.dtype] = {}
     for letter in letters:
         dtypes[letter] = _promote([a for p, a in zip(inputs, args, strict=True) if p.type == letter])
-        if dtype_name(dtypes[letter]) not in DTYPES:
-            raise TypeError(
-                f"{name}: {letter} is {dtype_name(dtypes[letter])}; there is {name} for {', '.join(DTYPES)}"
-            )
+        check_dtype(name, f"{letter} is", dtypes[letter])
     found = []
     for p, a in zip(inputs, args, strict=True):
         dtype = p.dtype or dtypes[p.type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -57,7 +57,7 @@ def layer_norm(
         For shapes that do not fit.
     """
     dims = _checked("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    return _norm(input, weight, bias, dims, eps, False)
+    return _narrowed(lambda x, w, b: _norm(x, w, b, dims, eps, False), input, weight, bias)
 
 
 @overridable
@@ -87,7 +87,8 @@ def rms_norm(
         As for `layer_norm`.
     """
     dims = _checked("rms_norm", input, normalized_shape, weight=weight)
-    return _norm(input, weight, None, dims, _default_eps(input) if eps is None else eps, True)
+    eps = _default_eps(input) if eps is None else eps
+    return _narrowed(lambda x, w: _norm(x, w, None, dims, eps, True), input, weight)
 
 
 @overridable
@@ -123,7 +124,7 @@ def add_layer_norm(
         As for `layer_norm`.
     """
     dims = _checked("add_layer_norm", input, normalized_shape, residual=residual, weight=weight, bias=bias)
-    return _add_norm(input, residual, weight, bias, dims, eps, False)
+    return _narrowed(lambda x, r, w, b: _add_norm(x, r, w, b, dims, eps, False), input, residual, weight, bias)
 
 
 @overridable
@@ -158,7 +159,17 @@ def add_rms_norm(
         As for `rms_norm`.
     """
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
-    return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)
+    eps = _default_eps(input) if eps is None else eps
+    return _narrowed(lambda x, r, w: _add_norm(x, r, w, None, dims, eps, True), input, residual, weight)
+
+
+def _narrowed(call: Callable[..., Any], x: Tensor, *others: Tensor | None) -> Any:
+    """Call; where autocast leaves half types on the CPU beside float32 weights, compute in float32 and round once."""
+    mixed = torch.is_autocast_enabled("cpu") and x.is_cpu and x.dtype.itemsize == 2
+    if not mixed or all(t is None or t.dtype is x.dtype for t in others):
+        return call(x, *others)
+    found = call(*(t if t is None else t.float() for t in (x, *others)))
+    return found.to(x.dtype) if isinstance(found, Tensor) else tuple(t.to(x.dtype) for t in found)
 
 
 def _default_eps(x: Tensor) -> float:
@@ -191,7 +202,7 @@ def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> in
     "rawkern::norm",
     save=("x", "weight", "mean", "rstd"),
     hidden=("mean", "rstd"),
-    autocast=torch.float32,
+    autocast={"cuda": torch.float32},
 )
 def _norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
@@ -219,7 +230,7 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     "rawkern::add_norm",
     save=("out1", "weight", "mean", "rstd"),
     hidden=("mean", "rstd"),
-    autocast=torch.float32,
+    autocast={"cuda": torch.float32},
 )
 def _add_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool

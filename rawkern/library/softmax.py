@@ -74,7 +74,7 @@ def _checked(name: str, x: Any, dim: int, dtype: torch.dtype | None) -> tuple[Te
     return x if dtype is None else x.to(dtype), wrapped(name, dim, x.dim())
 
 
-@op("rawkern::softmax", save=("out",), autocast=torch.float32)
+@op("rawkern::softmax", save=("out",), autocast={"cuda": torch.float32})
 def _softmax(x: Tensor, dim: int, log: bool) -> Tensor:
     x = contiguous(x)
     out = torch.empty_like(x)

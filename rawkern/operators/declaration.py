@@ -79,7 +79,7 @@ class Declaration:
     save_for: dict[str, tuple[str, ...]]
     elementwise: bool
     strided: bool
-    autocast: torch.dtype | str | None
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None
 
     @property
     def qualified(self) -> str:

@@ -43,7 +43,7 @@ def op(
     hidden: Sequence[str] = (),
     elementwise: bool = False,
     strided: bool = False,
-    autocast: torch.dtype | str | None = None,
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
 ) -> Callable[[Callable[..., Any]], DefinedOperator]:
     """Make a torch operator of a function that launches kernels.
 
@@ -87,9 +87,9 @@ def op(
     strided : bool
         Whether tensors may have any strides where rawkern could make them contiguous: gradients, and what vmap moves.
         Else they come contiguous.
-    autocast : torch.dtype or str, optional
+    autocast : torch.dtype, str or mapping, optional
         What floating-point tensors are cast to in a region of torch.autocast: a dtype, ``"lower"`` for the region's own
-        dtype or ``"widest"`` for the widest among them.
+        dtype or ``"widest"`` for the widest among them. ``{"cuda": torch.float32}`` is for tensors on GPUs only.
 
     Returns
     -------

@@ -136,6 +136,13 @@ REFUSED: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     (pair, {"hidden": ("x",)}, ValueError, "a parameter and a hidden output are called x; rename one of them"),
     (plain, {"mutates_args": ("z",)}, TypeError, "its type hints make no schema: .*'z'"),
     (plain, {"autocast": torch.int32}, ValueError, "autocast is torch.int32; it is a floating-point dtype, 'lower' or"),
+    (
+        plain,
+        {"autocast": {"cpu": "x"}},
+        ValueError,
+        "autocast is 'x'; it is a floating-point dtype, 'lower' or 'widest'",
+    ),
+    (plain, {"autocast": {"xpu": "lower"}}, ValueError, "autocast names the device 'xpu'; there are 'cpu' and 'cuda'"),
     (plain, {"autocast": "x"}, ValueError, "autocast is 'x'; it is a floating-point dtype, 'lower' or 'widest'"),
     (plain, {"autocast": "lower", "mutates_args": ("x",)}, ValueError, "what is changed in place cannot be cast"),
 ]
@@ -429,6 +436,16 @@ def test_defining_an_operator_again() -> None:
 
 
 # --- autocast -------------------------------------------------------------------------------------------------------
+
+
+def test_autocast_on_one_kind_of_device() -> None:
+    def same(x: Tensor) -> Tensor:
+        return x.clone()
+
+    for there, expected in (("cpu", torch.float32), ("cuda", torch.float16)):
+        op = define(same, autocast={there: torch.float32})
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert op(torch.ones(3, dtype=torch.float16)).dtype is expected
 
 
 @pytest.mark.parametrize("rule", [torch.float32, "lower", "widest", None])
