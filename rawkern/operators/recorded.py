@@ -36,6 +36,8 @@ def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
         "forward": staticmethod(_forward(decl)),
         "backward": staticmethod((_careful if decl.has_lists else _quick)(reverse, offset)),
         "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
+        # What compiled autograd knows a node's backward by, as it knows torch's own Function.
+        "_compiled_autograd_key": staticmethod(lambda ctx: (ctx._autograd_function_id,)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
     # Autograd key sees one at a time, as torch's own operators do.
