@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -83,6 +84,24 @@ def check_assigned(
     for grad in sorted(f"grad_{p.name}" for p in inputs if differentiable(p)):
         if backward is not None and grad not in known:
             raise ValueError(f"{name}: backward does not assign {grad}; where it is zero, write {grad} = 0")
+
+
+#: Functions whose value is of floating point whatever their argument: torch promotes integers for them.
+_FLOATING = re.compile(
+    r"(?<![\w.])_*(a?(sin|cos|tan)h?|exp(2|10|m1)?|log(2|10|1p)?|r?sqrt|cbrt|erf(c|cx|inv)?|normcdf(inv)?|[lt]gamma|"
+    r"(sin|cos)pi|atan2|hypot)f?\s*\("
+)
+
+
+def computes_floats(*texts: str) -> bool:
+    """Whether statements call a function of floating-point numbers, but on what they convert to such themselves."""
+    for text in texts:
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+        for call in _FLOATING.finditer(text):
+            rest = text[call.end() :].lstrip()
+            if not re.match(r"\(\s*(float|double)\s*\)|(float|double)\s*\(", rest):
+                return True
+    return False
 
 
 def typed(

@@ -13,7 +13,7 @@ from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
-from rawkern.formulas.declared import check_assigned, declared, qualified_name, read_parameters, typed
+from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
@@ -36,8 +36,9 @@ def elementwise(
     """Make a differentiable torch operator from statements for one element, in CUDA C.
 
     The conventions are those of `cupy.ElementwiseKernel`, plus a backward. Inputs are broadcast and their dtypes
-    promoted as torch does; half types are computed in float and rounded once; any strides are taken, and layouts such
-    as channels_last are kept. On a GPU a thread moves 16 bytes at a time.
+    promoted as torch does, integers to floating point where the statements call ``exp`` or another function of such
+    numbers; half types are computed in float and rounded once; any strides are taken, and layouts such as
+    channels_last are kept. On a GPU a thread moves 16 bytes at a time.
 
     Parameters
     ----------
@@ -116,6 +117,7 @@ class Elementwise(Shared):
     _namespace: str
     _backward: str | None
     _plain: bool
+    _floats: set[str]
 
     def __init__(
         self,
@@ -137,6 +139,7 @@ class Elementwise(Shared):
         self._backward = backward
         self.loop.fast.for_users(self._prepared_call)
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
+        self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
         self.operator = self._define(qualified)
 
     @property
@@ -215,7 +218,7 @@ class Elementwise(Shared):
         if len(args) != many:
             names = ", ".join(p.name for p in loop.inputs)
             raise TypeError(f"{self.name}() takes {many} arguments ({names}), got {len(args)}")
-        if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
+        if self._plain and out is None and _one_dtype(args, bool(self._floats)):  # then there is nothing to prepare
             try:
                 return self.operator(*args)
             except TypeError:
@@ -283,7 +286,7 @@ class Elementwise(Shared):
         return outs[0] if len(outs) == 1 else outs
 
     def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
-        return prepare(self.name, self.loop.inputs, self.loop.letters, args)
+        return prepare(self.name, self.loop.inputs, self.loop.letters, args, self._floats)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 
@@ -343,9 +346,9 @@ def make_elementwise(*key: Any) -> Elementwise:
 # --- tensors --------------------------------------------------------------------------------------------------------
 
 
-def _one_dtype(args: Sequence[Any]) -> bool:
+def _one_dtype(args: Sequence[Any], floats: bool) -> bool:
     first = args[0]
-    if not isinstance(first, torch.Tensor):
+    if not isinstance(first, torch.Tensor) or (floats and not first.is_floating_point()):
         return False
     dtype, device = first.dtype, first.get_device()
     for a in args[1:]:

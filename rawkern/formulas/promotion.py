@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,11 @@ def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
 
 
 def prepare(
-    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any]
+    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any], floats: Collection[str] = ()
 ) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
     """Make tensors of all arguments, of the dtypes that a loop takes, on one device; find out what its letters are.
+
+    The letters among `floats` are of floating point: torch's default dtype where all arguments are integers.
 
     Raises
     ------
@@ -48,6 +50,8 @@ def prepare(
     dtypes: dict[str, torch.dtype] = {}
     for letter in letters:
         dtypes[letter] = _promote([a for p, a in zip(inputs, args, strict=True) if p.type == letter])
+        if letter in floats and not (dtypes[letter].is_floating_point or dtypes[letter].is_complex):
+            dtypes[letter] = torch.get_default_dtype()
         check_dtype(name, f"{letter} is", dtypes[letter])
     found = []
     for p, a in zip(inputs, args, strict=True):
