@@ -15,6 +15,7 @@ from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
 from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
+from rawkern.base.overrides import stands_in
 from rawkern.errors import LaunchError, MissingDependencyError
 
 
@@ -54,6 +55,8 @@ def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     cupy = sys.modules.get("cupy")  # whoever passes a CuPy array has imported it
     if cupy is not None and isinstance(value, getattr(cupy, "ndarray", ())):
         return _of_cupy(value, cupy)
+    if stands_in(value):
+        raise traced(where, f"is a {type(value).__name__}, which stands for a tensor")
     interface = getattr(type(value), "__cuda_array_interface__", None)
     if interface is not None and (found := getattr(value, "__cuda_array_interface__", None)) is not None:
         return _of_cuda_interface(value, found, where)

@@ -118,4 +118,5 @@ def typed(
     function.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     function.__annotations__ = {**types, "return": returned}
     function.__name__ = function.__qualname__ = name
+    function.of_formula = True  # type: ignore[attr-defined]
     return function

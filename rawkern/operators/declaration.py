@@ -63,6 +63,8 @@ class Declaration:
         Whether the function returns its one tensor in a tuple; the operator returns that alone.
     elementwise, strided, autocast
         As for `rawkern.op`.
+    of_formula : bool
+        Whether it was made of a formula.
     """
 
     namespace: str
@@ -80,11 +82,17 @@ class Declaration:
     elementwise: bool
     strided: bool
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None
+    of_formula: bool = False
 
     @property
     def qualified(self) -> str:
         """ "ns::name"."""
         return f"{self.namespace}::{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether whoever calls it did not write it, and cannot add to it: it is ready-made, or made of a formula."""
+        return self.of_formula or self.namespace == "rawkern"
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -241,6 +249,7 @@ def declare(
         single,
         boxed,
         save_for,
+        of_formula=getattr(function, "of_formula", False),
         **kind,
     )
 

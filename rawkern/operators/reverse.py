@@ -218,7 +218,7 @@ class Reverse:
         except LaunchError:
             pass
         with private.single_level():
-            return _once(f"{self.declaration.qualified}_backward").apply(below, *given)
+            return _once(self.declaration).apply(below, *given)
 
     def _guarded(self, saved: list[Any], grads: Sequence[Any]) -> list[Any]:
         """Hidden outputs depend on the inputs in a way that nothing here knows: a derivative that needs it raises."""
@@ -234,9 +234,7 @@ class Reverse:
             t = saved[i]
             if name in decl.hidden and t is not None and t.is_floating_point():
                 with private.single_level():
-                    found[i] = _unknown(f"{decl.qualified}: its hidden output {name}").apply(
-                        lambda t=t: t.clone(), *anchors
-                    )
+                    found[i] = _unknown(decl, name).apply(lambda t=t: t.clone(), *anchors)
         return found
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
@@ -310,18 +308,23 @@ def composed(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-def _unknown(name: str) -> Any:
+_INSTEAD = "where second derivatives are needed, take torch's functions instead"  # the caller cannot mend it
+
+
+def _unknown(decl: Declaration, name: str) -> Any:
     """An autograd function for a value whose derivative is not known."""
     return _raising(
-        f"{name} has no derivative, and the backward reads it, so the operator cannot be differentiated twice; "
-        "let the backward compute it again from the inputs"
+        f"{decl.qualified}: its hidden output {name} has no derivative, and the backward reads it, so the operator "
+        f"cannot be differentiated twice; "
+        + (_INSTEAD if decl.finished else "let the backward compute it again from the inputs")
     )
 
 
-def _once(name: str) -> Any:
+def _once(decl: Declaration) -> Any:
     """An autograd function for what launches kernels itself, and so has no derivative."""
+    name = f"{decl.qualified}_backward"
     way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
-
+    way_out = _INSTEAD if decl.finished else way_out
     return _raising(
         f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}",
         f"{name} launches kernels itself and has no forward-mode derivative; {way_out}",

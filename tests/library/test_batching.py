@@ -197,3 +197,17 @@ def test_per_sample_gradients_through_modules(device: str) -> None:
     for k in range(2):
         one = functional_call(block, {name: t[k] for name, t in several.items()}, (index[0], target[0]))
         torch.testing.assert_close(losses[k], one)
+
+
+def test_errors_advise_what_the_caller_can_do() -> None:
+    """Who calls a ready-made operator or a formula cannot define a rule for it."""
+    x, kernel = torch.ones(3, 4), rawkern.RawKernel('extern "C" __global__ void k(float* x) { x[0] = 1; }')
+    for function in (lambda x: rawkern.softmax(x, 1), rawkern.sum, norm):
+        with pytest.raises(
+            NotImplementedError, match=r"no forward-mode derivative; use reverse mode: torch\.func\.vjp"
+        ):
+            torch.func.jvp(function, (x,), (x,))
+    with pytest.raises(rawkern.LaunchError, match=r"adamw_: tracing, torch\.func and dispatch modes do not see"):
+        vmap(lambda p: rawkern.adamw_([p], [p], [p], [p], step=1))(x)
+    with pytest.raises(rawkern.LaunchError, match=r"is a Proxy, which stands for a tensor, .*; wrap this in"):
+        torch.fx.symbolic_trace(lambda x: kernel[1, 1](x))
