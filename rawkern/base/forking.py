@@ -6,6 +6,7 @@ LLVM and NVRTC. The first kind is made anew in the child; with the second the fo
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import weakref
@@ -17,22 +18,19 @@ WAIT_SECONDS = 30.0  # a fork waits no longer than this for threads that compile
 _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
-class Lock:
-    """A lock that its thread may take again; free in a forked child if another thread of the parent held it."""
+class Lock(_thread.RLock):  # type: ignore[misc]  # CPython lets it be subclassed
+    """A lock that its thread may take again; free in a forked child if another thread of the parent held it.
+
+    Taken and given back by no code in Python, in which an interrupt could leave it locked for ever.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *exception: object) -> None:
-        self._lock.release()
-
-    def _renew(self) -> None:
-        if not self._lock._is_owned():  # type: ignore[attr-defined]
-            self._lock = threading.RLock()
+    def renew(self) -> None:
+        """Free the lock in a forked child, unless its only thread holds it."""
+        if not self._is_owned():  # type: ignore[attr-defined]
+            self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 _inside: dict[int, int] = {}  # by thread, how many calls of compilers it is in
@@ -80,7 +78,7 @@ def _after_in_child() -> None:
         if thread != threading.get_ident():
             del _inside[thread]
     for lock in list(_locks):
-        lock._renew()
+        lock.renew()
 
 
 os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache as once
 from typing import Any
@@ -20,6 +22,24 @@ FULL_PIPELINE_LINES = 5000
 # bytes, for which there is room on the page of this variable.
 _ROOM = "@rk_room = global i64 0"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
+
+
+@contextmanager
+def _alone() -> Iterator[Any]:
+    """LLVM's binding, for this thread alone.
+
+    llvmlite takes and gives back a lock of its own in Python. An interrupt there leaves it locked, and what compiles
+    in another thread would wait for ever.
+    """
+    llvm = binding()
+    inner = llvm.ffi.lib._lock._lock
+    with _lock, compiling():
+        before = inner._recursion_count()
+        try:
+            yield llvm
+        finally:
+            while inner._recursion_count() > before:
+                inner.release()
 
 
 @once
@@ -88,10 +108,8 @@ def target_machine(cpu: Cpu, effort: int = 2) -> Any:
 
 def object_file(text: str, cpu: Cpu, size: int = 0, known: tuple[str, ...] = (), effort: int = 2) -> bytes:
     """Optimise a module of about `size` lines and generate an object file; it may call functions `known` by prefix."""
-    llvm = binding()
     with (
-        _lock,
-        compiling(),
+        _alone() as llvm,
         llvm.create_context() as context,
         llvm.parse_assembly(f"{text}\n{_ROOM}", context) as module,
         target_machine(cpu, effort) as machine,
@@ -141,18 +159,30 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
         passes.run(module, builder)
 
 
-def in_memory(body: bytes) -> Any:
-    """An engine that holds one object file's code, in one stretch of memory.
+class LoadedObject:
+    """One object file's code, in one stretch of memory for as long as this object lives.
 
     llvmlite's own memory manager sees to that. LLVM's takes free pages wherever they are, and code that lies more than
     2 GB from its constants (CUDA's libraries are that large) ends the process.
     """
-    llvm = binding()
-    with _lock, compiling():
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(body))
-        engine.finalize_object()
-    return engine
+
+    def __init__(self, body: bytes):
+        with _alone() as llvm:
+            self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(host()), use_lmm=True)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(body))
+            self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """Address of a function that the code exports."""
+        with _alone():
+            return self._engine.get_function_address(name)
+
+    def offer(self, names: Iterable[str]) -> None:
+        """Let code that is loaded after this call some of its functions."""
+        for name in names:
+            address = self.address(name)
+            with _alone() as llvm:
+                llvm.add_symbol(name, address)
 
 
 def stored_object(text: str, effort: int = 2) -> bytes:

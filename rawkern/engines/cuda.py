@@ -20,7 +20,7 @@ import torch
 
 from rawkern.base import table
 from rawkern.base import torch_private as private
-from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
@@ -358,9 +358,9 @@ def _go() -> int:
     text = resources.files("rawkern.engines").joinpath("cuda.ll").read_text()
     for name, value in (("DONE", DONE), ("DECLINED", DECLINED), ("CUDA", CUDA)):
         text = text.replace(f"{{{name}}}", str(value))
-    engine = in_memory(stored_object(f"{CUDA_TARGET.llvm}\n{linked(text, (CUDA_TARGET,))}"))
-    table.keep(engine)
-    return engine.get_function_address("rk_cuda")
+    loaded = LoadedObject(stored_object(f"{CUDA_TARGET.llvm}\n{linked(text, (CUDA_TARGET,))}"))
+    table.keep(loaded)
+    return loaded.address("rk_cuda")
 
 
 def _after_fork() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rawkern.arguments.rules import POINTER, SCALARS, Native, native_address
 from rawkern.base.emit import Emit
-from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import DONE, TARGET, UNFINISHED, Record, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, field, keep, preamble
 from rawkern.errors import UnsupportedError
@@ -56,17 +56,17 @@ def entries() -> Entries:
     """Load what all launchers have in common."""
     body = resources.files("rawkern.launch").joinpath("launcher.ll").read_text()
     text = linked(body.replace("{type_offset}", str(TYPE_OFFSET)), _RECORDS)
-    engine = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), effort=0)
-    found = Entries(*(engine.get_function_address(f"rk_{name}") for name in Entries._fields))
+    loaded = _loaded("\n".join([*(record.llvm for record in _RECORDS), text]), effort=0)
+    found = Entries(*(loaded.address(f"rk_{name}") for name in Entries._fields))
     field("forward", found.forward)
     field("relay", found.relay)
     return found
 
 
-def _loaded(text: str, effort: int = 2) -> Any:
-    engine = in_memory(stored_object(text, effort))
-    keep(engine)
-    return engine
+def _loaded(text: str, effort: int = 2) -> LoadedObject:
+    loaded = LoadedObject(stored_object(text, effort))
+    keep(loaded)
+    return loaded
 
 
 def known(signature: Signature) -> bool:
@@ -79,8 +79,8 @@ def function(signature: Signature) -> int | None:
     key = _types(signature)
     if key not in _functions:
         try:
-            engine = _loaded(_text(signature))
-            _functions[key] = engine.get_function_address("rk_launch")
+            loaded = _loaded(_text(signature))
+            _functions[key] = loaded.address("rk_launch")
         except UnsupportedError:  # this torch is not one that native code can read
             _functions[key] = None
     return _functions[key]

@@ -14,7 +14,7 @@ from rawkern.arguments.memory import dtype_name
 from rawkern.arguments.rules import DTYPES
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
-from rawkern.base.llvm import in_memory, stored_object
+from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
 from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
@@ -71,16 +71,16 @@ def _watch() -> Filled:
 
 
 @cache
-def _code() -> Any:
+def _code() -> LoadedObject:
     records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
     parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "DONE": DONE, "UNFINISHED": UNFINISHED}
     parts |= {"CPU": CPU, "type_offset": TYPE_OFFSET}
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", str(part))
-    engine = in_memory(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
-    keep(engine)
-    return engine
+    loaded = LoadedObject(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
+    keep(loaded)
+    return loaded
 
 
 class _Method(ctypes.Structure):
@@ -97,7 +97,7 @@ _FASTCALL, _KEYWORDS = 0x80, 0x2  # METH_*
 
 def _builtin(name: str, record: Filled) -> Callable[..., Any]:
     """A function of Python's that runs ``rk_op_NAME`` with a record."""
-    method = _Method(name.encode(), _code().get_function_address(f"rk_op_{name}"), _FASTCALL | _KEYWORDS, None)
+    method = _Method(name.encode(), _code().address(f"rk_op_{name}"), _FASTCALL | _KEYWORDS, None)
     keep((method, record))
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)

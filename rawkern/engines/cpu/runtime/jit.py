@@ -8,10 +8,10 @@ import re
 from dataclasses import asdict, astuple, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rawkern.base import cache as disk
-from rawkern.base.llvm import Cpu, binding, host, in_memory, object_file
+from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.records import Globals, runtime
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rawkern.engines.cpu.ptx.data import Ptx
 
 _OWN = ("rk_switch", "rk_start")  # in the scheduler, as assembly
-_resident: list[Any] = []  # engines that hold instruments' own code
+_resident: list[LoadedObject] = []  # instruments' own code
 
 
 @dataclass(frozen=True)
@@ -175,25 +175,20 @@ def instrument_object(instrument: type[Instrument], cpu: Cpu) -> tuple[bytes, li
     return body, functions
 
 
-class Loaded:
-    """Machine code in executable memory, in an engine of its own."""
+class Loaded(LoadedObject):
+    """Machine code of a kernel."""
 
     def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
         if instrument.own:
             load_instrument(instrument)
-        self._engine = in_memory(code.object)
+        super().__init__(code.object)
         self.enter, self.go = self.address("rk_enter"), self.address("rk_go")
-
-    def address(self, name: str) -> int:
-        """Address of a function that the code exports."""
-        return self._engine.get_function_address(name)
 
 
 @cache
 def load_instrument(instrument: type[Instrument]) -> None:
     """Load an instrument's own code for all kernels that are loaded after it."""
     body, functions = instrument_object(instrument, host())
-    engine = in_memory(body)
-    for name in functions:
-        binding().add_symbol(name, engine.get_function_address(name))
-    _resident.append(engine)
+    loaded = LoadedObject(body)
+    loaded.offer(functions)
+    _resident.append(loaded)
