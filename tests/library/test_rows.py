@@ -57,12 +57,13 @@ def test_autocast_follows_torchs_lists(device: str) -> None:
         lambda f, x, w: f.log_softmax(x, 1),
         lambda f, x, w: f.layer_norm(x, (8,), w),
         lambda f, x, w: f.layer_norm(x, (8,)),
-        lambda f, x, w: f.rms_norm(x, (8,)),
         lambda f, x, w: f.cross_entropy(x, index),
         lambda f, x, w: f.gelu(x),
         lambda f, x, w: f.embedding(index, x),
         lambda f, x, w: f.relu(x),
     ]
+    if device == "cpu":  # releases of torch differ in what they do on GPUs
+        calls.append(lambda f, x, w: f.rms_norm(x, (8,)))
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         x, w = numbers((4, 8), dtype, device), numbers((8,), torch.float32, device, seed=1)
         with torch.autocast(device, dtype=torch.bfloat16):
