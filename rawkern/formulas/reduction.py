@@ -231,6 +231,7 @@ class Reduction(Shared):
             found = operator.overload(*tensors, [d + 1 for d in axis], keepdims)
             return found, 0 if isinstance(found, torch.Tensor) else (0,) * len(found)
 
+        operator.operator.reverse.recomputes = True
         operator.backward(self._gradient.run)
         return operator
 

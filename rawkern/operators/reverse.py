@@ -29,6 +29,8 @@ class Reverse:
         self.function: Callable[..., Any] | None = None
         self.saved = [declaration.param(name) for name in declaration.save]
         self.overload: Any = None
+        #: Whether its steps, where they are to be differentiated, compute hidden outputs again from the inputs.
+        self.recomputes = False
 
     def define(self, function: Callable[..., Any], library: torch.library.Library) -> None:
         """Take the user's function, and put the operator around it into torch's registry."""
@@ -267,7 +269,8 @@ class Reverse:
     def _in_steps(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
         """Whether to try the steps: not where one call does the batch, nor where a derivative has to be guarded."""
         decl = self.declaration
-        return not (decl.has_lists or set(decl.hidden).intersection(decl.save) or self._one_shape(args, shapes))
+        guarded = set(decl.hidden).intersection(decl.save) and not self.recomputes
+        return not (decl.has_lists or guarded or self._one_shape(args, shapes))
 
     def _one_shape(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
         every = [*(s for s in _shapes(*args[-3:-1]) if s is not None), *(s for s in shapes if s is not None)]
