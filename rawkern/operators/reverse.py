@@ -15,6 +15,7 @@ from rawkern.errors import LaunchError
 from rawkern.operators.batching import batched, one_by_one, run_formerly_batched, without_batch
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
+from rawkern.operators.unknown import raising, unknown
 
 
 class Reverse:
@@ -235,8 +236,13 @@ class Reverse:
         for i, name in enumerate(decl.save):
             t = saved[i]
             if name in decl.hidden and t is not None and t.is_floating_point():
-                with private.single_level():
-                    found[i] = _unknown(decl, name).apply(lambda t=t: t.clone(), *anchors)
+                found[i] = unknown(
+                    t,
+                    anchors,
+                    f"{decl.qualified}: its hidden output {name} has no derivative, and the backward reads it, so the "
+                    "operator cannot be differentiated twice; "
+                    + (_INSTEAD if decl.finished else "let the backward compute it again from the inputs"),
+                )
         return found
 
     # --- vmap ---------------------------------------------------------------------------------------------------------
@@ -314,37 +320,12 @@ def composed(function: Callable[..., Any], *args: Any) -> Any:
 _INSTEAD = "where second derivatives are needed, take torch's functions instead"  # the caller cannot mend it
 
 
-def _unknown(decl: Declaration, name: str) -> Any:
-    """An autograd function for a value whose derivative is not known."""
-    return _raising(
-        f"{decl.qualified}: its hidden output {name} has no derivative, and the backward reads it, so the operator "
-        f"cannot be differentiated twice; "
-        + (_INSTEAD if decl.finished else "let the backward compute it again from the inputs")
-    )
-
-
 def _once(decl: Declaration) -> Any:
     """An autograd function for what launches kernels itself, and so has no derivative."""
     name = f"{decl.qualified}_backward"
     way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
     way_out = _INSTEAD if decl.finished else way_out
-    return _raising(
+    return raising(
         f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}",
         f"{name} launches kernels itself and has no forward-mode derivative; {way_out}",
     )
-
-
-def _raising(on_backward: str, on_jvp: str | None = None) -> Any:
-    """An autograd function ``apply(run, *tensors)`` that returns run(), and cannot be differentiated."""
-
-    def forward(ctx: Any, below: Callable[[], Any], *given: torch.Tensor) -> Any:
-        return below()
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(on_backward)
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(on_jvp or on_backward)
-
-    members: dict[str, Any] = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type("Opaque", (private.SingleLevelFunction,), members | {"jvp": staticmethod(jvp)})
