@@ -19,8 +19,10 @@ from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.runtime.jit import Translation
 
 BATCH = 0.02  # seconds that a contender is called for in a round
+GOALS = (
     "Goals: a geometric mean of 1.12, square at 2^24 at most 1.03, no row over 1.35; compiling at most 1.2 times as "
     "long."
+)
 
 
 def timed(run: Callable[[], object], calls: int, level: str) -> float:

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,57 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, "__version__"})
+
+
+def _find_operators() -> None:
+    """Have ``torch.ops.rawkern`` import a ready-made operator that it is asked for, as by a saved program.
+
+    It stands in the module of the public name that it begins with.
+    """
+    import torch
+
+    homes = {name: home for name, home in _HOME.items() if home.startswith("rawkern.library.")}
+    homes |= {name.replace("layer_", ""): homes[name] for name in ("layer_norm", "add_layer_norm")}
+
+    class Operators(type(torch.ops.aten)):  # type: ignore[misc]
+        __module__ = type(torch.ops.aten).__module__  # saved programs have it as the beginning of names
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                if name.startswith("_"):
+                    raise
+            beginnings = [known for known in homes if name.startswith(known)]
+            if beginnings:  # the others cannot be among the ready-made ones
+                importlib.import_module(homes[max(beginnings, key=len)])
+            return super().__getattr__(name)
+
+    setattr(torch.ops, "rawkern", Operators("rawkern"))  # noqa: B010 - torch declares no such attribute
+
+
+class _WhenTorchComes:
+    """Finds torch as all others do, and runs `_find_operators` when it is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "torch":
+            return None
+        from importlib.util import find_spec
+
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                run(module)
+                _find_operators()
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+if "torch" in sys.modules:
+    _find_operators()
+else:
+    sys.meta_path.insert(0, _WhenTorchComes())  # type: ignore[arg-type]

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.activations import geglu, gelu, silu, swiglu
 from rawkern.library.cross_entropy import cross_entropy
 from rawkern.library.dropout import dropout
@@ -198,6 +200,21 @@ class GEGLU(_Gated):
         return f"approximate={self.approximate!r}"
 
 
+@overridable
+def turned(input: Tensor, cos: Tensor, sin: Tensor, input_pos: Tensor | None, interleaved: bool) -> Tensor:
+    """What `RotaryEmbedding` does, with its tables."""
+    refuse_layout("RotaryEmbedding", "input", input)
+    most, dim = len(cos), 2 * cos.shape[-1]
+    if input.dim() < 2 or input.shape[-1] != dim:
+        raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {dim})")
+    if input_pos is not None:
+        return rotary_embedding(input, cos[input_pos], sin[input_pos], interleaved=interleaved)
+    length = input.shape[-2]
+    if length > most:
+        raise ValueError(f"RotaryEmbedding: input has {length} positions, the tables {most}; pass a max_seq_len")
+    return rotary_embedding(input, cos[:length], sin[:length], interleaved=interleaved)
+
+
 class RotaryEmbedding(nn.Module):
     """Turn the pairs of queries and keys by angles that grow with the position; no parameters, no state.
 
@@ -271,19 +288,12 @@ class RotaryEmbedding(nn.Module):
 
         Raises
         ------
+        TypeError
+            For an input that is no strided tensor.
         ValueError
             For more positions than ``max_seq_len``, or another last dimension than ``dim``.
         """
-        if input.dim() < 2 or input.shape[-1] != self.dim:
-            raise ValueError(f"RotaryEmbedding: input has shape {tuple(input.shape)}; it has to be (..., {self.dim})")
-        if input_pos is not None:
-            return rotary_embedding(input, self.cos[input_pos], self.sin[input_pos], interleaved=self.interleaved)
-        length = input.shape[-2]
-        if length > self.max_seq_len:
-            raise ValueError(
-                f"RotaryEmbedding: input has {length} positions, the tables {self.max_seq_len}; pass a max_seq_len"
-            )
-        return rotary_embedding(input, self.cos[:length], self.sin[:length], interleaved=self.interleaved)
+        return turned(input, self.cos, self.sin, input_pos, self.interleaved)
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_seq_len={self.max_seq_len}, base={self.base}, interleaved={self.interleaved}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.library.adamw import adamw_
 
 __all__ = ["AdamW"]
@@ -59,9 +60,11 @@ class AdamW(torch.optim.AdamW):
             for p in group["params"]:
                 if p.grad is None:
                     continue
+                state = self.state[p]
+                if not state:
+                    refuse_layout("rawkern.optim.AdamW", "a parameter", p)
                 if p.grad.is_sparse:
                     raise RuntimeError("rawkern.optim.AdamW takes no sparse gradients; use torch.optim.SparseAdam")
-                state = self.state[p]
                 if not state:
                     state["step"] = torch.tensor(0.0)
                     state["exp_avg"] = torch.zeros_like(p, memory_format=torch.preserve_format)

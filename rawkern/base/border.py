@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rawkern.base.frames import internal
+from rawkern.base.frames import internal, own
 from rawkern.errors import RawkernError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,8 +69,7 @@ def meant(error: BaseException) -> bool:
     *_, last = [None, *_entries(error)]
     if last is None or not internal(last.tb_frame) or type(error) is AssertionError:
         return False
-    ours = last.tb_frame.f_globals["__name__"].startswith("rawkern")
-    return ours and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
+    return own(last.tb_frame) and last.tb_frame.f_code.co_code[last.tb_lasti] == _RAISE
 
 
 def _entries(error: BaseException) -> Iterator[TracebackType]:

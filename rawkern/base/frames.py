@@ -10,10 +10,19 @@ Place = tuple[str, int]  # a file of Python's, or what it calls a cell or an int
 _INTERNAL = ("rawkern", "torch", "importlib")
 
 
+def own(frame: FrameType) -> bool:
+    """Whether a frame is of rawkern's own code."""
+    return _package(frame) == "rawkern" or frame.f_code.co_filename.startswith("<rawkern ")
+
+
 def internal(frame: FrameType) -> bool:
     """Whether a frame is of rawkern's own code, of torch's, or of an import."""
+    return _package(frame) in _INTERNAL or own(frame)
+
+
+def _package(frame: FrameType) -> str:
     name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and name.partition(".")[0] in _INTERNAL
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def caller() -> Place | None:

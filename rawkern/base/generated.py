@@ -7,8 +7,10 @@ from typing import Any
 
 
 def run(text: str, file: str, space: dict[str, Any]) -> dict[str, Any]:
-    """Execute generated code, so that tracebacks show it."""
+    """Execute generated code, so that tracebacks show it; `file` begins with ``<rawkern``, for `frames.own`.
+
+    Its globals have no ``__name__``, as Dynamo would look for them in the module of that name.
+    """
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    space.setdefault("__name__", __name__)  # its frames are rawkern's
     exec(compile(text, file, "exec"), space)
     return space

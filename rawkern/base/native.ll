@@ -43,6 +43,15 @@ no:
   ret i32 0
 }
 
+; The storage of such a tensor: two that share memory have one.
+define internal ptr @rk_storage(ptr %object) alwaysinline {
+  %pimpl = getelementptr i8, ptr %object, i64 {impl_offset}
+  %impl = load ptr, ptr %pimpl
+  %pstorage = getelementptr i8, ptr %impl, i64 {storage_offset}
+  %storage = load ptr, ptr %pstorage
+  ret ptr %storage
+}
+
 ; Whether an object is such a tensor. Fills the DLTensor.
 define internal i1 @rk_tensor(ptr %table, ptr %object, ptr %dl) alwaysinline {
   %kind = call i32 @rk_kind(ptr %table, ptr %object)

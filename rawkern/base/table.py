@@ -108,18 +108,19 @@ def learn_cuda() -> None:
 
 
 def _learn_keys(device: str) -> None:
-    with torch.inference_mode(False):
+    with private.plain_tensors(), torch.inference_mode(False):
         field(f"keys_{device}", private.keys_of(torch.empty(0, device=device)))
-    with torch.inference_mode():
+    with private.plain_tensors(), torch.inference_mode():
         field(f"keys_{device}_inference", private.keys_of(torch.empty(0, device=device)))
 
 
 @cache
 def preamble() -> str:
     """IR text of what native functions have in common; UnsupportedError if torch keeps what a tensor is elsewhere."""
-    impl, keys = private.tensor_layout()
+    impl, keys, storage = private.tensor_layout()
     text = resources.files("rawkern.base").joinpath("native.ll").read_text()
-    values = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "CPU": CPU, "CUDA": CUDA}
+    offsets = {"type_offset": TYPE_OFFSET, "impl_offset": impl, "keys_offset": keys, "storage_offset": storage}
+    values = {**offsets, "CPU": CPU, "CUDA": CUDA}
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", str(value))
     return f"{TABLE.llvm}\n{TARGET.llvm}\n{linked(text, (TABLE, TARGET))}"

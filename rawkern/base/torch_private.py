@@ -6,9 +6,10 @@ so that a torch release which moves one says which it was.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,38 @@ _fwd_grad_enabled: Callable[[], bool] = _get("_C._is_fwd_grad_enabled")
 after_autograd: Any = _get("_C._after_autograd_keyset")
 # Where the level of forward-mode AD stands, -1 for none: a module and a name in it.
 forward_level = torch.autograd.forward_ad, "_current_level"
+# Where it stands whether one of torch's profilers records, which shows the operators that the dispatcher calls.
+profiler_flag = torch.autograd.profiler, "_is_profiler_enabled"
 # Whether two tensors share memory, fake ones included.
 same_memory: Callable[[torch.Tensor, torch.Tensor], bool] = _get("_C._is_alias_of")
+# torch's former vmap, which is behind is_grads_batched=True: whether it has batched a tensor, a tensor with its batch
+# in front, and the way back. One level of it is ever active, the first.
+_former_key: Any = _get("_C._parse_dispatch_key")("Batched")
+_dispatch_keys: Callable[[torch.Tensor], Any] = _get("_C._dispatch_keys")
+
+
+def formerly_batched(t: torch.Tensor) -> bool:
+    """Whether a tensor is a batch of torch's former vmap."""
+    return _dispatch_keys(t).has(_former_key)
+
+
+def with_former_batch(t: torch.Tensor) -> torch.Tensor:
+    """The whole batch, as dimension 0."""
+    return _get("_remove_batch_dim")(t, 1, 0, 0)
+
+
+def as_former_batch(t: torch.Tensor, dim: int) -> torch.Tensor:
+    """A tensor as torch's former vmap has it, with the batch in a dimension."""
+    return _get("_add_batch_dim")(t, dim, 1)
+
+
+def by_vmap_rule(rule: Callable[..., Any], overload: Any, *args: Any) -> Any:
+    """Call a rule for vmap with batched tensors, as one of `torch.library.register_vmap` is called."""
+    from torch._functorch.autograd_function import custom_function_call_vmap_helper
+    from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
+
+    interpreter: Any = retrieve_current_functorch_interpreter()
+    return custom_function_call_vmap_helper(interpreter, rule, overload, *args)
 
 
 def called_straight(function: Any) -> Any:
@@ -82,6 +113,20 @@ def called_straight(function: Any) -> Any:
     if node is not None:
         node.apply = function.backward
     return function
+
+
+def profiling() -> bool:
+    """Whether one of torch's profilers records."""
+    return getattr(*profiler_flag)
+
+
+@contextlib.contextmanager
+def plain_tensors() -> Iterator[None]:
+    """Context in which new tensors are plain ones, whatever modes and transforms of functorch are active."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C._DisableFuncTorch(), _disable_current_modes():
+        yield
 
 
 def forward_mode() -> bool:
@@ -194,18 +239,19 @@ def keys_of(t: torch.Tensor) -> int:
     return torch._C._dispatch_keys(t).raw_repr()
 
 
-def tensor_layout() -> tuple[int, int]:
-    """Where a tensor has the address of its implementation, and where that has the dispatch keys, as offsets.
+def tensor_layout() -> tuple[int, int, int]:
+    """Where a tensor has the address of its implementation, and where that has the dispatch keys and its storage.
 
     They are found by comparing tensors of several kinds with what torch says of them.
     """
-    plain = torch.empty(3, device="cpu")
-    kinds = (
-        plain,
-        _get("_neg_view")(plain),
-        torch.empty(2, dtype=torch.complex64).conj(),
-        torch.empty(1, device="meta"),
-    )
+    with plain_tensors():
+        plain = torch.empty(3, device="cpu")
+        kinds = (
+            plain,
+            _get("_neg_view")(plain),
+            torch.empty(2, dtype=torch.complex64).conj(),
+            torch.empty(1, device="meta"),
+        )
 
     def places(address: Callable[[Any], int], value: Callable[[Any], int], most: int) -> set[int]:
         found = set(range(0, most, 8))
@@ -216,9 +262,10 @@ def tensor_layout() -> tuple[int, int]:
 
     impl = places(id, lambda t: t._cdata, torch.Tensor.__basicsize__)
     keys = places(lambda t: t._cdata, keys_of, 192)  # an implementation has more bytes than that
-    if len(impl) != 1 or len(keys) != 1:
+    storage = places(lambda t: t._cdata, lambda t: t.untyped_storage()._cdata, 192)
+    if any(len(found) != 1 for found in (impl, keys, storage)):
         raise UnsupportedError(f"torch {torch.__version__} keeps the dispatch keys of tensors where they are not found")
-    return impl.pop(), keys.pop()
+    return impl.pop(), keys.pop(), storage.pop()
 
 
 def dispatch_mode_name() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +13,33 @@ import torch
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, differentiable, parse_parameters
 
+_declared: dict[str, Any] = {}  # by the operator's name
 
-def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
-    """Return a name's namespace, rawkern's own for ``kind`` where there is none, and the rest.
+
+def declared(make: Callable[..., Any], *key: Any) -> Any:
+    """One object for one declaration, with its operator: making it again gives the same one.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(qualified, *key)`` returns an object with attributes ``key`` and ``operator``.
+    *key
+        The declaration, which begins with whether the operator has just the name that follows, a namespace, and a name.
+        A name that is not fixed is followed by a hash of the declaration's text: then formulas of different origins may
+        be called alike, and a saved program finds the one that it was made with.
+    """
+    fixed, namespace, name, *rest = key
+    text = repr([[str(p) for p in part] if isinstance(part, tuple) else part for part in rest])
+    qualified = f"{namespace}::{name}" + ("" if fixed else f"_{hashlib.sha256(text.encode()).hexdigest()[:8]}")
+    found = _declared.get(qualified)
+    replaced = found is not None and found.operator is not None and not found.operator.operator.current
+    if found is None or found.key != key or replaced:
+        found = _declared[qualified] = make(qualified, *key)
+    return found
+
+
+def qualified_name(kind: str, name: str, example: str) -> tuple[bool, str, str]:
+    """Return whether a name has a namespace, which is rawkern's own for ``kind`` where there is none, and the rest.
 
     Raises
     ------
@@ -23,7 +49,7 @@ def qualified_name(kind: str, name: str, example: str) -> tuple[str, str]:
     namespace, _, short = name.rpartition("::")
     if not (short.isidentifier() and (not namespace or namespace.isidentifier())):
         raise ValueError(f"{kind}: the name {name!r} is no identifier; write '{example}' or 'mylib::{example}'")
-    return namespace or f"rawkern_{kind}", short
+    return bool(namespace), namespace or f"rawkern_{kind}", short
 
 
 def read_parameters(
@@ -64,6 +90,24 @@ def check_assigned(
             raise ValueError(f"{name}: backward does not assign {grad}; where it is zero, write {grad} = 0")
 
 
+#: Functions whose value is of floating point whatever their argument: torch promotes integers for them.
+_FLOATING = re.compile(
+    r"(?<![\w.])_*(a?(sin|cos|tan)h?|exp(2|10|m1)?|log(2|10|1p)?|r?sqrt|cbrt|erf(c|cx|inv)?|normcdf(inv)?|[lt]gamma|"
+    r"(sin|cos)pi|atan2|hypot)f?\s*\("
+)
+
+
+def computes_floats(*texts: str) -> bool:
+    """Whether statements call a function of floating-point numbers, but on what they convert to such themselves."""
+    for text in texts:
+        text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
+        for call in _FLOATING.finditer(text):
+            rest = text[call.end() :].lstrip()
+            if not re.match(r"\(\s*(float|double)\s*\)|(float|double)\s*\(", rest):
+                return True
+    return False
+
+
 def typed(
     function: Callable[..., Any], name: str, inputs: Sequence[Parameter], outputs: int, **others: Any
 ) -> Callable[..., Any]:
@@ -78,4 +122,5 @@ def typed(
     function.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     function.__annotations__ = {**types, "return": returned}
     function.__name__ = function.__qualname__ = name
+    function.of_formula = True  # type: ignore[attr-defined]
     return function

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +13,10 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.border import border
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
+from rawkern.base.overrides import given_to_stand_in, stands_in
+from rawkern.base.shared import Shared
 from rawkern.base.torch_private import PLAIN
-from rawkern.formulas.declared import check_assigned, qualified_name, read_parameters, typed
+from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
 from rawkern.formulas.derivative import derive, names_in
 from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
@@ -52,15 +53,16 @@ def elementwise(
     """Make a differentiable torch operator from statements for one element, in CUDA C.
 
     The conventions are those of `cupy.ElementwiseKernel`, plus a backward. Inputs are broadcast and their dtypes
-    promoted as torch does; half types are computed in float and rounded once; any strides are taken, and layouts such
-    as channels_last are kept. On a GPU a thread moves 16 bytes at a time.
+    promoted as torch does, integers to floating point where the statements call ``exp`` or another function of such
+    numbers; half types are computed in float and rounded once; any strides are taken, and layouts such as
+    channels_last are kept. On a GPU a thread moves 16 bytes at a time.
 
     Parameters
     ----------
     in_params, out_params : str
-        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any dtype: the one that torch promotes
-        all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64, bool,
-        and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
+        Types and names, such as ``"T x, T y, float32 a"``. A letter stands for any real dtype: the one that torch
+        promotes all arguments with that letter to. Other types are NumPy's names: float16, bfloat16, float32, float64,
+        bool, and int8 to uint64. With ``raw``, as in ``"raw T x"``, the statements index the array: ``x[i + 1]``; a raw
         parameter is not differentiated. A letter of outputs alone is told by the tensors that a call gives for them.
     operation : str
         Statements that assign every output: ``"y = x / (1 + exp(-x))"``. Inside, ``T`` is the type that is computed
@@ -91,7 +93,7 @@ def elementwise(
     >>> silu = rawkern.elementwise("T x", "T y", "y = x / (1 + exp(-x))", "silu")
     >>> silu(torch.randn(1000, requires_grad=True)).sum().backward()
     """
-    namespace, short = qualified_name("elementwise", name, "silu")
+    qualified = qualified_name("elementwise", name, "silu")
     inputs, outputs = read_parameters("an elementwise operator", name, in_params, out_params, given_outputs=True)
     if all(p.raw for p in inputs):
         inputs += (SIZE,)
@@ -99,7 +101,7 @@ def elementwise(
     backward = backward if backward is None else _IND_SIZE.sub("n", backward)
     _check_parameters(name, inputs, outputs, backward)
     check_assigned(name, inputs, outputs, "the operation", operation, backward)
-    return make_elementwise(namespace, short, inputs, outputs, operation, backward, preamble, tuple(options))
+    return make_elementwise(*qualified, inputs, outputs, operation, backward, preamble, tuple(options))
 
 
 def _check_parameters(
@@ -119,7 +121,7 @@ def _check_parameters(
         raise ValueError(f"{name}: backward names {each}; there are {', '.join(sorted(allowed))}")
 
 
-class Elementwise:
+class Elementwise(Shared):
     """An elementwise operator, made by `rawkern.elementwise`: call it as a function.
 
     Attributes
@@ -127,11 +129,22 @@ class Elementwise:
     name : str
     """
 
+    name: str
+    key: tuple[Any, ...]
+    loop: Loop
+    operator: Any
+    _namespace: str
+    _backward: str | None
+    _plain: bool
+    _guarded: Any  # what users call that is not native
+    _floats: set[str]
     _sized: bool
     _open: tuple[str, ...]  # letters of outputs alone: what they are is told by the tensors given for the outputs
 
     def __init__(
         self,
+        qualified: str,
+        fixed: bool,
         namespace: str,
         name: str,
         inputs: tuple[Parameter, ...],
@@ -141,6 +154,7 @@ class Elementwise:
         preamble: str,
         options: tuple[str, ...] = (),
     ) -> None:
+        self.key = (fixed, namespace, name, inputs, outputs, operation, backward, preamble, options)
         self.name = name
         self._namespace = namespace
         self.loop = Loop(name, inputs, outputs, operation, preamble, options)
@@ -150,9 +164,15 @@ class Elementwise:
         self._sized = SIZE in inputs
         self._open = tuple(x for x in self.loop.letters if all(p.type != x for p in inputs))
         self._plain = len(self.loop.letters) == 1 and all(p.generic and not p.raw for p in inputs)
-        text = repr((inputs, outputs, operation, backward, preamble, options))
-        qualified = f"{namespace}::{name}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-        self.operator: Any = None if self._open else self._define(qualified)
+        self._floats = {p.type for p in outputs if p.generic} if computes_floats(operation) else set()
+        self.operator = None if self._open else self._define(qualified)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_elementwise, self.key
 
     def __repr__(self) -> str:
         return f"<rawkern.elementwise {self.loop.spelled}>"
@@ -220,6 +240,8 @@ class Elementwise:
         return self.loop.fast.call(*args) if out is None else self._guarded(*args, out=out)
 
     def _prepared_call(self, *args: Any, out: Any = None) -> Any:
+        if any(map(stands_in, args)):
+            return given_to_stand_in(self, *args, **({} if out is None else {"out": out}))
         loop = self.loop
         many = len(loop.inputs)
         if out is None and len(args) == many + len(loop.outputs):
@@ -231,7 +253,7 @@ class Elementwise:
         if self._open and out is None:
             p = next(p for p in loop.outputs if p.type in self._open)
             raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
-        if self._plain and out is None and _one_dtype(args):  # then there is nothing to prepare
+        if self._plain and out is None and _one_dtype(args, bool(self._floats)):  # then there is nothing to prepare
             try:
                 return self.operator(*args)
             except TypeError:
@@ -306,7 +328,7 @@ class Elementwise:
 
     def _prepared(self, args: Sequence[Any]) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
         letters = [x for x in self.loop.letters if x not in self._open]
-        return prepare(self.name, self.loop.inputs, letters, args)
+        return prepare(self.name, self.loop.inputs, letters, args, self._floats)
 
     # --- the operator -------------------------------------------------------------------------------------------------
 
@@ -325,6 +347,8 @@ class Elementwise:
             save = [p.name for p, renamed in own if renamed.name in gradient.saved]
         places = loop.indexed or bool({"i", "n"} & names_in(f"{loop.operation}\n{self._backward}"))
         operator = op(qualified, save=save, elementwise=not places)(forward)
+        if places:
+            operator.vmap(operator.operator.one_by_one)
         operator.backward(gradient.backward)
         operator.jvp(gradient.jvp)
         return operator
@@ -346,7 +370,7 @@ class Elementwise:
         self, name: str, inputs: tuple[Parameter, ...], outputs: tuple[Parameter, ...], operation: str
     ) -> Elementwise:
         """An operator for a derivative of this one."""
-        return make_elementwise(self._namespace, name, inputs, outputs, operation, None, *self._rest)
+        return make_elementwise(False, self._namespace, name, inputs, outputs, operation, None, *self._rest)
 
     def composed(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Compute as a step of another operator: differentiable where that is differentiated, else straight."""
@@ -356,18 +380,17 @@ class Elementwise:
         return self.loop.run(tensors, self.loop.dtypes(tensors), launch=not in_fake_op())  # type: ignore[return-value]
 
 
-@functools.cache
 def make_elementwise(*key: Any) -> Elementwise:
-    """One operator for one declaration: making it again gives the same one."""
-    return Elementwise(*key)
+    """The operator of a declaration, as `declared` takes it."""
+    return declared(Elementwise, *key)
 
 
 # --- tensors --------------------------------------------------------------------------------------------------------
 
 
-def _one_dtype(args: Sequence[Any]) -> bool:
+def _one_dtype(args: Sequence[Any], floats: bool) -> bool:
     first = args[0]
-    if not isinstance(first, torch.Tensor):
+    if not isinstance(first, torch.Tensor) or (floats and not first.is_floating_point()):
         return False
     dtype, device = first.dtype, first.get_device()
     for a in args[1:]:

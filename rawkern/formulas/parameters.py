@@ -34,6 +34,9 @@ class Parameter:
     type: str
     raw: bool = False
 
+    def __str__(self) -> str:
+        return f"{'raw ' if self.raw else ''}{self.type} {self.name}"
+
     @property
     def generic(self) -> bool:
         return self.type not in DTYPES
@@ -70,7 +73,8 @@ def parse_parameters(text: str, what: str) -> tuple[Parameter, ...]:
             raise ValueError(f"{what}: '{part}' is no parameter; write a type and a name, as in 'T x' or 'float32 a'")
         kind, name = _ALIASES.get(words[0], words[0]), words[1]
         if kind not in DTYPES and not re.fullmatch(r"[A-Za-z]", kind):
-            raise ValueError(f"{what}: '{part}' has no known type; a type is a letter or one of {', '.join(DTYPES)}")
+            why = "is of complex numbers, and formulas are of real ones" if "complex" in kind else "has no known type"
+            raise ValueError(f"{what}: '{part}' {why}; a type is a letter or one of {', '.join(DTYPES)}")
         if taken := {kind, name} & {"i", "n"} or {kind} & _TAKEN:
             raise ValueError(f"{what}: '{part}' takes a name that the loop has: {taken.pop()}; take another")
         if keyword.iskeyword(name):
@@ -127,7 +131,17 @@ def differentiable(p: Parameter) -> bool:
 
 def c_name(what: str, dtype: torch.dtype) -> str:
     """Return what a dtype is in CUDA C; `what` is the operator, for the message."""
+    check_dtype(what, "there is no kernel for", dtype)
+    return DTYPES[dtype_name(dtype)][0]
+
+
+def check_dtype(what: str, about: str, dtype: torch.dtype) -> None:
+    """Raise for a dtype that formulas have not; `about` is what the message says before it."""
     name = dtype_name(dtype)
+    if dtype.is_complex:
+        raise TypeError(
+            f"{what}: {about} {name}; formulas are of real numbers: pass real and imaginary parts (x.real, x.imag), or "
+            "write a kernel with cuda::std::complex and make an operator of it with rawkern.op"
+        )
     if name not in DTYPES:
-        raise TypeError(f"{what}: there is no kernel for {name}; there is one for {', '.join(DTYPES)}")
-    return DTYPES[name][0]
+        raise TypeError(f"{what}: {about} {name}; there is one for {', '.join(DTYPES)}")

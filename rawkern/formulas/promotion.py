@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from rawkern.arguments.memory import dtype_name, refuse_layout
 from rawkern.arguments.scalars import WRAPPERS, traced
 from rawkern.base.torch_private import wrapper_kind
-from rawkern.formulas.parameters import DTYPES, Parameter
+from rawkern.formulas.parameters import Parameter, check_dtype
 
 
 def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
@@ -23,9 +23,11 @@ def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
 
 
 def prepare(
-    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any]
+    name: str, inputs: Sequence[Parameter], letters: Sequence[str], args: Sequence[Any], floats: Collection[str] = ()
 ) -> tuple[list[torch.Tensor], dict[str, torch.dtype]]:
     """Make tensors of all arguments, of the dtypes that a loop takes, on one device; find out what its letters are.
+
+    The letters among `floats` are of floating point: torch's default dtype where all arguments are integers.
 
     Raises
     ------
@@ -40,6 +42,8 @@ def prepare(
             continue
         if isinstance(a, np.generic) and a.dtype.kind in "biuf":
             continue
+        if isinstance(a, complex) and not p.raw:
+            check_dtype(name, f"{p.name} is", torch.complex64)
         if not isinstance(a, (bool, int, float)) or p.raw:
             raise TypeError(f"{name}: {p.name} is {shown(a)}; pass a tensor{'' if p.raw else ' or a number'}")
     args = [a.item() if isinstance(a, np.generic) else a for a in args]
@@ -48,10 +52,9 @@ def prepare(
     dtypes: dict[str, torch.dtype] = {}
     for letter in letters:
         dtypes[letter] = _promote([a for p, a in zip(inputs, args, strict=True) if p.type == letter])
-        if dtype_name(dtypes[letter]) not in DTYPES:
-            raise TypeError(
-                f"{name}: {letter} is {dtype_name(dtypes[letter])}; there is {name} for {', '.join(DTYPES)}"
-            )
+        if letter in floats and not (dtypes[letter].is_floating_point or dtypes[letter].is_complex):
+            dtypes[letter] = torch.get_default_dtype()
+        check_dtype(name, f"{letter} is", dtypes[letter])
     found = []
     for p, a in zip(inputs, args, strict=True):
         dtype = p.dtype or dtypes[p.type]

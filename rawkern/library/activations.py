@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.overrides import overridable
 from rawkern.formulas.elementwise import Elementwise, elementwise
 from rawkern.library.instances import floating
 
@@ -78,6 +79,7 @@ _add_sin_cos = _Pair(
 )
 
 
+@overridable
 def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     """Return ``input / (1 + exp(-input))``; as `torch.nn.functional.silu`, differentiable any number of times.
 
@@ -102,6 +104,7 @@ def silu(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     return op.in_place(input) if inplace else op(input)
 
 
+@overridable
 def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Return ``input * P(N < input)`` for a normal N; as `torch.nn.functional.gelu`, differentiable.
 
@@ -125,6 +128,7 @@ def gelu(input: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     return _chosen("gelu", _gelu, approximate).of(floating("gelu", "the argument", input))(input)
 
 
+@overridable
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """Return ``silu(gate) * up``; differentiable any number of times.
 
@@ -146,6 +150,7 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return _swiglu.of(floating("swiglu", "the argument", gate), up)(gate, up)
 
 
+@overridable
 def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     """Return ``gelu(gate, approximate) * up``; differentiable any number of times.
 
@@ -171,6 +176,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor, approximate: str = "none") -> to
     return _chosen("geglu", _geglu, approximate).of(floating("geglu", "the argument", gate), up)(gate, up)
 
 
+@overridable
 def add_sin_cos(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return ``(a + b) + sin(a) * cos(b)``, one kernel for what are five in torch; differentiable any number of times.
 

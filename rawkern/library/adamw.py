@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import torch
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base import torch_private as private
 from rawkern.base.torch_private import PLAIN, increment_version
+from rawkern.errors import LaunchError
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.kernel import RawKernel
 from rawkern.launch import level
@@ -52,6 +54,11 @@ def adamw_(
     TypeError, ValueError
         For tensors that do not go together, named by list and index.
     """
+    if private.dispatch_modes() or private.transforms() or private.jit_tracing():
+        raise LaunchError(
+            "adamw_: tracing, torch.func and dispatch modes do not see a step that changes tensors in one launch; "
+            "make it outside of them"
+        )
     if step < 1:
         raise ValueError(f"adamw_: step is {step}; the first is 1")
     many = len(params)

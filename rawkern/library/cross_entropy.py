@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, WARP, accumulator, contiguous, pieces, plan, run, sizes
 from rawkern.operators import op
@@ -16,6 +17,7 @@ REDUCTIONS = ("none", "mean", "sum")
 SHORT_HELD = 2  # packs of short rows that a thread keeps; long ones are read as a stream
 
 
+@overridable
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -61,8 +63,9 @@ def cross_entropy(
     """
     if not (isinstance(input, Tensor) and isinstance(target, Tensor)):
         not_a_tensor("cross_entropy", input, target)
-    refuse_layout("cross_entropy", "input", input)
-    refuse_layout("cross_entropy", "target", target)
+    for name, t in (("input", input), ("target", target), ("weight", weight)):
+        if isinstance(t, Tensor):
+            refuse_layout("cross_entropy", name, t)
     _check(input, target, weight, reduction, label_smoothing)
     return _cross_entropy(input, target, weight, ignore_index, float(label_smoothing), reduction)
 
@@ -117,6 +120,9 @@ def _cross_entropy(
     total = kernel("cross_entropy", "cross_entropy_total", x.dtype, str(group))
     total[1, group](losses, target, weight, loss, totals, rows, n, ignore_index, reduction == "mean")
     return losses.to(x.dtype, copy=True).view(target.shape) if loss is None else loss, lse, totals
+
+
+_cross_entropy.vmap(_cross_entropy.operator.one_by_one)
 
 
 @_cross_entropy.backward

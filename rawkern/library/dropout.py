@@ -6,10 +6,13 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
 
 
+@overridable
 def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     """Set elements to zero with probability ``p`` and divide the others by 1 - p; as `torch.nn.functional.dropout`.
 
@@ -42,6 +45,7 @@ def dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace:
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout: p is {p!r}; a probability is between 0 and 1")
     floating("dropout", "the argument", input)
+    refuse_layout("dropout", "input", input)
     if not training or p == 0.0:
         return input
     seed = torch.randint(2**62, (), device=input.device)
@@ -60,6 +64,9 @@ def _dropout(x: torch.Tensor, seed: torch.Tensor, p: float) -> torch.Tensor:
     drop, scale = min(round(p * 2**bits), 2**bits - 1), 1 / (1 - p) if p < 1 else 0.0
     kernel("dropout", "dropout", x.dtype).forall(-(-n // (8 if bits == 16 else 4)))(x, out, seed, drop, scale, n)
     return out
+
+
+_dropout.vmap(_dropout.operator.one_by_one)
 
 
 @_dropout.backward

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from rawkern.base.operator_state import in_fake_op
+from rawkern.base.operator_state import composing, in_fake_op
+from rawkern.base.overrides import overridable
 from rawkern.formulas.loop import Loop
 from rawkern.library.instances import C_NAMES, c_name, not_a_tensor
 from rawkern.operators import op
@@ -169,6 +170,7 @@ def relu(x: Tensor) -> Tensor:
     return _checked("relu", _relu, x) if is_dynamo_compiling() else _RELU.fast.call(x)
 
 
+@overridable
 def relu_(x: Tensor) -> Tensor:
     """Set the negative elements of x to 0 and return x; otherwise as `relu`.
 
@@ -277,7 +279,7 @@ def _mul(a: Tensor, b: Tensor) -> Tensor:
 def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
     a, b = ctx.saved_tensors
     shape_a, shape_b = ctx.shapes
-    if a is not None and b is not None and shape_a == shape_b and not torch.is_grad_enabled():
+    if a is not None and b is not None and shape_a == shape_b and not (torch.is_grad_enabled() or composing()):
         return _MUL_GRAD.fast.run(grad_out, a, b)
     grad_a = None if b is None else _summed(_mul(grad_out, b), shape_a)
     grad_b = None if a is None else _summed(_mul(grad_out, a), shape_b)
@@ -297,8 +299,9 @@ def _summed(grad: Tensor, shape: torch.Size) -> Tensor:
     return grad if grad.shape == shape else grad.sum_to_size(shape)
 
 
-for _which, _public in (
-    (_SQUARE, functools.partial(_checked, "square", _square)), (_SQUARE_GRAD, _square_grad), (_SCALE, _any_scale),
-    (_RELU, functools.partial(_checked, "relu", _relu)), (_RELU_GRAD, _relu_grad), (_MUL, _any_mul),
+for _which, _careful in (
+    (_SQUARE, overridable(functools.partial(_checked, "square", _square), square)), (_SQUARE_GRAD, _square_grad),
+    (_RELU, overridable(functools.partial(_checked, "relu", _relu), relu)), (_RELU_GRAD, _relu_grad),
+    (_SCALE, overridable(_any_scale, scale)), (_MUL, overridable(_any_mul, mul)),
 ):  # fmt: skip
-    _which.fast.for_users(_public)
+    _which.fast.for_users(_careful)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel
 from rawkern.library.rows import WARP, WARPS, accumulator, contiguous, pack_width, symbolic
 from rawkern.operators import op
@@ -17,6 +19,7 @@ THREADS = 256  # of a block of the backward, at most
 KEYS = ((1 << 15, torch.int16, "short"), (1 << 31, torch.int32, "int"), (1 << 63, torch.int64, "long long"))
 
 
+@overridable
 def embedding(
     input: Tensor,
     weight: Tensor,
@@ -57,6 +60,7 @@ def embedding(
     for key, t in (("input", input), ("weight", weight)):
         if not isinstance(t, Tensor):
             raise TypeError(f"embedding: {key} is {type(t).__name__}, it must be a tensor")
+        refuse_layout("embedding", key, t)
     if input.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"embedding: input is {input.dtype}, it must be int64 or int32 indices; pass input.long()")
     if weight.dim() != 2:
@@ -89,6 +93,13 @@ def _embedding(index: Tensor, weight: Tensor, padding: int) -> Tensor:
         index, weight, out, count, entries, n
     )
     return out
+
+
+@_embedding.vmap
+def _(info: Any, dims: Any, index: Tensor, weight: Tensor, padding: int) -> Any:
+    if dims[1] is not None:
+        return _embedding.operator.one_by_one(info, dims, index, weight, padding)
+    return _embedding.overload(index.movedim(dims[0], 0), weight, padding), 0
 
 
 @_embedding.backward

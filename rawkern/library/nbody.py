@@ -9,11 +9,13 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
+from rawkern.base.overrides import overridable
 from rawkern.kernel import RawKernel
 from rawkern.library.instances import floating, kernel
 from rawkern.operators import op
 
 
+@overridable
 def nbody_forces(
     positions: torch.Tensor, masses: torch.Tensor, *, G: float = 6.67e-11, softening: float = 0.0
 ) -> torch.Tensor:
@@ -72,6 +74,9 @@ def _forces(positions: torch.Tensor, masses: torch.Tensor, G: float, softening: 
     none = torch.empty(1, dtype=positions.dtype, device=positions.device)  # launches with null pointers are slower
     _run("nbody_forces", (), positions, masses, G, softening, out, none)
     return out
+
+
+_forces.vmap(_forces.operator.one_by_one)
 
 
 @_forces.backward

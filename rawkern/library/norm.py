@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rawkern.arguments.memory import refuse_layout
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import accumulator, contiguous, looping, plan, run
 from rawkern.library.sum import column_sums
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 BACKWARD_REGISTERS = 128  # of a thread of norm_backward, at most
 
 
+@overridable
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -54,9 +57,10 @@ def layer_norm(
         For shapes that do not fit.
     """
     dims = _checked("layer_norm", input, normalized_shape, weight=weight, bias=bias)
-    return _norm(input, weight, bias, dims, eps, False)
+    return _narrowed(lambda x, w, b: _norm(x, w, b, dims, eps, False), input, weight, bias)
 
 
+@overridable
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -83,9 +87,11 @@ def rms_norm(
         As for `layer_norm`.
     """
     dims = _checked("rms_norm", input, normalized_shape, weight=weight)
-    return _norm(input, weight, None, dims, _default_eps(input) if eps is None else eps, True)
+    eps = _default_eps(input) if eps is None else eps
+    return _narrowed(lambda x, w: _norm(x, w, None, dims, eps, True), input, weight)
 
 
+@overridable
 def add_layer_norm(
     input: Tensor,
     residual: Tensor,
@@ -118,9 +124,10 @@ def add_layer_norm(
         As for `layer_norm`.
     """
     dims = _checked("add_layer_norm", input, normalized_shape, residual=residual, weight=weight, bias=bias)
-    return _add_norm(input, residual, weight, bias, dims, eps, False)
+    return _narrowed(lambda x, r, w, b: _add_norm(x, r, w, b, dims, eps, False), input, residual, weight, bias)
 
 
+@overridable
 def add_rms_norm(
     input: Tensor,
     residual: Tensor,
@@ -152,7 +159,17 @@ def add_rms_norm(
         As for `rms_norm`.
     """
     dims = _checked("add_rms_norm", input, normalized_shape, residual=residual, weight=weight)
-    return _add_norm(input, residual, weight, None, dims, _default_eps(input) if eps is None else eps, True)
+    eps = _default_eps(input) if eps is None else eps
+    return _narrowed(lambda x, r, w: _add_norm(x, r, w, None, dims, eps, True), input, residual, weight)
+
+
+def _narrowed(call: Callable[..., Any], x: Tensor, *others: Tensor | None) -> Any:
+    """Call; where autocast leaves half types on the CPU beside float32 weights, compute in float32 and round once."""
+    mixed = torch.is_autocast_enabled("cpu") and x.is_cpu and x.dtype.itemsize == 2
+    if not mixed or all(t is None or t.dtype is x.dtype for t in others):
+        return call(x, *others)
+    found = call(*(t if t is None else t.float() for t in (x, *others)))
+    return found.to(x.dtype) if isinstance(found, Tensor) else tuple(t.to(x.dtype) for t in found)
 
 
 def _default_eps(x: Tensor) -> float:
@@ -185,13 +202,23 @@ def _checked(name: str, x: Any, shape: int | Sequence[int], **others: Any) -> in
     "rawkern::norm",
     save=("x", "weight", "mean", "rstd"),
     hidden=("mean", "rstd"),
-    autocast=torch.float32,
+    autocast={"cuda": torch.float32},
 )
 def _norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     out, _, mean, rstd = _forward(x, None, weight, bias, dims, eps, rms)
     return out, mean, rstd
+
+
+@_norm.vmap
+def _(
+    info: Any, where: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
+) -> Any:
+    if where[1] is not None or where[2] is not None:
+        return _norm.operator.one_by_one(info, where, x, weight, bias, dims, eps, rms)
+    found = _norm.overload(in_front(x, where[0], info.batch_size), weight, bias, dims, eps, rms)
+    return _of_items(info.batch_size, 1, found)
 
 
 @_norm.backward
@@ -203,12 +230,36 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
     "rawkern::add_norm",
     save=("out1", "weight", "mean", "rstd"),
     hidden=("mean", "rstd"),
-    autocast=torch.float32,
+    autocast={"cuda": torch.float32},
 )
 def _add_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, dims: int, eps: float, rms: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _forward(x, residual, weight, bias, dims, eps, rms)
+
+
+@_add_norm.vmap
+def _(
+    info: Any,
+    where: Any,
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    dims: int,
+    eps: float,
+    rms: bool,
+) -> Any:
+    if where[2] is not None or where[3] is not None:
+        return _add_norm.operator.one_by_one(info, where, x, residual, weight, bias, dims, eps, rms)
+    both = (in_front(t, d, info.batch_size) for t, d in zip((x, residual), where, strict=False))
+    return _of_items(info.batch_size, 2, _add_norm.overload(*both, weight, bias, dims, eps, rms))
+
+
+def _of_items(size: int, outputs: int, found: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """What the operators return for a batch, with each item's numbers of rows apart."""
+    hidden = (t.view(size, t.numel() // max(size, 1)) for t in found[outputs:])
+    return (*found[:outputs], *hidden), (0,) * len(found)
 
 
 @_add_norm.backward

@@ -8,9 +8,11 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.operator_state import in_fake_op
+from rawkern.base.overrides import overridable
 from rawkern.formulas.loop import Loop
 from rawkern.library.instances import floating
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 _loop = Loop.parsed(
     "rotary",
@@ -20,6 +22,7 @@ _loop = Loop.parsed(
 )
 
 
+@overridable
 def rotary_embedding(
     x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool = False
 ) -> torch.Tensor:
@@ -70,6 +73,21 @@ def _rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: 
         inputs = [*_halves(x, interleaved), cos, sin, turn]
         _loop.run(inputs, {"T": x.dtype, "S": cos.dtype}, out=_halves(out, interleaved))
     return out
+
+
+@_rotary.vmap
+def _(
+    info: Any, dims: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool, sign: int
+) -> tuple[torch.Tensor, int]:
+    x = in_front(x, dims[0], info.batch_size)
+
+    def table(t: torch.Tensor, dim: int | None) -> torch.Tensor:
+        if dim is None:
+            return t
+        t = t.movedim(dim, 0)
+        return t.reshape(len(t), *[1] * (x.dim() - t.dim()), *t.shape[1:])
+
+    return _rotary.overload(x, table(cos, dims[1]), table(sin, dims[2]), interleaved, sign), 0
 
 
 @_rotary.backward

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import kernel, not_a_tensor
 from rawkern.library.rows import BLOCK, THREADS, WARP, accumulator, contiguous, pack_width, symbolic
 from rawkern.library.sum import part_sums
@@ -16,6 +17,7 @@ SIZE = 1 << 13  # elements of x that a group of threads scales
 PARTS = 512  # sums at most, which each group adds up for itself
 
 
+@overridable
 def scale_by_sign_of_sum(x: Tensor) -> Tensor:
     """Return 2 * x if the sum of x is positive, else -2 * x; differentiable any number of times.
 
@@ -54,17 +56,23 @@ def _scale(x: Tensor) -> tuple[Tensor, Tensor]:
     return _scaled(x, parts, total), total
 
 
+_scale.vmap(_scale.operator.one_by_one)
+
+
 @_scale.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
     (total,) = ctx.saved_tensors
     return _scale_like(grad_out, total.detach())  # its sign is a constant, but where it changes
 
 
-@op("rawkern::scale_by_sign_of", save=("total",))
+@op("rawkern::scale_by_sign_of_sum_like", save=("total",))
 def _scale_like(x: Tensor, total: Tensor) -> Tensor:
     """2 * x if `total` is positive, else -2 * x."""
     x = contiguous(x)
     return _scaled(x, total, None) if symbolic(x.numel()) or x.numel() else torch.empty_like(x)
+
+
+_scale_like.vmap(_scale_like.operator.one_by_one)
 
 
 @_scale_like.backward

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import not_a_tensor
 from rawkern.library.rows import contiguous, plan, run, sizes, wrapped
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 
+@overridable
 def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return exp(x) / sum(exp(x)) over one dimension; differentiable twice.
 
@@ -41,6 +44,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
     return _softmax(*_checked("softmax", input, dim, dtype), False)
 
 
+@overridable
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Return x - log(sum(exp(x))) over one dimension; differentiable twice.
 
@@ -70,7 +74,7 @@ def _checked(name: str, x: Any, dim: int, dtype: torch.dtype | None) -> tuple[Te
     return x if dtype is None else x.to(dtype), wrapped(name, dim, x.dim())
 
 
-@op("rawkern::softmax", save=("out",), autocast=torch.float32)
+@op("rawkern::softmax", save=("out",), autocast={"cuda": torch.float32})
 def _softmax(x: Tensor, dim: int, log: bool) -> Tensor:
     x = contiguous(x)
     out = torch.empty_like(x)
@@ -78,6 +82,12 @@ def _softmax(x: Tensor, dim: int, log: bool) -> Tensor:
         rows, n, inner = sizes(x, dim)
         run("softmax", "softmax", x, plan(rows, n, inner, x, out), log, x, out, rows, n, inner)
     return out
+
+
+@_softmax.vmap
+def _(info: Any, dims: Any, x: Tensor, dim: int, log: bool) -> tuple[Tensor, int]:
+    x = in_front(x, dims[0], info.batch_size)
+    return _softmax.overload(x if x.dim() > 1 else x.unsqueeze(1), dim + 1, log).view(x.shape), 0
 
 
 @_softmax.backward
@@ -95,6 +105,13 @@ def _softmax_grad(grad_out: Tensor, y: Tensor, dim: int, log: bool) -> Tensor:
         found = plan(rows, n, inner, y, grad_out, grad_x, held=2 if y.element_size() == 2 else 4)
         run("softmax", "softmax_backward", y, found, log, grad_out, y, grad_x, rows, n, inner)
     return grad_x
+
+
+@_softmax_grad.vmap
+def _(info: Any, dims: Any, grad_out: Tensor, y: Tensor, dim: int, log: bool) -> tuple[Tensor, int]:
+    g, y = (in_front(t, d, info.batch_size) for t, d in zip((grad_out, y), dims, strict=False))
+    both = (g, y) if y.dim() > 1 else (g.unsqueeze(1), y.unsqueeze(1))
+    return _softmax_grad.overload(*both, dim + 1, log).view(y.shape), 0
 
 
 @_softmax_grad.backward

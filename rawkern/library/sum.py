@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rawkern.base.overrides import overridable
 from rawkern.library.instances import C_NAMES, kernel, not_a_tensor
 from rawkern.library.rows import (
     BLOCK,
@@ -23,6 +24,7 @@ from rawkern.library.rows import (
     wrapped,
 )
 from rawkern.operators import op
+from rawkern.operators.batching import in_front
 
 LOADS = 4  # of row.cuh
 LONG_COLUMNS = 2048  # elements of columns that are worth more and smaller blocks
@@ -30,6 +32,7 @@ RESIDENT = {8: 5, 4: 8, 2: 8, 1: 8}  # those blocks of V columns a thread that a
 CPU_PART = 1 << 16  # elements that are worth a block of their own on the CPU
 
 
+@overridable
 def sum(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -68,6 +71,7 @@ def sum(
     return _reduced("sum", input, dim, keepdim, dtype)
 
 
+@overridable
 def mean(
     input: Tensor,
     dim: int | Sequence[int] | None = None,
@@ -125,6 +129,11 @@ def _sum(x: Tensor, dims: list[int], average: bool) -> Tensor:
     return column_sums(x, outer, n, inner, x.dtype, scale).view(shape)
 
 
+@_sum.vmap
+def _(info: Any, where: Any, x: Tensor, dims: list[int], average: bool) -> tuple[Tensor, int]:
+    return _sum.overload(in_front(x, where[0], info.batch_size), [d + 1 for d in dims], average), 0
+
+
 @_sum.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
     return _spread(grad_out, list(ctx.shapes[0]), ctx.dims, ctx.average)
@@ -141,6 +150,12 @@ def _spread(grad_out: Tensor, shape: list[int], dims: list[int], average: bool) 
     packs = grad.numel() // width
     kernel("sum", "spread", grad.dtype, str(width)).forall(packs)(grad_out, grad, packs, n, inner, scale)
     return grad if order is None else grad.permute([order.index(d) for d in range(len(shape))])
+
+
+@_spread.vmap
+def _(info: Any, where: Any, grad_out: Tensor, shape: list[int], dims: list[int], average: bool) -> tuple[Tensor, int]:
+    grad_out = in_front(grad_out, where[0], info.batch_size)
+    return _spread.overload(grad_out, [info.batch_size, *shape], [d + 1 for d in dims], average), 0
 
 
 @_spread.backward

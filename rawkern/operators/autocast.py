@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,26 +14,41 @@ from rawkern.operators.declaration import Declaration
 
 def check_autocast(decl: Declaration) -> None:
     """Raise for what is no rule."""
-    rule = decl.autocast
-    if rule is None:
-        return
-    if not (rule in ("lower", "widest") or (isinstance(rule, torch.dtype) and rule.is_floating_point)):
-        raise ValueError(f"{decl.qualified}: autocast is {rule!r}; it is a floating-point dtype, 'lower' or 'widest'")
-    if decl.mutated:
+    for device, rule in _rules(decl).items():
+        if device not in _KEYS:
+            raise ValueError(f"{decl.qualified}: autocast names the device {device!r}; there are 'cpu' and 'cuda'")
+        if not (rule in ("lower", "widest") or (isinstance(rule, torch.dtype) and rule.is_floating_point)):
+            raise ValueError(
+                f"{decl.qualified}: autocast is {rule!r}; it is a floating-point dtype, 'lower' or 'widest'"
+            )
+    if decl.autocast is not None and decl.mutated:
         raise ValueError(f"{decl.qualified}: what is changed in place cannot be cast; leave autocast out")
 
 
 def register_autocast(decl: Declaration, library: torch.library.Library, name: str, overload: Any) -> None:
-    """Register the rule for the CPU and CUDA."""
-    for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-        library.impl(name, functools.partial(_cast_and_call, decl, overload, device, key), key)
+    """Register the rules for the CPU and CUDA."""
+    for device, rule in _rules(decl).items():
+        call = functools.partial(_cast_and_call, decl, overload, rule, device, _KEYS[device])
+        library.impl(name, call, _KEYS[device])
 
 
-def _cast_and_call(decl: Declaration, overload: Any, device: str, key: str, *args: Any, **kwargs: Any) -> Any:
+_KEYS = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+
+
+def _rules(decl: Declaration) -> dict[str, Any]:
+    """The rule of each device."""
+    if isinstance(decl.autocast, Mapping):
+        return dict(decl.autocast)
+    return {} if decl.autocast is None else dict.fromkeys(_KEYS, decl.autocast)
+
+
+def _cast_and_call(
+    decl: Declaration, overload: Any, rule: Any, device: str, key: str, *args: Any, **kwargs: Any
+) -> Any:
     full = decl.arrange(*args, **kwargs)
     items = [t for t in decl.flat(full) if t is not None and _castable(t, device)]
     if items:
-        dtype = _wanted(decl.autocast, device, items)
+        dtype = _wanted(rule, device, items)
         full = tuple(_cast(a, dtype, device) if p.is_tensor else a for p, a in zip(decl.params, full, strict=True))
     with private.without_key(key):
         return decl.call(overload, full)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import torch
@@ -36,6 +37,60 @@ def run_batched(decl: Declaration, overload: Any, info: Any, dims: Sequence[Any]
                 if not private.same_memory(to, now):
                     to.copy_(now.reshape(to.shape))
     return result, _out_dims(result)
+
+
+def one_by_one(
+    call: Callable[..., Any],
+    size: int,
+    dims: Sequence[Any],
+    args: Sequence[Any],
+    alone: Callable[[torch.Tensor], bool] = lambda t: False,
+) -> list[torch.Tensor]:
+    """What a call for each item of the batch returns, together; of what is `alone` one is enough."""
+    given = [_each(dims, args, lambda t, dim, i=i: t if dim is None else t.select(dim, i)) for i in range(size)]
+    if not size:  # one item of which there is no memory tells the shapes
+        given = [_each(dims, args, lambda t, dim: torch.empty(_item(t, dim), dtype=t.dtype, device="meta"))]
+    calls = [call(*each) for each in given]
+    items = zip(*([c] if isinstance(c, torch.Tensor) else c for c in calls), strict=True)
+    found = [parts[0] if alone(parts[0]) else torch.stack(parts) for parts in items]
+    if size:
+        return found
+    devices: list[torch.device] = []
+    _each(dims, args, lambda t, dim: devices.append(t.device))
+    return [torch.empty(t.shape if alone(t) else (0, *t.shape[1:]), dtype=t.dtype, device=devices[0]) for t in found]
+
+
+def in_front(t: torch.Tensor, dim: int | None, size: int) -> torch.Tensor:
+    """A tensor with the batch as its first dimension; repeated, if it has none."""
+    return t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+
+
+def run_formerly_batched(name: str, rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Apply a rule for vmap where torch's former vmap calls: that of ``torch.autograd.grad(is_grads_batched=True)``."""
+    size = 0
+
+    def dim_of(t: Any) -> int | None:
+        return 0 if isinstance(t, torch.Tensor) and private.formerly_batched(t) else None
+
+    def whole(t: torch.Tensor, dim: int | None) -> torch.Tensor:
+        nonlocal size
+        if dim is None:
+            return t
+        t = private.with_former_batch(t)
+        if private.formerly_batched(t):
+            raise NotImplementedError(f"{name}: batched gradients of batched gradients are not there; use torch.func")
+        size = len(t)
+        return t
+
+    dims = [[dim_of(t) for t in a] if isinstance(a, (list, tuple)) else dim_of(a) for a in args]
+    given = _each(dims, args, whole)
+    found, out = rule(SimpleNamespace(batch_size=size, randomness="error"), tuple(dims), *given, **kwargs)
+    if found is None:
+        return None
+    if isinstance(found, torch.Tensor):
+        return found if out is None else private.as_former_batch(found, out)
+    many = [t if d is None else private.as_former_batch(t, d) for t, d in zip(found, out, strict=True)]
+    return many if isinstance(found, list) else tuple(many)
 
 
 def _out_dims(result: Any) -> Any:
@@ -74,16 +129,16 @@ def without_batch(dims: Sequence[Any], args: Sequence[Any]) -> list[torch.Size |
     found: list[torch.Size | None] = []
 
     def look(t: torch.Tensor, dim: int | None) -> torch.Tensor:
-        found.append(torch.Size([n for i, n in enumerate(t.shape) if dim is None or i != dim % t.dim()]))
+        found.append(_item(t, dim))
         return t
 
     _each(dims, args, look)
     return found
 
 
-def one_of(dims: Sequence[Any], args: Sequence[Any], index: int) -> list[Any]:
-    """Arguments of one item of the batch."""
-    return _each(dims, args, lambda t, dim: t if dim is None else t.select(dim, index))
+def _item(t: torch.Tensor, dim: int | None) -> torch.Size:
+    """The shape of one item of the batch."""
+    return torch.Size([n for i, n in enumerate(t.shape) if dim is None or i != dim % t.dim()])
 
 
 def _each(dims: Sequence[Any], args: Sequence[Any], call: Callable[..., Any]) -> list[Any]:

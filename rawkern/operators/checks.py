@@ -54,6 +54,16 @@ def refuse_layouts(decl: Declaration, args: Sequence[Any]) -> None:
                     refuse_layout(decl.qualified, f"{p.name}[{i}]", t)
 
 
+def unboxed(decl: Declaration, result: Any) -> Any:
+    """The one tensor that a function returns in a tuple, if that is how it is declared."""
+    if not decl.boxed:
+        return result
+    if type(result) is not tuple or len(result) != 1:
+        got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a {type(result).__name__}"
+        raise TypeError(f"{decl.qualified} returned {got}; it is declared to return a tuple of 1 tensor")
+    return result[0]
+
+
 def verify(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
     """Raise unless the function's result is what its type hints say, in memory of its own."""
     wanted = len(decl.returned)
@@ -80,14 +90,13 @@ def no_aliases(decl: Declaration, result: Any, args: Sequence[Any]) -> None:
         if not shared:
             return
     given = [(name, t) for name, _, t in named(decl, args)]
-    for name, t in zip(decl.returned, result if isinstance(result, tuple) else (result,), strict=True):
-        for other, memory in given:
-            if private.same_memory(t, memory):
-                raise ValueError(
-                    f"{decl.qualified} returned memory of {other} as {name}; return a new tensor, or name what it "
-                    "changes in mutates_args and return None"
-                )
-        given.append((name, t))
+    results = list(zip(decl.returned, result if isinstance(result, tuple) else (result,), strict=True))
+    mend = "return a new tensor, or name what it changes in mutates_args and return None"
+    for i, (name, t) in enumerate(results):
+        for others, way_out in ((given, mend), (results[:i], "return tensors with memory of their own")):
+            for other, memory in others:
+                if private.same_memory(t, memory):
+                    raise ValueError(f"{decl.qualified} returned memory of {other} as {name}; {way_out}")
 
 
 def changed(decl: Declaration, args: Sequence[Any]) -> list[torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -59,8 +59,12 @@ class Declaration:
         Whether the function returns nothing and its results are the arguments it changes.
     single : bool
         Whether there is one visible output, and it is no tuple.
+    boxed : bool
+        Whether the function returns its one tensor in a tuple; the operator returns that alone.
     elementwise, strided, autocast
         As for `rawkern.op`.
+    of_formula : bool
+        Whether it was made of a formula.
     """
 
     namespace: str
@@ -73,15 +77,22 @@ class Declaration:
     save: tuple[str, ...]
     in_place: bool
     single: bool
+    boxed: bool
     save_for: dict[str, tuple[str, ...]]
     elementwise: bool
     strided: bool
-    autocast: torch.dtype | str | None
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None
+    of_formula: bool = False
 
     @property
     def qualified(self) -> str:
         """ "ns::name"."""
         return f"{self.namespace}::{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether whoever calls it did not write it, and cannot add to it: it is ready-made, or made of a formula."""
+        return self.of_formula or self.namespace == "rawkern"
 
     @property
     def returned(self) -> tuple[str, ...]:
@@ -195,6 +206,8 @@ def declare(
             raise ValueError(f"{qualified}: a parameter cannot be called {p.name}, which means something else on ctx")
         if "Tensor" in p.type and p.kind == "value":
             raise TypeError(f"{qualified}: parameter {p.name} is {p.type}; there are Tensor, Tensor | None and lists")
+    boxed = schema.endswith(" -> ((Tensor))")
+    schema = schema.replace(" -> ((Tensor))", " -> Tensor") if boxed else schema
     returns = _returns(qualified, schema)
     if not any(p.is_tensor for p in params) or any(p.is_tensor and p.keyword_only for p in params):
         raise TypeError(f"{qualified}: an operator takes a tensor, and takes its tensors by position")
@@ -204,12 +217,12 @@ def declare(
         raise ValueError(
             f"{qualified} returns {returns} tensors, {len(hidden)} of them hidden; at least one is visible"
         )
-    single = visible == 1 if not in_place else len(mutates_args) == 1
-    numbered = ("out",) if visible == 1 else tuple(f"out{i}" for i in range(visible))
-    outputs = tuple(p.name for p in params if p.mutated) if in_place else numbered
+    single = visible == 1 and not boxed if not in_place else len(mutates_args) == 1
+    taken = {p.name for p in params}.union(hidden)
+    outputs = tuple(p.name for p in params if p.mutated) if in_place else output_names(visible, taken)
     new = hidden if in_place else outputs + hidden
-    if both := {p.name for p in params}.intersection(new) or set(hidden).intersection(outputs):
-        raise ValueError(f"{qualified}: two things are called {both.pop()}; outputs are called out, or out0, out1 ...")
+    if both := {p.name for p in params}.intersection(hidden):
+        raise ValueError(f"{qualified}: a parameter and a hidden output are called {both.pop()}; rename one of them")
     known = {p.name for p in params if p.is_tensor} | set(new)
     names = tuple(p.name for p in params if p.is_tensor) if save is None else save
     saved = _names(qualified, "save", names)  # type: ignore[arg-type]
@@ -224,8 +237,29 @@ def declare(
             if any(p.kind == "list" and p.name == each for p in params) or not needed or not plain.issuperset(needed):
                 raise ValueError(f"{qualified}: save[{each!r}] is {needed}; it names one or more tensor parameters")
     return Declaration(
-        namespace, name, schema, signature, params, outputs, hidden, saved, in_place, single, save_for, **kind
+        namespace,
+        name,
+        schema,
+        signature,
+        params,
+        outputs,
+        hidden,
+        saved,
+        in_place,
+        single,
+        boxed,
+        save_for,
+        of_formula=getattr(function, "of_formula", False),
+        **kind,
     )
+
+
+def output_names(count: int, taken: Collection[str]) -> tuple[str, ...]:
+    """What an operator's outputs are called: out, or out0, out1 ...; with underscores where those are taken."""
+    names = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    while not set(names).isdisjoint(taken):
+        names = [f"{name}_" for name in names]
+    return tuple(names)
 
 
 def _names(qualified: str, what: str, names: Sequence[str]) -> tuple[str, ...]:

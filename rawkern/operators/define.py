@@ -45,7 +45,7 @@ def op(
     hidden: Sequence[str] = (),
     elementwise: bool = False,
     strided: bool = False,
-    autocast: torch.dtype | str | None = None,
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
 ) -> Callable[[Callable[..., Any]], DefinedOperator]:
     """Make a torch operator of a function that launches kernels.
 
@@ -89,9 +89,9 @@ def op(
     strided : bool
         Whether tensors may have any strides where rawkern could make them contiguous: gradients, and what vmap moves.
         Else they come contiguous.
-    autocast : torch.dtype or str, optional
+    autocast : torch.dtype, str or mapping, optional
         What floating-point tensors are cast to in a region of torch.autocast: a dtype, ``"lower"`` for the region's own
-        dtype or ``"widest"`` for the widest among them.
+        dtype or ``"widest"`` for the widest among them. ``{"cuda": torch.float32}`` is for tensors on GPUs only.
 
     Returns
     -------
@@ -123,7 +123,9 @@ def op(
     -----
     Parameters are Tensor, Tensor | None, list[Tensor], int, float, bool, str, torch.dtype, torch.device and what else
     `torch.library.infer_schema` knows; sizes that torch.compile keeps symbolic arrive as SymInt in the fake run only.
-    The function returns new memory: neither an input nor a view of one.
+    The function returns new memory: neither an input nor a view of one, and no two results share any; else it raises
+    ValueError. Outputs are called out, or out0, out1 and so on, followed by an underscore where a parameter has that
+    name. A function that returns ``tuple[Tensor]`` returns a tuple of one.
     """
 
     @border

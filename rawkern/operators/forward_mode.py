@@ -30,8 +30,12 @@ def elementwise_jvp(
             if tangent.dtype.is_complex or any(s is not None and s != shape for s in shapes):
                 what = "complex tensors" if tangent.dtype.is_complex else "inputs of different shapes"
                 raise NotImplementedError(
-                    f"{decl.qualified}: there is no forward-mode derivative for {what}; define one with "
-                    f"@{decl.name}.jvp"
+                    f"{decl.qualified}: there is no forward-mode derivative for {what}; "
+                    + (
+                        "use reverse mode: torch.func.vjp, jacrev"
+                        if decl.finished
+                        else f"define one with @{decl.name}.jvp"
+                    )
                 )
             grads: list[torch.Tensor | None] = [None] * len(decl.outputs)
             grads[j] = tangent

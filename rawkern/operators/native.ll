@@ -1,4 +1,4 @@
-; What operators do in machine code: `quiet`, `look`, `fit` and the calls of `Map`, as builtin functions of Python's. The bytes
+; What operators do in machine code: `quiet`, `look`, `fit`, `fresh` and the calls of `Map`, as builtin functions of Python's. The bytes
 ; that a function has as self hold the address of its record.
 
 ; Whether nothing watches torch's calls on this thread but autograd.
@@ -37,7 +37,13 @@ forward:
   %pleast = &Watch.no_level %watch
   %least = load ptr, ptr %pleast
   %off = icmp eq ptr %level, %least
-  ret i1 %off
+  br i1 %off, label %profiler, label %no
+profiler:
+  %profiles = call ptr @rk_item(ptr %watch, ptr getelementptr (%Watch, ptr null, i32 0, i32 {Watch.profiler}))
+  %pidle = &Table.false %table
+  %idle = load ptr, ptr %pidle
+  %alone = icmp eq ptr %profiles, %idle
+  ret i1 %alone
 clear:
   call void @rk_clear(ptr %table)
   br label %no
@@ -235,6 +241,100 @@ end:
   %answer = select i1 %yes, ptr %true, ptr %false
   %result = call ptr @rk_new_reference(ptr %table, ptr %answer)
   ret ptr %result
+}
+
+; The storage of a plain tensor, null for what is none.
+define internal ptr @rk_storage_of(ptr %table, ptr %object) {
+  %kind = call i32 @rk_kind(ptr %table, ptr %object)
+  %strange = icmp eq i32 %kind, 0
+  br i1 %strange, label %no, label %yes
+yes:
+  %storage = call ptr @rk_storage(ptr %object)
+  ret ptr %storage
+no:
+  ret ptr null
+}
+
+; One of the results that are a tuple, or the only one.
+define internal ptr @rk_result(ptr %table, ptr %results, i1 %many, i64 %k) {
+  br i1 %many, label %item, label %one
+item:
+  %pget = &Table.PyTuple_GetItem %table
+  %get = load ptr, ptr %pget
+  %object = call ptr %get(ptr %results, i64 %k)
+  ret ptr %object
+one:
+  ret ptr %results
+}
+
+; `fresh(results, *inputs)`: whether a result, or each of a tuple of them, is a plain tensor in a storage that is neither another's
+; nor that of an input. Inputs may be None; if another is no plain tensor, the answer is no.
+define ptr @rk_op_fresh(ptr %self, ptr %args, i64 %count, ptr %names) {
+  %watch = call ptr @rk_record(ptr %self)
+  %ptable = &Watch.table %watch
+  %table = load ptr, ptr %ptable
+  %pnone = &Table.none %table
+  %none = load ptr, ptr %pnone
+  %given = load ptr, ptr %args
+  %ptype = getelementptr i8, ptr %given, i64 {type_offset}
+  %type = load ptr, ptr %ptype
+  %ptuple = &Table.tuple_type %table
+  %tuple = load ptr, ptr %ptuple
+  %many = icmp eq ptr %type, %tuple
+  br i1 %many, label %ask, label %start
+ask:
+  %psize = &Table.PyTuple_Size %table
+  %size = load ptr, ptr %psize
+  %asked = call i64 %size(ptr %given)
+  br label %start
+start:
+  %results = phi i64 [ 1, %0 ], [ %asked, %ask ]
+  br label %next
+next:
+  %k = phi i64 [ 0, %start ], [ %k1, %inputs ]
+  %over = icmp sge i64 %k, %results
+  br i1 %over, label %end, label %result
+result:
+  %k1 = add i64 %k, 1
+  %object = call ptr @rk_result(ptr %table, ptr %given, i1 %many, i64 %k)
+  %storage = call ptr @rk_storage_of(ptr %table, ptr %object)
+  %strange = icmp eq ptr %storage, null
+  br i1 %strange, label %end, label %others
+others:                                           ; the results after it
+  %j = phi i64 [ %k1, %result ], [ %j1, %other ]
+  %last = icmp sge i64 %j, %results
+  br i1 %last, label %inputs, label %other
+other:
+  %j1 = add i64 %j, 1
+  %object2 = call ptr @rk_result(ptr %table, ptr %given, i1 %many, i64 %j)
+  %storage2 = call ptr @rk_storage_of(ptr %table, ptr %object2)
+  %twice = icmp eq ptr %storage, %storage2
+  br i1 %twice, label %end, label %others
+inputs:
+  %i = phi i64 [ 1, %others ], [ %i1, %input ], [ %i1, %compare ]
+  %all = icmp sge i64 %i, %count
+  br i1 %all, label %next, label %input
+input:
+  %i1 = add i64 %i, 1
+  %pinput = getelementptr ptr, ptr %args, i64 %i
+  %object3 = load ptr, ptr %pinput
+  %absent = icmp eq ptr %object3, %none
+  br i1 %absent, label %inputs, label %compare
+compare:
+  %storage3 = call ptr @rk_storage_of(ptr %table, ptr %object3)
+  %strange3 = icmp eq ptr %storage3, null
+  %same = icmp eq ptr %storage, %storage3
+  %wrong = or i1 %strange3, %same
+  br i1 %wrong, label %end, label %inputs
+end:
+  %yes = phi i1 [ true, %next ], [ false, %result ], [ false, %other ], [ false, %compare ]
+  %ptrue = &Table.true %table
+  %true = load ptr, ptr %ptrue
+  %pfalse = &Table.false %table
+  %false = load ptr, ptr %pfalse
+  %answer = select i1 %yes, ptr %true, ptr %false
+  %found = call ptr @rk_new_reference(ptr %table, ptr %answer)
+  ret ptr %found
 }
 
 define internal i64 @rk_elements(ptr %dl) {

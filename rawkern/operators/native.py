@@ -16,7 +16,7 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CPU, CUDA, DONE, TARGET, UNFINISHED, Filled, Record, linked
-from rawkern.base.table import TABLE, address_of, keep, preamble, table
+from rawkern.base.table import TABLE, TYPE_OFFSET, address_of, keep, preamble, table
 from rawkern.errors import UnsupportedError
 from rawkern.kernel import RawKernel
 from rawkern.launch.native import PLAN
@@ -28,7 +28,7 @@ WATCH = Record(
     tuple(
         (name, "ptr")
         for name in (
-            "table", "transforms", "forward_mode", "forward_level", "no_level",
+            "table", "transforms", "forward_mode", "forward_level", "no_level", "profiler", "profiling",
             "torch", "empty_like", "finish", "PyDict_GetItem",
         )
     ),
@@ -56,8 +56,10 @@ MAP = Record(
 def _watch() -> Filled:
     found = Filled(WATCH, table=table())
     module, level = private.forward_level
+    profiler, profiling = private.profiler_flag
     objects = {
         "transforms": private.transforms, "forward_mode": vars(module), "forward_level": level, "no_level": -1,
+        "profiler": vars(profiler), "profiling": profiling,
         "torch": vars(torch), "empty_like": "empty_like", "finish": lambda plan, address: plan.finish(address),
     }  # fmt: skip
     for name, value in objects.items():
@@ -72,14 +74,8 @@ def _watch() -> Filled:
 def _code() -> LoadedObject:
     records = (WATCH, ROW, MAP, PLAN, TARGET, TABLE)
     text = linked(resources.files("rawkern.operators").joinpath("native.ll").read_text(), records)
-    parts = {
-        "bytes_offset": bytes.__basicsize__ - 1,
-        "MOST": MOST,
-        "WORDS": 3 * MOST,
-        "DONE": DONE,
-        "UNFINISHED": UNFINISHED,
-    }
-    parts["CPU"] = CPU
+    parts = {"bytes_offset": bytes.__basicsize__ - 1, "MOST": MOST, "WORDS": 3 * MOST, "DONE": DONE}
+    parts |= {"UNFINISHED": UNFINISHED, "CPU": CPU, "type_offset": TYPE_OFFSET}
     for name, part in parts.items():
         text = text.replace(f"{{{name}}}", str(part))
     loaded = LoadedObject(stored_object("\n".join([*(record.llvm for record in records[:-2]), preamble(), text])))
@@ -129,11 +125,19 @@ class _Watching:
         self._make()
         return self.fit(*pairs)
 
+    def fresh(self, results: Any, *inputs: torch.Tensor | None) -> bool:
+        """Whether a result, or each of a tuple, is a plain tensor whose memory is no other's and no input's.
+
+        False, too, where that cannot be told quickly.
+        """
+        self._make()
+        return self.fresh(results, *inputs)
+
     def _make(self) -> None:
         try:
-            found = {name: _builtin(name, _watch()) for name in ("quiet", "look", "fit")}
+            found = {name: _builtin(name, _watch()) for name in ("quiet", "look", "fit", "fresh")}
         except UnsupportedError:  # this torch is not one that native code can read
-            found = {"quiet": _quiet, "look": _look, "fit": _fit}
+            found = {"quiet": _quiet, "look": _look, "fit": _fit, "fresh": lambda *_: False}
         vars(self).update(found)
 
 
@@ -147,6 +151,7 @@ def _quiet() -> bool:
         or private.transforms()
         or private.jit_tracing()
         or private.forward_mode()
+        or private.profiling()
     )
 
 

@@ -14,8 +14,8 @@ from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.base.border import border
 from rawkern.operators.autocast import check_autocast, register_autocast
-from rawkern.operators.batching import refuse_batches, run_batched
-from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, verify
+from rawkern.operators.batching import one_by_one, refuse_batches, run_batched, run_formerly_batched
+from rawkern.operators.checks import no_aliases, one_device, refuse_changes, refuse_layouts, unboxed, verify
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.forward_mode import elementwise_jvp
@@ -33,6 +33,8 @@ class Operator:
     def __init__(self, declaration: Declaration, function: Callable[..., Any]) -> None:
         self.declaration = decl = declaration
         self.function = function
+        if decl.boxed:
+            self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
@@ -48,6 +50,11 @@ class Operator:
         self.sharded = self._shard()
         _defined[decl.qualified] = self
 
+    @property
+    def current(self) -> bool:
+        """Whether it has not been defined again since."""
+        return _defined.get(self.declaration.qualified) is self
+
     def _register(self, packet: str, overload: str = "") -> torch._ops.OpOverload:
         """Put the operator into torch's registry, under a name and that of an overload."""
         decl, library = self.declaration, self.library
@@ -60,7 +67,9 @@ class Operator:
         library.impl(name, functools.partial(self._autograd, found), "Autograd", with_keyset=True)
         if decl.autocast is not None:
             register_autocast(decl, library, name, found)
-        torch.library.register_vmap(f"{decl.namespace}::{name}", functools.partial(self._batched, found), lib=library)
+        rule = functools.partial(self._batched, found)
+        torch.library.register_vmap(f"{decl.namespace}::{name}", rule, lib=library)
+        library.impl(name, functools.partial(run_formerly_batched, decl.qualified, rule), "Batched")
         return found
 
     def _shard(self) -> bool:
@@ -148,9 +157,10 @@ class Operator:
         elif decl.elementwise and self.reverse.function is not None:
             found = elementwise_jvp(self.reverse, run.saved, about, tangents)
         else:
-            raise NotImplementedError(
-                f"{decl.qualified} has no forward-mode derivative; define one with @{decl.name}.jvp"
+            way_out = (
+                "use reverse mode: torch.func.vjp, jacrev" if decl.finished else f"define one with @{decl.name}.jvp"
             )
+            raise NotImplementedError(f"{decl.qualified} has no forward-mode derivative; {way_out}")
         found = (found,) if isinstance(found, torch.Tensor) or found is None else tuple(found)
         if len(found) != len(decl.outputs):
             raise RuntimeError(
@@ -193,13 +203,19 @@ class Operator:
         self.batch = function
         return function
 
+    def one_by_one(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
+        """A rule for vmap: a call for each item of the batch."""
+        found = one_by_one(lambda *item: self.declaration.call(self.overload, item), info.batch_size, dims, args)
+        return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
+
     # --- vmap ---------------------------------------------------------------------------------------------------------
 
     def _batched(self, overload: Any, info: Any, dims: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         args = self.declaration.arrange(*args, **kwargs)
         dims = (*dims, *[None] * (len(args) - len(dims)))  # those of defaults, which the dispatcher leaves out
         if self.batch is not None:
-            return self.batch(info, dims, *args)
+            found, out_dims = self.batch(info, dims, *args)
+            return unboxed(self.declaration, found), unboxed(self.declaration, out_dims)
         return (run_batched if self.declaration.elementwise else refuse_batches)(
             self.declaration, overload, info, dims, args
         )

@@ -141,10 +141,9 @@ def _wrong(decl: Declaration, n: dict[str, str]) -> str:
     count = len(decl.returned)
     if count == 0:
         return "_nresult is not None"
-    if count == 1:
-        inputs = "".join(f" or _nresult is {p.name}" for p in decl.tensors if p.kind != "list")
-        return f"type(_nresult) is not {n['Tensor']}{inputs}"
-    return f"type(_nresult) is not tuple or len(_nresult) != {count}"
+    given = ", ".join(f"*{p.name}" if p.kind == "list" else p.name for p in decl.tensors)
+    wanted = n["Tensor"] if count == 1 else f"tuple or len(_nresult) != {count}"
+    return f"type(_nresult) is not {wanted} or not {n['_watching']}.fresh(_nresult, {given})"
 
 
 def _result(decl: Declaration) -> str:
@@ -152,7 +151,7 @@ def _result(decl: Declaration) -> str:
     if decl.in_place:
         return _changed(decl)
     if not decl.hidden:
-        return "_nresult"
+        return "(_nresult,)" if decl.boxed else "_nresult"
     return "_nresult[0]" if decl.single else f"_nresult[:{len(decl.outputs)}]"
 
 

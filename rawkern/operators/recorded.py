@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rawkern.arguments.memory import refuse_layout
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
 from rawkern.operators.context import Context
@@ -35,6 +36,8 @@ def make_function(reverse: Reverse, forward_mode: Callable[..., Any]) -> Any:
         "forward": staticmethod(_forward(decl)),
         "backward": staticmethod((_careful if decl.has_lists else _quick)(reverse, offset)),
         "jvp": staticmethod(_jvp(decl, forward_mode, offset)),
+        # What compiled autograd knows a node's backward by, as it knows torch's own Function.
+        "_compiled_autograd_key": staticmethod(lambda ctx: (ctx._autograd_function_id,)),
     }
     # torch's Function is for functions that are differentiated at all levels of functorch at once. An operator's
     # Autograd key sees one at a time, as torch's own operators do.
@@ -134,7 +137,10 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
             return nothing + (None,) * len(needs)
         if reverse.function is None:
             raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
-        if not torch.is_grad_enabled() and quiet() and _plain(grads) and _plain(saved):
+        for name, grad in zip(decl.outputs, grads, strict=True):
+            if grad is not None:
+                refuse_layout(decl.qualified, f"grad_{name}", grad)
+        if not torch.compiler.is_dynamo_compiling() and watching.look(*grads, *saved) is False:
             with operator_state.inside_op():
                 found = reverse.compute(grads, saved, values, needs, shapes, counts)
         else:
@@ -214,10 +220,6 @@ def _quick(reverse: Reverse, offset: int) -> Callable[..., Any]:
     }
     text = "\n".join(line for line in body if line) + "\n"
     return generated.run(text, f"<rawkern backward {decl.qualified}>", space)["backward"]
-
-
-def _plain(tensors: Sequence[torch.Tensor | None]) -> bool:
-    return all(t is None or (type(t) in private.PLAIN and not private.is_functorch(t)) for t in tensors)
 
 
 def _told(decl: Declaration, what: str) -> dict[str, str]:

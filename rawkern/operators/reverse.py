@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,10 @@ import torch
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
 from rawkern.errors import LaunchError
-from rawkern.operators.batching import batched, one_of, without_batch
+from rawkern.operators.batching import batched, one_by_one, run_formerly_batched, without_batch
 from rawkern.operators.context import make_context, nest
 from rawkern.operators.declaration import Declaration
+from rawkern.operators.unknown import raising, unknown
 
 
 class Reverse:
@@ -28,6 +30,8 @@ class Reverse:
         self.function: Callable[..., Any] | None = None
         self.saved = [declaration.param(name) for name in declaration.save]
         self.overload: Any = None
+        #: Whether its steps, where they are to be differentiated, compute hidden outputs again from the inputs.
+        self.recomputes = False
 
     def define(self, function: Callable[..., Any], library: torch.library.Library) -> None:
         """Take the user's function, and put the operator around it into torch's registry."""
@@ -61,7 +65,8 @@ class Reverse:
             library.impl(full, self._run, key)
         torch.library.register_fake(f"{decl.namespace}::{full}", self._fake, lib=library)
         library.impl(full, self._autograd, "Autograd", with_keyset=True)
-        torch.library.register_vmap(f"{decl.namespace}::{full}", self._batched, lib=library)
+        library.impl(full, self._at_vmap, "FuncTorchBatched")
+        library.impl(full, partial(run_formerly_batched, decl.qualified, self._formerly_batched), "Batched")
         self.overload = getattr(getattr(getattr(torch.ops, decl.namespace), name), self.hash)
 
     # --- the user's function ------------------------------------------------------------------------------------------
@@ -168,10 +173,7 @@ class Reverse:
         saved: list[Any] = []
         for item in args[first:second]:
             saved += item if isinstance(item, (list, tuple)) else [item]
-        shapes, at = [], 0
-        for rank in ranks:
-            shapes.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
-            at += max(rank, 0)
+        shapes = _shapes(sizes, ranks)
         same = next((g.shape for g in args[:first] if g is not None), None)
         if self.declaration.elementwise and same is not None and all(s == shapes[0] for s in shapes if s is not None):
             # Those of this call: batches of vmap and shards of a DTensor have other sizes than the whole.
@@ -219,7 +221,7 @@ class Reverse:
         except LaunchError:
             pass
         with private.single_level():
-            return _once(f"{self.declaration.qualified}_backward").apply(below, *given)
+            return _once(self.declaration).apply(below, *given)
 
     def _guarded(self, saved: list[Any], grads: Sequence[Any]) -> list[Any]:
         """Hidden outputs depend on the inputs in a way that nothing here knows: a derivative that needs it raises."""
@@ -234,30 +236,75 @@ class Reverse:
         for i, name in enumerate(decl.save):
             t = saved[i]
             if name in decl.hidden and t is not None and t.is_floating_point():
-                with private.single_level():
-                    found[i] = _unknown(f"{decl.qualified}: its hidden output {name}").apply(
-                        lambda t=t: t.clone(), *anchors
-                    )
+                found[i] = unknown(
+                    t,
+                    anchors,
+                    f"{decl.qualified}: its hidden output {name} has no derivative, and the backward reads it, so the "
+                    "operator cannot be differentiated twice; "
+                    + (_INSTEAD if decl.finished else "let the backward compute it again from the inputs"),
+                )
         return found
 
+    # --- vmap ---------------------------------------------------------------------------------------------------------
+
+    def _at_vmap(self, *args: Any) -> Any:
+        """With batched tensors: step by step where the backward consists of operators, else by the rule."""
+        if self._in_steps(args, [t.shape for t in self._tensors(args)]):
+            try:
+                return self._packed(composed(self.compute, *self._unpack(args)), self._tensors(args)[0])
+            except RuntimeError:  # a launch, or a step without a rule; each item alone says what is wrong with it
+                pass
+        return private.by_vmap_rule(self._batched, self.overload, *args)
+
+    def _formerly_batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
+        """The rule for torch's former vmap, which has none for many steps: they go through the present one."""
+        places = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+
+        def run(*tensors: torch.Tensor) -> Any:
+            full = dict(zip(places, tensors, strict=True))
+            return self._at_vmap(*(full.get(i, a) for i, a in enumerate(args)))
+
+        if self.declaration.has_lists:
+            return self._batched(info, dims, *args)
+        found = torch.func.vmap(run, tuple(dims[i] for i in places))(*(args[i] for i in places))
+        return found, 0 if isinstance(found, torch.Tensor) else (0,) * len(found)
+
+    def _tensors(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        return [t for t in args[: len(self.declaration.outputs) + len(self.declaration.save)] if t is not None]
+
+    def _in_steps(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
+        """Whether to try the steps: not where one call does the batch, nor where a derivative has to be guarded."""
+        decl = self.declaration
+        guarded = set(decl.hidden).intersection(decl.save) and not self.recomputes
+        return not (decl.has_lists or guarded or self._one_shape(args, shapes))
+
+    def _one_shape(self, args: Sequence[Any], shapes: Sequence[Any]) -> bool:
+        every = [*(s for s in _shapes(*args[-3:-1]) if s is not None), *(s for s in shapes if s is not None)]
+        return self.declaration.elementwise and all(s == every[0] for s in every)
+
     def _batched(self, info: Any, dims: Sequence[Any], *args: Any) -> Any:
-        """The rule for vmap: the whole batch at once for elementwise operators, else one call after the other."""
-        unpacked = self._unpack(args)
+        """The rule for vmap: elementwise operators do the whole batch at once, others are called for each item."""
         second = len(self.declaration.outputs) + len(self.declaration.save)
-        shapes = [*unpacked[4], *without_batch(dims[:second], args[:second])]
-        if self.declaration.elementwise and len({tuple(s) for s in shapes if s is not None}) == 1:
+        if self._one_shape(args, without_batch(dims[:second], args[:second])):
             found = self.overload(
                 *batched(self.declaration.strided, [i < second for i in range(len(args))], info.batch_size, dims, args)
             )
             many = [found] if isinstance(found, torch.Tensor) else found
         else:
-            calls = [self.overload(*one_of(dims, args, i)) for i in range(info.batch_size)]
-            each = zip(*([c] if isinstance(c, torch.Tensor) else c for c in calls), strict=True)
-            many = [parts[0] if _is_nothing(parts[0]) else torch.stack(parts) for parts in each]
+            many = one_by_one(self.overload, info.batch_size, dims, args, _is_nothing)
         out = [None if _is_nothing(t) else 0 for t in many]
         if self.declaration.has_lists:
             return list(many), out
         return (many[0], out[0]) if len(many) == 1 else (tuple(many), tuple(out))
+
+
+def _shapes(sizes: Sequence[int], ranks: Sequence[int]) -> list[torch.Size | None]:
+    """The shapes of the inputs, as the operator gets them: all sizes and how many each has, -1 for none."""
+    found, at = [], 0
+    for rank in ranks:
+        found.append(None if rank < 0 else torch.Size(sizes[at : at + rank]))
+        at += max(rank, 0)
+    return found
 
 
 def _is_nothing(grad: torch.Tensor) -> bool:
@@ -270,35 +317,15 @@ def composed(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-def _unknown(name: str) -> Any:
-    """An autograd function for a value whose derivative is not known."""
-    return _raising(
-        f"{name} has no derivative, and the backward reads it, so the operator cannot be differentiated twice; "
-        "let the backward compute it again from the inputs"
-    )
+_INSTEAD = "where second derivatives are needed, take torch's functions instead"  # the caller cannot mend it
 
 
-def _once(name: str) -> Any:
+def _once(decl: Declaration) -> Any:
     """An autograd function for what launches kernels itself, and so has no derivative."""
+    name = f"{decl.qualified}_backward"
     way_out = "make it of differentiable operators (a kernel in it becomes one through rawkern.op)"
-
-    return _raising(
+    way_out = _INSTEAD if decl.finished else way_out
+    return raising(
         f"{name} launches kernels itself, so it cannot be differentiated again; {way_out}",
         f"{name} launches kernels itself and has no forward-mode derivative; {way_out}",
     )
-
-
-def _raising(on_backward: str, on_jvp: str | None = None) -> Any:
-    """An autograd function ``apply(run, *tensors)`` that returns run(), and cannot be differentiated."""
-
-    def forward(ctx: Any, below: Callable[[], Any], *given: torch.Tensor) -> Any:
-        return below()
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise RuntimeError(on_backward)
-
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(on_jvp or on_backward)
-
-    members: dict[str, Any] = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    return type("Opaque", (private.SingleLevelFunction,), members | {"jvp": staticmethod(jvp)})

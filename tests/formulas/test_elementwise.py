@@ -29,6 +29,28 @@ def test_dtypes_against_float64(device, dtype):
     torch.testing.assert_close(y, fused_reference(a.double(), b.double()).to(dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.int32])
+def test_integers_are_promoted_for_functions_of_floats(dtype, device):
+    x = torch.arange(5, device=device).to(dtype)
+    for _ in range(3):  # the first calls, and those that might be native
+        found = silu(x)
+        torch.testing.assert_close(found, torch.nn.functional.silu(x.float()))
+    torch.testing.assert_close(torch.func.vmap(silu)(x), found)
+    torch.testing.assert_close(silu(x, out=torch.empty(5, device=device)), found)
+    assert silu(x.half()).dtype is torch.float16 and silu(3).dtype is torch.float32
+    two = rawkern.elementwise("T x, S w", "T y", "y = __expf(x) * w", "promoted_two")
+    assert two(x, x).dtype is torch.float32 and two(x.double(), x).dtype is torch.float64
+    root = rawkern.elementwise("T x", "T y", "y = (T)sqrt((double)x)  // not exp(x)", "root_of_integers")
+    assert torch.equal(root(x.long()), x.double().sqrt().long()) and add(x.long(), 1).dtype is torch.int64
+
+
+def test_a_parameter_called_out(device):
+    twice = rawkern.elementwise("T out", "T y", "y = out * out", "twice_out")
+    x = values(5, device=device).requires_grad_()
+    (found,) = torch.autograd.grad(twice(x).sum(), x)
+    torch.testing.assert_close(found, 2 * x.detach())
+
+
 SHAPES = [
     ((), ()),
     ((1,), (1,)),

@@ -41,6 +41,29 @@ def test_axes_and_layouts(device, shape):
                 torch.testing.assert_close(norm(t, axis=axis, keepdims=keepdims), want, rtol=1e-5, atol=0)
 
 
+def test_torchs_names_of_the_options(device):
+    x = values(3, 5, 4, device=device)
+    for dim in (1, -1, (0, 2), None):
+        for keep in (False, True):
+            assert torch.equal(norm(x, dim=dim, keepdim=keep), norm(x, axis=dim, keepdims=keep))
+    with pytest.raises(TypeError, match="norm: axis is 0 and dim is 1, which mean the same; pass one of them"):
+        norm(x, axis=0, dim=1)
+
+
+def test_integers_are_promoted_for_functions_of_floats(device):
+    x = torch.arange(1, 7, device=device).view(2, 3)
+    torch.testing.assert_close(norm(x, dim=1), x.float().square().sum(1).sqrt())
+    total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "int_total")
+    assert total(x).dtype is torch.int64 and total(x) == 21
+
+
+def test_a_parameter_called_out(device):
+    of_out = rawkern.reduction("T out", "T y", "out * out", "a + b", "y = sqrt(a)", "0", "of_out")
+    x = values(3, 5, device=device).requires_grad_()
+    (found,) = torch.autograd.grad(of_out(x, axis=1).sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad(norm(x, axis=1).sum(), x)[0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_dtypes(device, dtype):
     x = values(5, 2048, dtype=dtype, device=device)
@@ -212,15 +235,16 @@ def test_refusals(device):
         norm(x, x)
     with pytest.raises(TypeError, match="norm: x is a list"):
         norm([1.0])
-    highest = rawkern.reduction("T x", "T y", "x", "max(a, b)", "y = a", "T(0)", "highest")
-    assert torch.equal(highest(x.abs(), axis=1), x.abs().amax(1))
-    with pytest.raises(rawkern.NotDifferentiable, match=r"highest: can derive the backward of a sum \(a \+ b\) only"):
-        highest(x.requires_grad_()).backward()
+    times = rawkern.reduction("T x", "T y", "x", "a * b", "y = a", "T(1)", "times")
+    torch.testing.assert_close(times(x, axis=1), x.prod(1))
+    with pytest.raises(rawkern.NotDifferentiable, match=r"times: can derive the backward of a sum \(a \+ b\), a max"):
+        times(x.requires_grad_()).backward()
 
 
 DECLARATIONS = [
     (("raw T x", "T y", "x", "a + b", "y = a", "0", "f"), "x is raw"),
     (("T a", "T y", "a", "a + b", "y = a", "0", "f"), "a means something else in a reduction"),
+    (("T axis", "T y", "axis", "a + b", "y = a", "0", "f"), "axis means something else in a reduction"),
     (("T x", "T y", "x", "a + b", "z = a", "0", "f"), "post_map_expr does not assign the output y"),
     (("T x", "S y", "x", "a + b", "y = a", "0", "f"), "no input says what S is"),
     (("T x", "T x", "x", "a + b", "x = a", "0", "f"), "x is an input and an output"),

@@ -149,6 +149,22 @@ def test_a_copy_is_the_kernel_itself() -> None:
     assert copy.deepcopy(source_module) is source_module
 
 
+def test_attributes_that_are_not_there_cannot_be_set():
+    """A misspelled setting would change nothing, and say nothing."""
+    kernel = rawkern.RawKernel('extern "C" __global__ void k(float* x) {}')
+    module = rawkern.RawModule('extern "C" __global__ void k(float* x) {}')
+    tuned = rawkern.autotune(kernel, configs=[{"block": 32}], key=("x",))
+    formula = rawkern.elementwise("T x", "T y", "y = x", "settable")
+    total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "settable_total")
+    for public in (kernel, module, tuned, formula, total, kernel.forall(3), kernel[1, 32]):
+        with pytest.raises(AttributeError, match="has no attribute 'block_size'"):
+            public.block_size = 128
+        assert not hasattr(public, "__dict__") or "block_size" not in vars(public)
+    for public in (kernel, module, formula):
+        with pytest.raises(AttributeError):
+            public.source = "another"
+
+
 def test_kernels_are_freed(recorder: Recorder) -> None:
     import weakref
 

@@ -77,7 +77,7 @@ def test_gradcheck_and_one_order_only(device):
     op = lambda p, m: rawkern.nbody_forces(p, m, G=2.0, softening=0.1)  # noqa: E731
     assert gradcheck(op, (p, m))
     (grad,) = torch.autograd.grad(op(p, m).sum(), p, create_graph=True)
-    with pytest.raises(RuntimeError, match="rawkern::nbody_forces_backward launches kernels itself"):
+    with pytest.raises(RuntimeError, match=r"nbody_forces_backward launches kernels itself.*; where second deri"):
         grad.sum().backward()
 
 

@@ -67,7 +67,8 @@ CALLS = {
     "swiglu up": lambda t: rawkern.swiglu(DENSE, t),
     "geglu up": lambda t: rawkern.geglu(DENSE, t),
     "add_sin_cos b": lambda t: rawkern.add_sin_cos(DENSE, t),
-    "dropout x": rawkern.dropout,
+    "dropout input": rawkern.dropout,
+    "dropout input ": lambda t: rawkern.dropout(t, training=False),
     "rotary_embedding x": lambda t: rawkern.rotary_embedding(t, COS, COS),
     "rotary_embedding sin": lambda t: rawkern.rotary_embedding(DENSE, COS, t),
     "adamw_ params[0]": lambda t: adamw(t, DENSE),
@@ -84,6 +85,8 @@ CALLS = {
     "rms_norm input": lambda t: rawkern.rms_norm(t, 4),
     "add_rms_norm input": lambda t: rawkern.add_rms_norm(t, DENSE, 4),
     "cross_entropy input": lambda t: rawkern.cross_entropy(t, torch.zeros(4, dtype=torch.int64)),
+    "cross_entropy weight": lambda t: rawkern.cross_entropy(DENSE, torch.zeros(4, dtype=torch.int64), t),
+    "embedding input": lambda t: rawkern.embedding(t, DENSE),
     "embedding weight": lambda t: rawkern.embedding(INDICES, t),
     "scale_by_sign_of_sum x": rawkern.scale_by_sign_of_sum,
     "layouts_plus x": plus,
@@ -107,6 +110,7 @@ CALLS = {
     "gelu gate ": lambda t: rawkern.nn.GELU()(t),
     "layer_norm input ": lambda t: rawkern.nn.LayerNorm(4)(t),
     "softmax x ": lambda t: rawkern.nn.Softmax(1)(t),
+    "RotaryEmbedding input": lambda t: rawkern.nn.RotaryEmbedding(4)(t),
 }
 
 
@@ -147,12 +151,20 @@ def test_in_every_mode(layout):
             function(t)
 
 
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "nested"])  # torch gives those no gradient
+def test_parameters_of_another_layout(layout):
+    parameter = torch.nn.Parameter(tensor(layout))
+    parameter.grad = parameter.detach()
+    with pytest.raises(TypeError, match=r"AdamW: a parameter (is a nested tensor|has layout \w+); pass"):
+        rawkern.optim.AdamW([parameter]).step()
+
+
 def test_gradients_of_another_layout():
     """What autograd brings is made strided, or refused."""
-    x = DENSE.clone().requires_grad_()
-    y = rawkern.square(x)
-    with pytest.raises((TypeError, RuntimeError), match=r"sparse|layout"):
-        y.backward(DENSE.to_sparse())
+    for function in (rawkern.square, rawkern.gelu, plus, lambda x: rawkern.softmax(x, 1)):
+        x = DENSE.clone().requires_grad_()
+        with pytest.raises(TypeError, match=r"grad_\w+ has layout sparse_coo; pass grad_\w+\.to_dense\(\)"):
+            function(x).backward(DENSE.to_sparse())
 
 
 def test_the_way_out():

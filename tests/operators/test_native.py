@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -118,6 +120,7 @@ WATCHERS: dict[str, Callable[[], Any]] = {
     "dispatch mode": Dispatch,
     "function mode": Functions,
     "forward mode": forward_ad.dual_level,
+    "profiler": torch.autograd.profiler.profile,
     "composed": lambda: operator_state.inside_op(composed=True),
     "a hook": lambda: intercept.intercepted(lambda launch: launch.proceed()),
 }
@@ -142,7 +145,27 @@ def test_what_watches(what: str, device: str) -> None:
         thread.start()
         thread.join()
     assert watching.quiet() and watching.look(x) is False
-    assert seen == [what != "forward mode"]  # whose level is the whole process's
+    assert seen == [what not in ("forward mode", "profiler")]  # whose levels are the whole process's
+
+
+def test_profilers_see_every_operator(device: str) -> None:
+    x = values(4, device=device).requires_grad_()
+    formula = rawkern.elementwise("T x", "T y", "y = x + 1", "rawkern_test::profiled")
+    total = rawkern.reduction("T x", "T y", "x", "a + b", "y = a", "0", "rawkern_test::profiled_total")
+    calls = {
+        "rawkern::square": rawkern.square, "rawkern::softmax": lambda x: rawkern.softmax(x, 0),
+        "rawkern::gelu": rawkern.gelu, "rawkern_test::profiled": formula, "rawkern_test::profiled_total": total,
+    }  # fmt: skip
+    for name, call in calls.items():
+        for _ in range(3):
+            call(x.detach())
+        for profiler in (torch.profiler.profile, torch.autograd.profiler.profile):
+            with profiler() as found:
+                call(x.detach())
+            assert name in {event.key for event in found.key_averages()}
+            with profiler() as found:
+                call(x).sum().backward()
+            assert {name, f"{name}_backward"} <= {event.key for event in found.key_averages()}
 
 
 def test_transforms_are_seen_in_each_thread(device: str) -> None:
@@ -168,6 +191,37 @@ def test_fit(device: str) -> None:
         assert watching.fit(x, x, a, b) is False
 
 
+@pytest.mark.parametrize("within", ["grad", "vmap", "functionalize", "fake", "inference"])
+def test_what_a_plain_tensor_is_does_not_depend_on_the_first_call(within: str) -> None:
+    """It is learned at the first call of a process, under whatever transform or mode that runs."""
+    script = f"""
+import torch, rawkern
+from torch._subclasses.fake_tensor import FakeTensorMode
+from rawkern.operators.native import watching
+calls = {{
+    "grad": lambda: torch.func.grad(lambda x: rawkern.square(x).sum())(torch.ones(3)),
+    "vmap": lambda: torch.func.vmap(rawkern.square)(torch.ones(3, 2)),
+    "functionalize": lambda: torch.func.functionalize(rawkern.square)(torch.ones(3)),
+    "fake": lambda: FakeTensorMode().__enter__() and rawkern.square(torch.ones(3)),
+    "inference": lambda: torch.inference_mode()(rawkern.square)(torch.ones(3)),
+}}
+calls[{within!r}]()
+torch.utils._python_dispatch._pop_mode() if {within!r} == "fake" else None
+assert watching.look(torch.ones(3)) is False
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_fresh(device: str) -> None:
+    x, y = values(3, 2, device=device), values(3, 2, device=device)
+    assert watching.fresh(x + 1, x, None, y) is watching.fresh((x + 1, y), x) is watching.fresh(x) is True
+    for shared in (x, x[1:], x[:0], x.detach(), x.t()):
+        assert watching.fresh(shared, y, x) is watching.fresh((y, shared), x) is False
+    for results in ((x, x), (x, y, x[1:]), None, (x, None), 1.0, [x], x.to("meta"), (x, "y")):
+        assert watching.fresh(results, values(1, device=device)) is False
+    assert watching.fresh(x, 1) is False  # what it cannot tell
+
+
 def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     """Another torch, which machine code cannot read: the same answers from Python, and every call its own."""
     x, g = values(3, device=device), values(3, device=device).requires_grad_()
@@ -183,6 +237,7 @@ def test_without_native_code(monkeypatch: pytest.MonkeyPatch, device: str) -> No
     assert torch.equal(calls.of.fast.call(x), x - 1) and calls.count == 1
     answers = native._Watching()
     assert answers.quiet() is True and answers.look(g) is True and answers.fit(x, g) is True
+    assert answers.fresh(x + 1, x) is False  # then the careful way looks
 
 
 def test_errors_of_the_allocation_are_raised(monkeypatch: pytest.MonkeyPatch, device: str) -> None:

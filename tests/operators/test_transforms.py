@@ -203,6 +203,45 @@ def test_vmap_of_ones_own(device: str) -> None:
     torch.testing.assert_close(vmap(total, 1)(x), x.sum(-1).t())
 
 
+def test_a_rule_of_ones_own_and_gradients(device: str) -> None:
+    """The backward's operators bring their own rules; one that launches is called for each item."""
+
+    @rawkern.op("rawkern_test::own_vmap_with_gradient")
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    seen = []
+
+    @doubled.vmap
+    def _(info, dims, x):
+        seen.append((info.batch_size, dims))
+        return doubled.overload(x), dims[0]
+
+    @doubled.backward
+    def _(ctx, g):
+        return doubled(g)
+
+    x = numbers(5, 7, device=device)
+    torch.testing.assert_close(vmap(grad(lambda x: doubled(x).square().sum()))(x), 8 * x)
+    y = doubled(x.requires_grad_())
+    several = numbers(3, 5, 7, device=device, seed=2)
+    (found,) = torch.autograd.grad(y, x, several, is_grads_batched=True)
+    torch.testing.assert_close(found, 2 * several)
+    assert seen == [(5, (0,)), (5, (0,)), (3, (0,))]
+
+
+@cases
+def test_batched_gradients(case: str, device: str) -> None:
+    ours, theirs, shapes = CASES[case]
+    inputs = leaves(device, *shapes)
+    found, expected = (list(outputs(f(*inputs))) for f in (ours, theirs))
+    several = [numbers(3, *y.shape, device=device, seed=i) for i, y in enumerate(expected)]
+    torch.testing.assert_close(
+        torch.autograd.grad(found, inputs, several, is_grads_batched=True),
+        torch.autograd.grad(expected, inputs, several, is_grads_batched=True),
+    )
+
+
 # --- what has outlived a transform ----------------------------------------------------------------------------------
 
 

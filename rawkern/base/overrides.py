@@ -1,0 +1,35 @@
+"""Stand-ins for tensors, such as the proxies of torch.fx: a function called with one is recorded, and not run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function
+
+
+def stands_in(value: Any) -> bool:
+    """Whether something that is no tensor takes its place in torch's functions."""
+    return not isinstance(value, torch.Tensor) and hasattr(type(value), "__torch_function__")
+
+
+def given_to_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What the stand-ins among the arguments make of a call of a public function."""
+    found = [value for value in (*args, *kwargs.values()) if stands_in(value)]
+    return handle_torch_function(function, found, *args, **kwargs)
+
+
+def overridable(function: Callable[..., Any], public: Callable[..., Any] | None = None) -> Any:
+    """A function that leaves calls with stand-ins to them, as torch's own functions do; `public` is what they see."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_dynamo_compiling():
+            for value in (*args, *kwargs.values()):
+                if stands_in(value):
+                    return given_to_stand_in(public or call, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
