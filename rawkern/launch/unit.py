@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,9 @@ from rawkern.launch.builds import Build
 if TYPE_CHECKING:
     from rawkern.engines.cpu.checker.findings import Finding
     from rawkern.launch.reports import Report
+
+
+_ARCHITECTURE = re.compile(r"\bTHRUST_\d+_SM_[\w]+_NS::|\bCUB_\d+_SM_[\w]+_NS::")
 
 
 class Kernel(Protocol):
@@ -86,13 +90,18 @@ class State:
         same = lookup.by_symbol(program, self.entry.symbol)
         if same is None and self.name is not None:
             same = lookup.entry(program, self.name)
-        if same is None or same.params != self.entry.params:
+        if same is None or _types(same) != _types(self.entry):
             found = "other parameters for this kernel" if same else "no such kernel"
             raise ValueError(
                 f"{self.entry.name}: compiled for {program.arch} the source has {found}; "
                 "keep __CUDA_ARCH__ out of its declaration"
             )
         return same
+
+
+def _types(entry: Entry) -> tuple[str, ...]:
+    """A kernel's parameter types, without the inline namespaces of CUDA's headers that name the architecture."""
+    return tuple(_ARCHITECTURE.sub("", text) for text in entry.params)
 
 
 def _extent(t: torch.Tensor) -> tuple[int, int]:

@@ -84,7 +84,14 @@ def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
     if full <= 1 or symbolic(n) or n % full:
         return 1
     size = full * x.element_size()
-    return full if all(type(t) in PLAIN and t.data_ptr() % size == 0 for t in tensors) else 1
+    return full if all(type(t) in PLAIN and _aligned(t, size) for t in tensors) else 1
+
+
+def _aligned(t: Tensor, size: int) -> bool:
+    try:
+        return t.data_ptr() % size == 0
+    except RuntimeError:  # a transform's, without memory of its own: a launch says so
+        return False
 
 
 @functools.lru_cache(maxsize=4096)
