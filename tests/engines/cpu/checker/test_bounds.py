@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rawkern
-from tests.engines.cpu.checker import wild
+from tests.engines.cpu.checker import random_wild, wild
 
 N, ZONE = 64, 4096  # elements, and bytes of the zone on each side of an array
 
@@ -135,3 +135,8 @@ def test_an_error_leaves_the_next_launch_right() -> None:
             kernel[65, 128](0, x, y)
         kernel[64, 128](0, x, y)
         assert torch.equal(y.view(64, 128), x.view(64, 128).flip(1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_raise_what_full_checks_find(seed: int) -> None:
+    assert not random_wild.trial(seed)
