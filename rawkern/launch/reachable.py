@@ -62,6 +62,21 @@ def reached(
     return found
 
 
+def still_reached(known: Iterable[torch.Tensor], values: Iterable[int | bytes]) -> list[torch.Tensor]:
+    """Those of tensors found before whose memory an address leads to that stands in values."""
+    parts = [
+        np.frombuffer(value, np.uint64, len(value) // 8) if isinstance(value, bytes) else np.array([value], np.uint64)
+        for value in values
+    ]
+    words = np.concatenate([np.empty(0, np.uint64), *parts])
+    found = []
+    for t in known:
+        start, size = storage(t)
+        if ((words >= start) & (words < start + size)).any():
+            found.append(t)
+    return found
+
+
 def _words(t: torch.Tensor) -> np.ndarray:
     """A tensor's bytes as 64-bit numbers."""
     flat = t.detach().reshape(-1).view(torch.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,7 +36,7 @@ class Kernel(Protocol):
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
+    __slots__ = ("_behind", "asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
 
     def __init__(
         self, build: Build, entry: Entry, name: str | None, asked: tuple[str, ...], signature: Signature
@@ -47,6 +48,7 @@ class State:
         self.signature = signature
         self.strided = build.settings.strided
         self.engine_kernels: dict[object, Any] = {}
+        self._behind: list[weakref.ref[torch.Tensor]] = []  # tensors that addresses have led to
 
     def engine_kernel(self, device: torch.device) -> Any:
         """Load the kernel on a device, once for each level. Call it under the build's lock."""
@@ -79,11 +81,19 @@ class State:
         """Start and size in bytes of the memory of tensors that launches may use besides their arguments."""
         return [_extent(t) for t in level.also if t.device.type == "cpu"]
 
-    def behind(self, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
-        """The same of live tensors that addresses lead to which stand in values."""
+    def behind(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
+        """The same of live tensors that addresses lead to which stand in values; `address` is the one wanted.
+
+        To look through all objects of Python takes long, so what was found before is tried first.
+        """
         from rawkern.launch import reachable
 
-        return [_extent(t) for t in reachable.reached((), values, "cpu")]
+        before = [t for ref in self._behind if (t := ref()) is not None]
+        found = reachable.still_reached(before, values)
+        if not any(start <= address < start + size for start, size in map(_extent, found)):
+            found = reachable.reached((), values, "cpu")
+            self._behind = [weakref.ref(t) for t in found]
+        return [_extent(t) for t in found]
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""

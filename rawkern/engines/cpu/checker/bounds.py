@@ -152,7 +152,7 @@ class Memory(Session):
         found += [(p.address, p.size) for p in (*pieces, *map(self._argument, self._pointers), *self._fixed)]
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
-            found += host.behind(self._holders(pieces))
+            found += host.behind(address, self._holders(pieces))
         return [(start, size) for start, size in found if start and size]
 
     def _holders(self, pieces: Sequence[Piece]) -> list[int | bytes]:
