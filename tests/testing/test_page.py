@@ -35,7 +35,7 @@ def test_workflow(pytestconfig: pytest.Config) -> None:
                 calls.append(shlex.split(re.sub(r'"\$RUNNER_TEMP/venv/bin/(\w+)"', r"\1", run)))
     asked = [{word for word in call if word.startswith("--rawkern")} for call in calls]
     assert asked == [{"--rawkern-device=cpu"}, {"--rawkern-device=cpu", "--rawkern-check"}, {"--rawkern-device=cuda"}]
-    for name in ("rawkern_device", "rawkern_check"):
+    for name in ("rawkern_device", "rawkern_level"):
         assert name in vars(pytestconfig.option)
     assert calls[2][1:3] == ["-m", "gpu"]
 

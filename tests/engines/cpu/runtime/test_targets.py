@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -97,9 +98,18 @@ def test_values_meet_where_lanes_do() -> None:
         assert str(module).count(" = phi <32 x ") < 4 * blocks  # 22 a block once
 
 
+@pytest.fixture
+def haswell() -> Iterator[None]:
+    """Code for a CPU without AVX-512, that of instruments as well: vectors are passed in other registers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jit, "host", lambda: base.OTHERS["haswell"])
+        jit.load_instrument.cache_clear()
+        yield
+    jit.load_instrument.cache_clear()
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="runs code for Haswell")
-def test_code_without_avx512_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "host", lambda: base.OTHERS["haswell"])
+def test_code_without_avx512_is_right(haswell: None) -> None:
     module = rawkern.RawModule(code=CODE)
     n = 1003
     x = torch.randn(n, generator=torch.Generator().manual_seed(0))
