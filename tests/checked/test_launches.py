@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -142,3 +145,19 @@ def test_errors_pickle():
     again = pickle.loads(pickle.dumps(caught.value))
     assert type(again) is rawkern.OutOfBoundsError
     assert again.reports == caught.value.reports and str(again) == str(caught.value)
+
+
+def test_the_environment_asks_for_checks_of_a_program_that_names_none():
+    code = """
+import torch, rawkern
+kernel = rawkern.RawKernel(
+    'extern "C" __global__ void k(int* x) '
+    '{ __shared__ int s[64]; int t = threadIdx.x; s[t / 2] = t; __syncthreads(); x[t] = s[63 - t / 2]; }'
+)
+kernel[1, 64](torch.zeros(64, dtype=torch.int32))
+"""
+    for level, raises in (("full", True), ("bounds", False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "RAWKERN_CHECK": level}, capture_output=True, text=True
+        )
+        assert ("UninitializedReadError" in done.stderr) == raises == bool(done.returncode), done.stderr
