@@ -160,4 +160,4 @@ kernel[1, 64](torch.zeros(64, dtype=torch.int32))
         done = subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "RAWKERN_CHECK": level}, capture_output=True, text=True
         )
-        assert ("UninitializedReadError" in done.stderr) == raises == bool(done.returncode), done.stderr
+        assert ("rawkern.errors.RaceError" in done.stderr) == raises == bool(done.returncode), done.stderr
