@@ -24,7 +24,7 @@ from rawkern.base.nested import tensors_in
 from rawkern.compile import programs
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
-from rawkern.launch import intercept, reachable, reports, variables
+from rawkern.launch import intercept, modes, reachable, reports, variables
 from rawkern.launch import level as levels
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also])]
     kernel = _kernel(state)
-    config = plan.settled(launcher, kernel)
+    with state.build.lock:
+        usual = state.engine_kernel(device)
+    config = plan.settled(launcher, usual)
     pieces = _placed(signature, bound.values, pieces)
     from rawkern.engines.cpu.checker import launch as check_launch
 
@@ -161,11 +163,12 @@ def _kernel(state: State) -> Any:
         program = _program(state)
         known[state.asked] = program, Module(program.ptx, Checker, program.source.readable), {}
     program, module, kernels = known[state.asked]
-    if state.entry.symbol not in kernels:
-        kernels[state.entry.symbol] = module.kernel(
-            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative
+    mode = modes.current()
+    if (state.entry.symbol, mode) not in kernels:
+        kernels[state.entry.symbol, mode] = module.kernel(
+            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative, mode=mode
         )
-    return kernels[state.entry.symbol]
+    return kernels[state.entry.symbol, mode]
 
 
 @contextlib.contextmanager

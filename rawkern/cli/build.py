@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawkern.base.ctype import parse
+from rawkern.base.gpus import MAX_THREADS, specification
 from rawkern.cli import cubin
-from rawkern.cli.occupancy import MAX_THREADS, occupancy, specification
+from rawkern.cli.occupancy import occupancy
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.compile import lookup, programs, source, toolchain

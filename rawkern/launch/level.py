@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from rawkern.base.records import UNCHECKED
-from rawkern.base.table import field
-
 #: Not at all; each access stays inside the launch's memory; all that `rawkern.check` looks for.
 OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
 VARIABLE = "RAWKERN_CHECK"
@@ -53,7 +50,6 @@ def give_up(level: str) -> None:
 
 
 def _tell() -> None:
-    field("unchecked", UNCHECKED if current() == OFF else 0)
     for follower in followers:
         follower(current())
 
@@ -76,16 +72,6 @@ def given(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
         yield
     finally:
         del also[len(also) - len(tensors) :]
-
-
-def guarded(device: torch.device) -> bool:
-    """Whether launches on a device have their accesses compared with their memory."""
-    return device.type != "cpu" or current() != OFF
-
-
-def place(device: torch.device) -> object:
-    """What the launches of a device at this level have in common, as a key."""
-    return device if guarded(device) else (device, OFF)
 
 
 ask(parse(os.environ.get(VARIABLE, ""), f"the environment variable {VARIABLE}"))

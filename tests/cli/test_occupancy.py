@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rawkern.base.gpus import SPECIFICATIONS, specification
 from rawkern.cli import cubin
-from rawkern.cli.occupancy import SPECIFICATIONS, occupancy, specification
+from rawkern.cli.occupancy import occupancy
 from rawkern.compile import nvrtc, source, toolchain
 
 # Reads "major minor warps shared opt-in reserved threads registers static dynamic barriers" a line, answers with blocks.

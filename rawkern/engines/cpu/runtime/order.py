@@ -1,0 +1,32 @@
+"""Another order of blocks and warps, by a seed."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rawkern.base.records import Filled
+from rawkern.engines.cpu.records import ORDER
+
+WINDOW = 64  # neighbours that are mixed where blocks may wait for each other
+EVERYWHERE = 1 << 62
+#: Seeds that are asked for; the last one holds.
+asked: list[int] = []
+
+
+def current() -> int | None:
+    """The seed that launches have now; None where they run from the first to the last."""
+    return asked[-1] if asked else None
+
+
+def warps(count: int, seed: int) -> tuple[int, ...]:
+    """The warps of a block, in the order in which they run."""
+    found = list(range(count))
+    Random(f"warps {seed}").shuffle(found)
+    return tuple(found)
+
+
+def blocks(seed: int, window: int) -> Filled:
+    """What native code makes the order of blocks from: factors and terms of a scrambling function of their numbers."""
+    random = Random(f"blocks {seed}")
+    odd = {f"factor{k}": random.getrandbits(62) | 1 for k in range(3)}
+    return Filled(ORDER, window=window, **odd, **{f"term{k}": random.getrandbits(62) for k in range(3)})
