@@ -63,7 +63,8 @@ class order(contextlib.ContextDecorator):
     Parameters
     ----------
     seed : int
-        0 or more; each has an order of its own for each grid and block.
+        0 runs them from the last to the first, so that whatever needs one before the next shows; each number above has
+        an order of its own for each grid and block.
 
     Raises
     ------

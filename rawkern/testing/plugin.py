@@ -1,4 +1,4 @@
-"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, ``--rawkern-device``, ``--rawkern-check``.
+"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, options ``--rawkern-...``.
 
 It is loaded in every environment that has rawkern, so torch and CuPy are imported only once a test needs a GPU or an
 option asks for something.
@@ -56,6 +56,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("off", "bounds", "full"),
         help="how closely launches on the CPU are looked at; full is --rawkern-check",
     )
+    group.addoption(
+        "--rawkern-order",
+        metavar="SEEDS",
+        help="run each test once for each seed, such as 0,1,7: launches on the CPU run their blocks and warps in an "
+        "order that the seed tells (rawkern.order)",
+    )
+    group.addoption(
+        "--rawkern-arch",
+        metavar="ARCH",
+        help="the GPU whose limits launches on the CPU keep, such as sm_90 (rawkern.architecture)",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after those who register markers of their own
@@ -73,6 +84,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from rawkern.testing import checked
 
         checked.settle(config, config.option.rawkern_level)
+    order, arch = config.getoption("--rawkern-order"), config.getoption("--rawkern-arch")
+    if order is not None or arch is not None:
+        from rawkern.testing import modes
+
+        if arch is not None:
+            modes.settle_architecture(config, arch)
+        if order is not None:
+            modes.settle_orders(config, order)
 
 
 _ours = pytest.StashKey[frozenset[str]]()
@@ -93,6 +112,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
     said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
+    said += [f"in the order of {seeds}"] if (seeds := config.getoption("--rawkern-order")) is not None else []
+    said += [f"with the limits of {arch}"] if (arch := config.getoption("--rawkern-arch")) is not None else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 
 

@@ -30,7 +30,8 @@ LAUNCH = Record(
         ("heap", "ptr"), ("session", "i64"), ("order", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
-#: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers.
+#: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all
+#: are 0.
 ORDER = Record(
     "Order", tuple((f, "i64") for f in ("window", "factor0", "term0", "factor1", "term1", "factor2", "term2"))
 )
@@ -258,17 +259,25 @@ _NUMBERS |= {
 
 
 @cache
-def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: bool = True, wide: bool = False) -> str:
+def runtime(
+    waiting: bool,
+    machine: str,
+    barrier_opens: str = "",
+    block_begins: str = "",
+    assembler: bool = True,
+    wide: bool = False,
+) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    `barrier_opens`: what else happens where a barrier does. Without an `assembler` the routine that switches stacks is
-    left out. `wide`: the CPU has AVX-512.
+    `barrier_opens`, `block_begins`: what else happens where a barrier or a block does. Without an `assembler` the
+    routine that switches stacks is left out. `wide`: the CPU has AVX-512.
     """
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
     package = resources.files("rawkern.engines.cpu.runtime")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}
+    values["block_begins"] = block_begins
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))

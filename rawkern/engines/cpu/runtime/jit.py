@@ -143,7 +143,8 @@ def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
     instrument = lowered.instrument
     own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
-    scheduler = runtime(lowered.waiting, cpu.machine, instrument.barrier_opens, own, wide)
+    events = instrument.barrier_opens, lowered.block_begins
+    scheduler = runtime(lowered.waiting, cpu.machine, *events, own, wide)
     if linked := instrument.linked():
         scheduler = f"{scheduler}\n{linked}"
     # LLVM takes a declaration only once

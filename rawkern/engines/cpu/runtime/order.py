@@ -1,4 +1,4 @@
-"""Another order of blocks and warps, by a seed."""
+"""Another order of blocks and warps, by a seed: 0 is from the last to the first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ def current() -> int | None:
 
 def warps(count: int, seed: int) -> tuple[int, ...]:
     """The warps of a block, in the order in which they run."""
-    found = list(range(count))
-    Random(f"warps {seed}").shuffle(found)
+    found = list(reversed(range(count)))
+    if seed:
+        Random(f"warps {seed}").shuffle(found)
     return tuple(found)
 
 
 def blocks(seed: int, window: int) -> Filled:
     """What native code makes the order of blocks from: factors and terms of a scrambling function of their numbers."""
+    if not seed:
+        return Filled(ORDER, window=window)
     random = Random(f"blocks {seed}")
     odd = {f"factor{k}": random.getrandbits(62) | 1 for k in range(3)}
     return Filled(ORDER, window=window, **odd, **{f"term{k}": random.getrandbits(62) for k in range(3)})

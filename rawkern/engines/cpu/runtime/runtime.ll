@@ -177,8 +177,8 @@ define internal i32 @rk_lanes(ptr %launch, i32 %w) alwaysinline {
   ret i32 %mask
 }
 
-; The block that runs in place of the one of a number, where another order is asked for: the number is scrambled among so
-; many as have its bits, until it is one of those that are mixed.
+; The block that runs in place of the one of a number, where another order is asked for: from the last to the first, or the
+; number is scrambled among so many as have its bits, until it is one of those that are mixed.
 define internal i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed) noinline {
   %pwindow = &Order.window %order
   %window = load i64, ptr %pwindow
@@ -192,12 +192,18 @@ define internal i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed) noinline {
 same:
   ret i64 %claimed
 several:
+  %pf0 = &Order.factor0 %order
+  %f0 = load i64, ptr %pf0
+  %backwards = icmp eq i64 %f0, 0
+  br i1 %backwards, label %back, label %scramble
+back:
+  %opposite = sub i64 %top, %place
+  br label %found
+scramble:
   %zeros = call i64 @llvm.ctlz.i64(i64 %top, i1 true)
   %mask = lshr i64 -1, %zeros
   %bits = sub i64 65, %zeros
   %half = lshr i64 %bits, 1
-  %pf0 = &Order.factor0 %order
-  %f0 = load i64, ptr %pf0
   %pt0 = &Order.term0 %order
   %t0 = load i64, ptr %pt0
   %pf1 = &Order.factor1 %order
@@ -210,7 +216,7 @@ several:
   %t2 = load i64, ptr %pt2
   br label %walk
 walk:
-  %x = phi i64 [ %place, %several ], [ %z, %walk ]
+  %x = phi i64 [ %place, %scramble ], [ %z, %walk ]
   %x1 = mul i64 %x, %f0
   %x2 = add i64 %x1, %t0
   %x3 = and i64 %x2, %mask
@@ -227,7 +233,8 @@ walk:
   %inside = icmp ult i64 %z, %n
   br i1 %inside, label %found, label %walk
 found:
-  %number = add i64 %base, %z
+  %chosen = phi i64 [ %opposite, %back ], [ %z, %walk ]
+  %number = add i64 %base, %chosen
   ret i64 %number
 }
 

@@ -18,6 +18,7 @@ define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y
 block:
   %x = phi i32 [ %start, %0 ], [ %xnext, %blockdone ]
   store i32 %x, ptr %px
+  {block_begins}
   br label %warp
 warp:
   %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
