@@ -44,7 +44,7 @@ class OrderedRun:
     @pytest.hookimpl(trylast=True)  # behind the test's own parameters, in its name as well
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         metafunc.fixturenames.append(_NAME)
-        metafunc.parametrize(_NAME, self._seeds, ids=[f"order {seed}" for seed in self._seeds])
+        metafunc.parametrize(_NAME, self._seeds, ids=[f"order{seed}" for seed in self._seeds])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:

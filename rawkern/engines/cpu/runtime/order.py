@@ -19,10 +19,13 @@ def current() -> int | None:
 
 
 def warps(count: int, seed: int) -> tuple[int, ...]:
-    """The warps of a block, in the order in which they run."""
-    found = list(reversed(range(count)))
-    if seed:
-        Random(f"warps {seed}").shuffle(found)
+    """The warps of a block, in the order in which they run: another one than usual, if there are several."""
+    usual = list(range(count))
+    found, random = usual[::-1], Random(f"warps {seed}")
+    while seed and count > 1:
+        random.shuffle(found)
+        if found != usual:
+            break
     return tuple(found)
 
 
