@@ -19,6 +19,7 @@ MAX_BLOCK: Dim3 = (1024, 1024, 64)
 MAX_THREADS = 1024  # of a block
 REGISTERS = 65536  # of a multiprocessor, and the most of a block
 REGISTERS_AT_ONCE = 256  # a warp's registers are allocated in such steps
+MOST_REGISTERS = 255  # of a thread
 PARTITIONS = 4  # of a multiprocessor; each has a quarter of the registers
 STATIC_SHARED = 48 << 10  # of a block, in what a kernel declares; dynamic shared memory beyond it has to be opted in to
 CONSTANT = 64 << 10  # of a module's ``__constant__`` variables
@@ -69,6 +70,13 @@ SPECIFICATIONS = {
     for (major, minor), (warps, blocks, shared, most, reserved, granularity, barriers) in _ROWS.items()
 }  # fmt: skip
 DEFAULT = SPECIFICATIONS[8, 0]
+
+
+def block_registers(registers: int, threads: int) -> int:
+    """What a block takes of `REGISTERS`, as the hardware counts it: as if its warps filled all partitions alike."""
+    of_warp = -(-registers * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    warps = -(-threads // WARP)
+    return of_warp * -(-warps // PARTITIONS) * PARTITIONS
 
 
 def specification(arch: str) -> Specification | None:

@@ -19,9 +19,11 @@ import torch
 from rawkern.arguments import careful
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
+from rawkern.base import gpus
 from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
-from rawkern.compile import programs
+from rawkern.compile import cubin, programs
+from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
 from rawkern.launch import intercept, modes, reachable, reports, variables
@@ -29,6 +31,7 @@ from rawkern.launch import level as levels
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
+    from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
@@ -132,6 +135,8 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     with state.build.lock:
         usual = state.engine_kernel(device)
     config = plan.settled(launcher, usual)
+    if device.type == "cpu":
+        _compare_registers(state, config)
     pieces = _placed(signature, bound.values, pieces)
     from rawkern.engines.cpu.checker import launch as check_launch
 
@@ -151,6 +156,24 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     if error is not None:
         raise error
     return device
+
+
+def _compare_registers(state: State, config: LaunchConfig) -> None:
+    """Refuse a block for whose registers the GPU has no room; only its machine code tells, where it can be made."""
+    gpu, source, name = modes.current().gpu, state.build.source, state.entry.name
+    if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
+        return
+    if int(gpu.name.removeprefix("sm_")) not in nvrtc().getSupportedArchs():
+        return
+    with state.build.lock:
+        program = state.build.program(gpu.name, state.asked)
+    each = cubin.resources(program.code, gpu.name)[state.entry_in(program).symbol].registers
+    needed = gpus.block_registers(each, config.threads)
+    if needed > gpus.REGISTERS:
+        raise ValueError(
+            f"{name}: a block of {config.threads} threads needs {needed} registers on {gpu.name}, {each} a thread, and "
+            f"gets at most {gpus.REGISTERS}; use a smaller block, or __launch_bounds__({config.threads}) in the kernel"
+        )
 
 
 def _kernel(state: State) -> Any:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawkern.base.gpus import MAX_THREADS, PARTITIONS, REGISTERS, REGISTERS_AT_ONCE, WARP, Specification
+from rawkern.base.gpus import (
+    MAX_THREADS,
+    PARTITIONS,
+    REGISTERS,
+    REGISTERS_AT_ONCE,
+    WARP,
+    Specification,
+    block_registers,
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,7 @@ def _by_registers(registers: int, warps: int) -> int:
     of_warp = _up(registers * WARP, REGISTERS_AT_ONCE)
     if not of_warp:
         return REGISTERS
-    # The hardware checks a block as if its warps filled all partitions alike.
-    if of_warp * _up(warps, PARTITIONS) > REGISTERS:
+    if block_registers(registers, warps * WARP) > REGISTERS:
         return 0
     return REGISTERS // PARTITIONS // of_warp * PARTITIONS // warps
 

@@ -13,7 +13,7 @@ import torch
 
 import rawkern
 from rawkern.base.gpus import LOCAL, SPECIFICATIONS, STATIC_SHARED, Specification
-from rawkern.cli import cubin
+from rawkern.compile import cubin
 from rawkern.compile.programs import CPU_ARCH, compile_program
 from rawkern.compile.source import Source, from_path, from_text
 from rawkern.engines import cpu
@@ -187,6 +187,30 @@ def test_local_memory_of_a_thread(device: str) -> None:
         rawkern.RawKernel(code, options=(f"-DN={LOCAL // 4}",))[1, 1](3, o)
         with rawkern.check(), pytest.raises(LaunchError, match="local memory"):
             large[1, 1](3, o)
+
+
+def many_registers(bounds: str) -> str:
+    """Sixty numbers that are all needed at a time."""
+    return (
+        f'extern "C" __global__ void {bounds} wide(double* x) {{ double a[60];'
+        " for (int i = 0; i < 60; i++) a[i] = x[i * 1024 + threadIdx.x];"
+        " for (int i = 0; i < 60; i++) for (int k = 0; k < 60; k++) a[k] = a[k] * a[(k + 7) % 60] + a[(k + i) % 60];"
+        " for (int i = 0; i < 60; i++) x[i * 1024 + threadIdx.x] = a[i]; }"
+    )
+
+
+def test_registers_of_a_block(device: str) -> None:
+    """What a GPU's driver knows, full checks read off the machine code."""
+    x = torch.zeros(60 * 1024, dtype=torch.float64, device=device)
+    kernel = rawkern.RawKernel(many_registers(""))
+    text = (
+        "at most" if device == "cuda" else r"wide: a block of 1024 threads needs \d+ registers on sm_80, \d+ a thread"
+    )
+    with rawkern.check(), pytest.raises(ValueError, match=text):
+        kernel[1, 1024](x)
+    with rawkern.check():
+        kernel[1, 256](x)
+        rawkern.RawKernel(many_registers("__launch_bounds__(1024)"))[1, 1024](x)
 
 
 DYNAMIC = """
