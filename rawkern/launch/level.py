@@ -16,8 +16,7 @@ OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
 VARIABLE = "RAWKERN_CHECK"
 _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 _asked: list[str] = []  # the environment's first, then those of contexts
-#: Tensors that launches may use besides their arguments.
-also: list[torch.Tensor] = []
+_lent: list[Sequence[torch.Tensor]] = []
 #: Called with the level when it may have changed.
 followers: list[Callable[[str], None]] = []
 
@@ -68,14 +67,19 @@ def asked(level: str) -> Iterator[None]:
         give_up(level)
 
 
-@contextlib.contextmanager
-def given(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+def lend(tensors: Sequence[torch.Tensor]) -> None:
     """Let launches use tensors besides their arguments: what addresses lead to that no argument tells of."""
-    also.extend(tensors)
-    try:
-        yield
-    finally:
-        del also[len(also) - len(tensors) :]
+    _lent.append(tensors)
+
+
+def take_back(tensors: Sequence[torch.Tensor]) -> None:
+    """Take back a `lend` of this very sequence; other threads may have lent theirs since."""
+    del _lent[next(k for k, one in enumerate(_lent) if one is tensors)]
+
+
+def also() -> list[torch.Tensor]:
+    """The tensors that launches may use besides their arguments."""
+    return [t for tensors in tuple(_lent) for t in tensors]
 
 
 def guarded(device: torch.device) -> bool:
