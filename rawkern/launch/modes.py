@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
+from rawkern.base.asked import Asked
 from rawkern.base.table import attend, field
 from rawkern.compile import lookup
 from rawkern.engines.cpu.mode import Mode
@@ -17,7 +18,6 @@ from rawkern.engines.cpu.runtime import order as orders
 from rawkern.launch import level
 
 ORDER, ARCHITECTURE = "RAWKERN_ORDER", "RAWKERN_ARCH"
-_gpus: list[gpus.Specification] = []  # the environment's first, then those of contexts
 
 
 def parse_gpu(text: str | int, source: str) -> gpus.Specification:
@@ -39,9 +39,12 @@ def parse_seed(given: Any, source: str) -> int:
     raise ValueError(f"{source} is {given!r}; a seed is an int, 0 or more")
 
 
+gpu = Asked(parse_gpu(os.environ.get(ARCHITECTURE) or gpus.DEFAULT.name, f"the environment variable {ARCHITECTURE}"))
+
+
 def current() -> Mode:
     """How launches on the CPU run now."""
-    return Mode(level.current() != level.OFF, orders.current() is not None, _gpus[-1])
+    return Mode(level.current() != level.OFF, orders.seed.current is not None, gpu.current)
 
 
 def place(device: torch.device) -> object:
@@ -81,12 +84,12 @@ class order(contextlib.ContextDecorator):
         self.seed = parse_seed(seed, "seed")
 
     def __enter__(self) -> order:
-        orders.asked.append(self.seed)
+        orders.seed.ask(self.seed)
         attend(1)
         return self
 
     def __exit__(self, *_: object) -> None:
-        del orders.asked[len(orders.asked) - 1 - orders.asked[::-1].index(self.seed)]
+        orders.seed.give_up(self.seed)
         attend(-1)
 
 
@@ -114,21 +117,19 @@ class architecture(contextlib.ContextDecorator):
         self.gpu = parse_gpu(name, "name")
 
     def __enter__(self) -> architecture:
-        _gpus.append(self.gpu)
-        _tell()
+        gpu.ask(self.gpu)
         return self
 
     def __exit__(self, *_: object) -> None:
-        del _gpus[len(_gpus) - 1 - _gpus[::-1].index(self.gpu)]
-        _tell()
+        gpu.give_up(self.gpu)
 
 
 def _tell(*_: object) -> None:
     field("mode", current().word)
 
 
-_gpus.append(parse_gpu(os.environ.get(ARCHITECTURE) or gpus.DEFAULT.name, f"the environment variable {ARCHITECTURE}"))
-level.followers.append(_tell)
+for _followers in (level.followers, gpu.followers):
+    _followers.append(_tell)
 _tell()
 if _seed := os.environ.get(ORDER):
     order(parse_seed(_seed, f"the environment variable {ORDER}")).__enter__()

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, options ``--rawkern-...``.
+"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, options ``--rawkern-device`` and others.
 
 It is loaded in every environment that has rawkern, so torch and CuPy are imported only once a test needs a GPU or an
 option asks for something.
@@ -67,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="ARCH",
         help="the GPU whose limits launches on the CPU keep, such as sm_90 (rawkern.architecture)",
     )
+    group.addoption(
+        "--rawkern-time-limit",
+        metavar="SECONDS",
+        help="end launches on the CPU that take longer (rawkern.time_limit), and say where their warps are",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after those who register markers of their own
@@ -92,6 +97,23 @@ def pytest_configure(config: pytest.Config) -> None:
             modes.settle_architecture(config, arch)
         if order is not None:
             modes.settle_orders(config, order)
+    if config.option.rawkern_time_limit is not None:
+        _limit_time(config, config.option.rawkern_time_limit)
+
+
+def _limit_time(config: pytest.Config, text: str) -> None:
+    """Have a limit of time for the whole run, also in programs that the tests start."""
+    from rawkern.engines.cpu.runtime import limits
+
+    try:
+        seconds = limits.seconds(text, "--rawkern-time-limit")
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    environment = pytest.MonkeyPatch()
+    environment.setenv(limits.TIME_VARIABLE, text)
+    limits.time.ask(seconds)
+    config.add_cleanup(lambda: limits.time.give_up(seconds))
+    config.add_cleanup(environment.undo)
 
 
 _ours = pytest.StashKey[frozenset[str]]()
@@ -114,6 +136,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
     said += [f"in the order of {seeds}"] if (seeds := config.getoption("--rawkern-order")) is not None else []
     said += [f"with the limits of {arch}"] if (arch := config.getoption("--rawkern-arch")) is not None else []
+    said += [f"launches may take {limit} s"] if (limit := config.option.rawkern_time_limit) else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 
 

@@ -25,7 +25,7 @@ extern "C" __global__ void k(const float* x, float* y, int forgets) {
 RUNS = []
 
 def total(forgets):
-    RUNS.append(orders.current())
+    RUNS.append(orders.seed.current)
     x, y = torch.ones(96), torch.zeros(96)
     kernel[1, 96](x, y, forgets)
     return y.sum().item()
@@ -33,14 +33,14 @@ def total(forgets):
 @pytest.mark.parametrize("times", [1, 2])
 def test_right(times):
     assert [total(0) for _ in range(times)] == [64] * times
-    assert os.environ["RAWKERN_ORDER"] == str(orders.current())
+    assert os.environ["RAWKERN_ORDER"] == str(orders.seed.current)
 
 def test_forgets():
     assert total(1) == 64
 
 class TestOfUnittest(unittest.TestCase):
     def test_once(self):
-        assert orders.current() == 0 and total(0) == 64
+        assert orders.seed.current == 0 and total(0) == 64
 
 def test_of_a_fixture(device):
     assert total(0) == 64
@@ -49,9 +49,9 @@ def test_of_a_fixture(device):
 
 def test_each_test_under_each_order(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ORDERED)
-    before = os.environ.get(modes.ORDER), orders.current()
+    before = os.environ.get(modes.ORDER), orders.seed.current
     result = run(pytester, "--rawkern-order=0, 3,0", "--rawkern-device=cpu")
-    assert (os.environ.get(modes.ORDER), orders.current()) == before
+    assert (os.environ.get(modes.ORDER), orders.seed.current) == before
     out = str(result.stdout)
     lines = [line.split("::", 1)[1].split() for line in out.splitlines() if line.startswith("test_") and "::" in line]
     said = {name: how for name, how, *_ in lines}
@@ -66,7 +66,9 @@ def test_each_test_under_each_order(pytester: pytest.Pytester) -> None:
 
 
 def test_without_an_order_nothing_shows(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(ORDERED.replace("orders.current() == 0 and", "").replace('    assert os.environ["RAW', "    #"))
+    pytester.makepyfile(
+        ORDERED.replace("orders.seed.current == 0 and", "").replace('    assert os.environ["RAW', "    #")
+    )
     run(pytester).assert_outcomes(passed=5, skipped=1)
 
 

@@ -275,8 +275,8 @@ def test_the_environments_architecture_and_order() -> None:
         f"kernel = rawkern.RawKernel({DYNAMIC!r})\n"
         "o = torch.empty(32)\n"
         "kernel[1, 32, 200 * 1024](o)\n"
-        "from rawkern.engines.cpu.runtime.order import current\n"
-        "print(int(o.sum()), current())\n"
+        "from rawkern.engines.cpu.runtime.order import seed\n"
+        "print(int(o.sum()), seed.current)\n"
     )
 
     environment = {**os.environ, "RAWKERN_ARCH": "sm_90", "RAWKERN_ORDER": "7"}

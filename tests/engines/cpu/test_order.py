@@ -194,7 +194,7 @@ def test_the_order_is_the_contexts() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert orders.current() is None and when() == plain
+    assert orders.seed.current is None and when() == plain
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "x", None, True, "-3"])

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+from rawkern.base.asked import Asked
 from rawkern.base.records import Filled
 from rawkern.engines.cpu.records import ORDER
 
 WINDOW = 64  # neighbours that are mixed where blocks may wait for each other
 EVERYWHERE = 1 << 62
-#: Seeds that are asked for; the last one holds.
-asked: list[int] = []
-
-
-def current() -> int | None:
-    """The seed that launches have now; None where they run from the first to the last."""
-    return asked[-1] if asked else None
+#: The seed that launches have now; None where they run from the first to the last.
+seed: Asked[int | None] = Asked(None)
 
 
 def warps(count: int, seed: int) -> tuple[int, ...]:
