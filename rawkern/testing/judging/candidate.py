@@ -18,9 +18,10 @@ from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
 from rawkern.base.timing import gpu_seconds, nothing
 from rawkern.checked.launches import check
-from rawkern.errors import CheckError, CompileError
+from rawkern.errors import CheckError, CompileError, LaunchTimeoutError
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
+from rawkern.launch.limits import time_limit
 from rawkern.testing.guards import Guarded, place, unwritten, watched
 from rawkern.testing.judging import integrity, wire
 from rawkern.testing.judging.loading import Unfit, fits, load
@@ -29,6 +30,10 @@ from rawkern.testing.samples import Sample, spread
 from rawkern.testing.trials import problem_of, results_of
 
 _LONGEST_TEXT = 8000
+_PART, _SOON = (
+    0.8,
+    0.1,
+)  # of the time that is left, in which a launch on the CPU has to end so that it can say where it is
 _threads = 1
 _before: integrity.Snapshot = {}
 
@@ -75,6 +80,7 @@ def described(error: BaseException) -> dict[str, Any]:
     kinds: tuple[tuple[str, Any], ...] = (
         ("compile", (CompileError, SyntaxError)),
         ("check", CheckError),
+        ("late", LaunchTimeoutError),
         ("unfit", Unfit),
         ("refused", (TypeError, ValueError, OverflowError)),
         ("memory", (MemoryError, torch.OutOfMemoryError)),
@@ -82,7 +88,7 @@ def described(error: BaseException) -> dict[str, Any]:
     kind = next((name for name, types in kinds if isinstance(error, types)), "raises")
     if "allocate memory" in str(error) or "bad_alloc" in str(error):
         kind = "memory"
-    text = str(error) if kind in ("compile", "unfit") else problem_of(error).text
+    text = str(error) if kind in ("compile", "unfit", "late") else problem_of(error).text
     reports = getattr(error, "reports", ())
     findings = [{"error": r.error.__name__, "message": r.message, "file": r.file, "line": r.line} for r in reports]
     return {"kind": kind, "text": text[:_LONGEST_TEXT], "findings": findings}
@@ -110,6 +116,7 @@ def _call(
         with contextlib.ExitStack() as around:
             around.enter_context(torch.no_grad())
             around.enter_context(check(level=request["level"]))
+            around.enter_context(time_limit(max(_SOON, _PART * request["left"])))
             if session.kernel is None or session.device.type == "cuda":
                 notes = around.enter_context(watched([g for i, g in enumerate(inputs) if i not in outputs]))
             if request["fill"] == "zero" and session.kernel is None:

@@ -26,6 +26,7 @@ from rawkern.testing.results import same_bits
 from rawkern.testing.trials import problem_of
 from rawkern.testing.variations import SIZES
 
+_MAY_SKIP = ("sizes", "special", "deterministic", "output", "findings", "order", "honest")
 _REPEATS = 100  # calls that are timed
 _SLOWER = 3.0  # times that a call may take by the judge's clock, beside what the GPU's says, and the host's part
 _HOST = 1e-3  # seconds of it
@@ -56,6 +57,7 @@ def judge(
     seconds: float = 60.0,
     memory: int = 8 << 30,
     seed: int = 0,
+    skip: Sequence[str] = (),
     worker: Worker | None = None,
 ) -> Verdict:
     """Try a kernel that nobody vouches for, in a process of its own, and say what is wrong with it.
@@ -105,6 +107,8 @@ def judge(
         Bytes that its processes may use, beside what they start with.
     seed : int
         Where random inputs begin.
+    skip : sequence of str
+        Checks (`Verdict.checks`) that are left out: "deterministic" for sums by atomics.
     worker : Worker, optional
         The process that candidates are forked from. Without one it is started and ended, which takes seconds.
 
@@ -134,6 +138,8 @@ def judge(
         raise ValueError(f"judge: seeds is {seeds}; results that are kept show with 2 or more")
     if unknown := set(special).difference(SPECIAL):
         raise ValueError(f"judge: special names {sorted(unknown)[0]!r}; it may name {', '.join(SPECIAL)}")
+    if unknown := set(skip).difference(_MAY_SKIP):
+        raise ValueError(f"judge: skip names {sorted(unknown)[0]!r}; it may name {', '.join(_MAY_SKIP)}")
     if shared_mem and (grid is None or block is None):
         raise ValueError("judge: shared_mem goes with grid and block")
     place = default_device() if device is None else normalised(device)
@@ -149,7 +155,7 @@ def judge(
     }  # fmt: skip
     kernel = language == "cuda"
     _takes(task)
-    steps = list(plan.steps(task, kernel, seeds, sizes, special))
+    steps = [s for s in plan.steps(task, kernel, seeds, sizes, special) if s.check not in skip]
     requests = [plan.request(task, step, kernel) for step in steps]
     verdict = Verdict(device=str(place))
     limits = {"device": str(place), "seconds": seconds, "memory": memory}
@@ -158,7 +164,7 @@ def judge(
     if answers and answers[0].step.title == plan.FIRST:
         rating.rate(verdict, task, kernel, answers)
         _refuse_random(verdict, task)
-    rating.conclude(verdict)
+    rating.conclude(verdict, skip)
     verdict.seconds = time.monotonic() - began
     return verdict
 

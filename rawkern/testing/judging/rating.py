@@ -13,7 +13,7 @@ from rawkern.testing import trials
 from rawkern.testing.guards import unwritten
 from rawkern.testing.judging.plan import FIRST, Step
 from rawkern.testing.judging.task import Task
-from rawkern.testing.judging.verdict import FAILED, NOT_RUN, PASSED, Verdict
+from rawkern.testing.judging.verdict import FAILED, NOT_RUN, PASSED, Check, Verdict
 from rawkern.testing.results import Outcome, same_bits
 
 
@@ -49,8 +49,8 @@ def rate(verdict: Verdict, task: Task, kernel: bool, answers: Sequence[Answer]) 
     _oddities(verdict, task, answers)
     if first.error is not None:
         return
-    for name, title in (("deterministic", "once more"), ("order", "one thread")):
-        _compared(verdict, name, first, by_title.get(title))
+    _deterministic(verdict, first, by_title.get("once more"))
+    _ordered(verdict, task, [answer for answer in answers if answer.step.check == "order"])
     _output(verdict, first, by_title.get("zeros in new memory"))
     _cached(verdict, first, by_title.get("seed 1"), task)
     if not kernel:
@@ -83,7 +83,7 @@ def _errors(verdict: Verdict, answer: Answer) -> None:
         known = {(f["error"], f["file"], f["line"]) for f in verdict.findings}
         verdict.findings += [f for f in error["findings"] if (f["error"], f["file"], f["line"]) not in known]
         verdict.settle("findings", error["text"])
-    if error["kind"] == "memory":
+    if error["kind"] in ("memory", "late"):
         verdict.settle("runs", f"{answer.step.title}: {error['text']}")
     if check in ("right", "sizes", "special", "deterministic", "order", "output"):
         verdict.settle(check, f"{answer.step.title}: {error['text']}")
@@ -121,20 +121,24 @@ def _same(one: Answer, other: Answer) -> int | None:
     return different[0] if different else len(pairs) if len(one.results) != len(other.results) else None
 
 
-def _compared(verdict: Verdict, name: str, first: Answer, other: Answer | None) -> None:
+def _deterministic(verdict: Verdict, first: Answer, other: Answer | None) -> None:
     """Compare two calls with the same inputs."""
-    if other is None or other.error is not None or not first.results:
-        return
-    if verdict.checks["deterministic"].state == FAILED and name != "deterministic":
-        verdict.leave_out(name, "it is not deterministic")
-        return
-    which = _same(first, other)
-    text = None if which is None else f"output {which} of two calls with the same inputs differs"
-    verdict.settle(name, text if text is None or name == "deterministic" else f"{text}, one on a single thread")
+    if other is not None and other.error is None and first.results:
+        which = _same(first, other)
+        text = None if which is None else f"output {which} of two calls with the same inputs differs"
+        verdict.settle("deterministic", text)
+
+
+def _ordered(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
+    """Whether values are right in other orders too; sums may be rounded in another way."""
+    if verdict.checks["right"].state == PASSED:
+        for answer in answers:
+            if answer.error is None:
+                verdict.settle("order", _wrong(task, answer))
 
 
 def _output(verdict: Verdict, first: Answer, zeros: Answer | None) -> None:
-    """Whether all of the output is written, and does not depend on what its memory held."""
+    """Whether all of the output is written, and does not depend on what its memory held before."""
     for i, t in enumerate(first.results):
         left = unwritten(t)
         if zeros is not None and zeros.error is None and i < len(zeros.results) and zeros.results[i].shape == t.shape:
@@ -189,10 +193,14 @@ def _oddities(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
             verdict.accuse("wrong dtype", text)
 
 
-def conclude(verdict: Verdict) -> None:
+def conclude(verdict: Verdict, skip: Sequence[str]) -> None:
     """The last check, and reasons for those that were not run."""
+    for name in skip:
+        verdict.checks[name] = Check(NOT_RUN, "skipped as asked")
     names = ", ".join(dict.fromkeys(f"{each.kind}: {each.text}" for each in verdict.tampering))
-    if verdict.tampering:
+    if "honest" in skip:
+        verdict.tampering.clear()
+    elif verdict.tampering:
         verdict.settle("honest", names)
     elif verdict.checks["right"].state != NOT_RUN:
         verdict.settle("honest", None)

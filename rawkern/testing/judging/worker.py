@@ -162,7 +162,8 @@ class Candidate:
         """
         number = secrets.randbits(60)  # an answer that was there before its request does not have it
         try:
-            wire.send(self._to, {**request, "number": number}, tensors, self._until)
+            said = {**request, "number": number, "left": self._until - monotonic()}
+            wire.send(self._to, said, tensors, self._until)
             head, found = wire.receive(self._to, self._most, self._until)
         except (BrokenPipeError, ConnectionResetError, EOFError):
             self.gone = True
