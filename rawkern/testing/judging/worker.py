@@ -81,6 +81,11 @@ class Worker:
                 self._process.wait()
         self._control = self._process = None
 
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self._stop()
+
     def _started(self) -> socket.socket:
         """The socket to the process, which is started if there is none."""
         if self._control is not None and self._process is not None and self._process.poll() is None:
@@ -99,8 +104,7 @@ class Worker:
         try:
             wire.receive(mine, 0, monotonic() + _STARTS)
         except (EOFError, wire.Late, wire.Broken):
-            self._process.kill()
-            self._stop()
+            self._kill()
             raise LaunchError("the process that candidates run in does not start; what it says is above") from None
         return mine
 
@@ -110,30 +114,40 @@ class Worker:
         with self._lock:
             folder = tempfile.mkdtemp(prefix="rawkern-judge-")
             try:
-                control = self._started()
-                mine, theirs = socket.socketpair()
+                control, mine = self._forked(limits, folder)
                 found = Candidate(mine, folder, limits)
-                with mine:
-                    with theirs:
-                        wire.send(control, {**limits, "folder": folder})
-                        socket.send_fds(control, [b"."], [theirs.fileno()])
-                    wire.receive(control, 0, monotonic() + _ENDS)
-                    try:
-                        yield found
-                    finally:
-                        found.ended = self._end(control, found)
-                        found.printed = _tail(os.path.join(folder, "output.txt"))
+                try:
+                    yield found
+                finally:
+                    found.ended = self._end(control, found)
+                    found.printed = _tail(os.path.join(folder, "output.txt"))
+                    mine.close()
             finally:
                 shutil.rmtree(folder, onerror=_forced)
+
+    def _forked(self, limits: dict[str, Any], folder: str) -> tuple[socket.socket, socket.socket]:
+        """Have a candidate's process forked; the worker's socket, and one to that process."""
+        control = self._started()
+        mine, theirs = socket.socketpair()
+        try:
+            with theirs:
+                wire.send(control, {**limits, "folder": folder})
+                socket.send_fds(control, [b"."], [theirs.fileno()])
+            wire.receive(control, 0, monotonic() + _ENDS)
+        except BaseException as error:  # Ctrl-C, too: nobody knows what the process has read
+            mine.close()
+            self._kill()
+            if isinstance(error, Exception):
+                raise LaunchError("the process that candidates are forked from does not answer") from error
+            raise
+        return control, mine
 
     def _end(self, control: socket.socket, candidate: Candidate) -> dict[str, Any]:
         try:
             wire.send(control, {"wait": _BY_ITSELF if candidate.gone else 0.0})
             return wire.receive(control, 0, monotonic() + _BY_ITSELF + _ENDS)[0]
         except (OSError, EOFError, wire.Late, wire.Broken):
-            if self._process is not None:
-                self._process.kill()
-            self._stop()
+            self._kill()
             return {"status": None, "memory": 0, "left": 0, "lost": True}
 
 
