@@ -162,8 +162,8 @@ def _cached(verdict: Verdict, first: Answer, other: Answer | None, task: Task) -
 
 
 def _launches(verdict: Verdict, first: Answer, without: Answer | None) -> None:
-    """Whether the results come from kernels."""
-    if all(t.numel() == 0 for t in first.results):
+    """Whether the results come from kernels; those that are kept do not show it."""
+    if all(t.numel() == 0 for t in first.results) or any(each.kind == "cached output" for each in verdict.tampering):
         return
     if not verdict.launches:
         verdict.accuse("no launch")
