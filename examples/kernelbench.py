@@ -1,7 +1,7 @@
 """Tasks in KernelBench's form, judged by rawkern: a `Model` with its inputs, and candidates with a `ModelNew`.
 
 The task's file defines `Model`, `get_inputs` and `get_init_inputs`; it runs here. Candidates run in processes of their
-own, which never see it, and are compared with the model in float64. Without files those in `data/kernelbench` are taken.
+own, which never see it, and are compared with the model in float64. Without files it takes those in `data/kernelbench`.
 
     python examples/kernelbench.py [TASK.py CANDIDATE.py ...] [--device cpu|cuda] [--json]
 """
@@ -34,7 +34,7 @@ def load(path: Path) -> Any:
 def judged(task: Any, candidate: Path, worker: Worker, device: str) -> Verdict:
     """The verdict on a candidate.
 
-    The form has one size, and random inputs from torch's generator; `Model` and `ModelNew` are made after the same seed.
+    The form has one size, and random inputs from torch's generator. `Model` and `ModelNew` are made after one seed.
     """
     torch.manual_seed(SEED)
     return judge(

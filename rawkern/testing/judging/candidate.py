@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
@@ -22,7 +23,7 @@ from rawkern.errors import CheckError, CompileError, LaunchTimeoutError
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
 from rawkern.launch.limits import time_limit
-from rawkern.testing.guards import Guarded, place, unwritten, watched
+from rawkern.testing.guards import Guarded, filled_allocations, place
 from rawkern.testing.judging import integrity, wire
 from rawkern.testing.judging.loading import Unfit, fits, load
 from rawkern.testing.programs import SLEEP
@@ -117,16 +118,13 @@ def _call(
             around.enter_context(torch.no_grad())
             around.enter_context(check(level=request["level"]))
             around.enter_context(time_limit(max(_SOON, _PART * request["left"])))
-            if session.kernel is None or session.device.type == "cuda":
-                notes = around.enter_context(watched([g for i, g in enumerate(inputs) if i not in outputs]))
-            if request["fill"] == "zero" and session.kernel is None:
-                around.enter_context(intercept.intercepted(_zeroing(given)))
+            if session.kernel is None:
+                around.enter_context(_Zeros() if request["fill"] == "zero" else filled_allocations())
             around.enter_context(intercept.intercepted(_counting(launches, request["launch"])))
             returned = _run(session, request, args, given)
             if session.device.type == "cuda":
                 torch.cuda.synchronize(session.device)
-        results, odd = _results(session, returned, given, outputs, mutated)
-        notes += odd
+        results, notes = _results(session, returned, given, outputs, mutated)
     except Exception as failure:
         error = described(failure)
     finally:
@@ -213,18 +211,16 @@ def _counting(launches: dict[str, int], proceed: bool) -> intercept.Hook:
     return hook
 
 
-def _zeroing(inputs: Sequence[torch.Tensor]) -> intercept.Hook:
-    """Put zeros where new memory has torch's filling, before a launch."""
-    known = {t.untyped_storage().data_ptr() for t in inputs}
+class _Zeros(TorchFunctionMode):
+    """Have memory that torch is asked for without values full of zeros."""
 
-    def hook(launch: intercept.Launch) -> None:
-        for t in tensors_in((launch.args, launch.kwargs)):
-            if private.has_memory(t) and t.untyped_storage().data_ptr() not in known:
-                filled = t.isnan() if t.is_floating_point() or t.is_complex() else unwritten(t)
-                t.masked_fill_(filled, 0)
-        launch.proceed()
+    _MADE = frozenset(
+        (torch.empty, torch.empty_like, torch.empty_strided, torch.Tensor.new_empty, torch.Tensor.new_empty_strided)
+    )
 
-    return hook
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        return made.zero_() if func in self._MADE else made
 
 
 def _results(

@@ -19,7 +19,7 @@ from rawkern.base.border import border
 from rawkern.engines.devices import default_device, normalised
 from rawkern.testing.judging import plan, rating, wire
 from rawkern.testing.judging.rating import Answer
-from rawkern.testing.judging.task import SPECIAL, Configuration, Task, runs_on
+from rawkern.testing.judging.task import SPECIAL, Configuration, Task, runs_on, sized
 from rawkern.testing.judging.verdict import FAILED, NOT_RUN, Verdict
 from rawkern.testing.judging.worker import Candidate, Worker
 from rawkern.testing.results import same_bits
@@ -36,7 +36,7 @@ _HOST = 1e-3  # seconds of it
 def judge(
     source: str | os.PathLike[str],
     reference: Callable[..., Any],
-    inputs: Callable[[], Sequence[Any]] | Sequence[Any],
+    inputs: Callable[..., Sequence[Any]] | Sequence[Any],
     *,
     entry: str | None = None,
     outputs: Sequence[int] = (),
@@ -76,7 +76,8 @@ def judge(
         runs on the device. A class is made with ``init_inputs`` after ``torch.manual_seed(seed)``, as ``ModelNew`` is.
     inputs : sequence, or callable that returns one
         The arguments: tensors, numbers, text, lists, tuples and dicts. A function is called for each seed after
-        ``torch.manual_seed``; of a sequence the floating-point values are put in another order.
+        ``torch.manual_seed``; of a sequence the floating-point values are put in another order. One with a parameter
+        is called with each of ``sizes``, and with the largest most often.
     entry : str, optional
         The kernel, function or class, where a source has more than one.
     outputs : sequence of int
@@ -94,7 +95,8 @@ def judge(
     seeds : int
         How many different inputs of the sample's sizes are tried, 2 or more.
     sizes : sequence of int
-        Sizes that dimensions are set to, as far as the reference takes that; ``()`` where there is but one.
+        Sizes that dimensions are set to, one after the other, as far as the reference takes that; numbers among a
+        kernel's arguments that are equal to a size follow it. ``()`` where there is but one size.
     special : sequence of str
         Of "zeros", "nan", "inf" and "large": values that floating-point inputs get.
     tolerance : float, optional
@@ -140,12 +142,15 @@ def judge(
         raise ValueError(f"judge: special names {sorted(unknown)[0]!r}; it may name {', '.join(SPECIAL)}")
     if unknown := set(skip).difference(_MAY_SKIP):
         raise ValueError(f"judge: skip names {sorted(unknown)[0]!r}; it may name {', '.join(_MAY_SKIP)}")
+    if sized(inputs) and not sizes:
+        raise ValueError("judge: inputs is a function of a size, and sizes names none")
     if shared_mem and (grid is None or block is None):
         raise ValueError("judge: shared_mem goes with grid and block")
     place = default_device() if device is None else normalised(device)
     task = Task(
         runs_on(reference, init_inputs, place, seed), inputs, tuple(outputs), tuple(mutates),
         init_inputs, Configuration(grid, block, forall, shared_mem), place, tolerance, seed,
+        max(sizes) if sized(inputs) else None,
     )  # fmt: skip
     tensors: list[torch.Tensor] = []
     load = {

@@ -140,9 +140,9 @@ def _ordered(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
 def _output(verdict: Verdict, first: Answer, zeros: Answer | None) -> None:
     """Whether all of the output is written, and does not depend on what its memory held before."""
     for i, t in enumerate(first.results):
-        left = unwritten(t)
+        left = unwritten(t) | t.isnan() if t.is_floating_point() or t.is_complex() else unwritten(t)
         if zeros is not None and zeros.error is None and i < len(zeros.results) and zeros.results[i].shape == t.shape:
-            left &= zeros.results[i] == 0  # a NaN of new memory that was computed with stays as it is
+            left &= zeros.results[i] == 0  # else it is computed from what the memory held
         if t.dtype != torch.bool and bool(left.any()):
             verdict.settle("output", f"{int(left.sum())} of {t.numel()} elements of output {i} are never written")
     if zeros is None or zeros.error is not None or not first.results or verdict.checks["output"].state == FAILED:

@@ -20,7 +20,7 @@ import torch
 
 from rawkern.checked.launches import check
 from rawkern.kernel import RawKernel
-from rawkern.testing.guards import watched
+from rawkern.testing.guards import filled_allocations
 from rawkern.testing.judging import candidate, wire
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 1, 38, 36
@@ -228,7 +228,7 @@ def _warm_up() -> None:
         kernel = RawKernel("__global__ void warm(const float* x, float* y) { *y = *x; }")
         x = torch.ones(1)
         kernel[1, 1](x, torch.empty(1))
-        with check(), watched():  # which imports more of torch, too
+        with check(), filled_allocations():  # which imports more of torch, too
             kernel[1, 1](x, torch.empty(1))
         if before is None:
             del os.environ["RAWKERN_CACHE_DIR"]

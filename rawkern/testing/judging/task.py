@@ -48,7 +48,7 @@ class Task:
     """A reference with inputs; candidates may be kernels, whose outputs are among the arguments, or functions."""
 
     reference: Callable[..., Any]
-    inputs: Callable[[], Sequence[Any]] | Sequence[Any]
+    inputs: Callable[..., Sequence[Any]] | Sequence[Any]
     outputs: tuple[int, ...]  # arguments that a kernel writes, and the reference returns
     mutates: tuple[int, ...]  # arguments that are read and written
     init: Sequence[Any]
@@ -56,34 +56,39 @@ class Task:
     device: torch.device
     tolerance: float | None
     seed: int
-    _samples: dict[int, Sample] = field(default_factory=dict)
+    size: int | None = None  # what a function of a size is called with for the sample
+    _samples: dict[tuple[int, int | None], Sample] = field(default_factory=dict)
 
     @property
     def target(self) -> Target:
         return Target(self.reference, self.reference, "the candidate", self.tolerance)
 
-    def sample(self, number: int) -> Sample:
+    def sample(self, number: int, size: int | None = None) -> Sample:
         """The inputs of that number: drawn anew from a function; of a sample the values, in another order."""
-        if number not in self._samples:
-            if callable(self.inputs):
-                with torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(self.seed + number)
-                    args = self.inputs()
-            else:
-                args = self.inputs
-            if not isinstance(args, (list, tuple)):
-                raise TypeError(f"judge: inputs gives a {type(args).__name__}; it is a list or tuple of arguments")
-            for name, positions in (("outputs", self.outputs), ("mutates", self.mutates)):
-                for p in positions:
-                    if not -len(args) <= p < len(args) or not isinstance(args[p], torch.Tensor):
-                        raise ValueError(f"judge: {name} names argument {p}, which is no tensor of the inputs")
-            places = [p % len(args) for p in (*self.outputs, *self.mutates)]
-            named: Any = self.reference if not self.outputs else None
-            made = make_sample(named, args, {}, places, "judge")
+        size = self.size if size is None else size
+        if (number, size) not in self._samples:
+            args = self._drawn(number, size) if callable(self.inputs) else self.inputs
+            self._samples[number, size] = self._made(args)
             if number and not callable(self.inputs):
-                made = _shuffled(made, self.seed + number)
-            self._samples[number] = made
-        return self._samples[number]
+                self._samples[number, size] = _shuffled(self._samples[number, size], self.seed + number)
+        return self._samples[number, size]
+
+    def _drawn(self, number: int, size: int | None) -> Sequence[Any]:
+        assert callable(self.inputs)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed + number)
+            return self.inputs() if size is None else self.inputs(size)
+
+    def _made(self, args: Sequence[Any]) -> Sample:
+        if not isinstance(args, (list, tuple)):
+            raise TypeError(f"judge: inputs are a {type(args).__name__}; they are a list or tuple of arguments")
+        for name, positions in (("outputs", self.outputs), ("mutates", self.mutates)):
+            for p in positions:
+                if not -len(args) <= p < len(args) or not isinstance(args[p], torch.Tensor):
+                    raise ValueError(f"judge: {name} names argument {p}, which is no tensor of the inputs")
+        places = [p % len(args) for p in (*self.outputs, *self.mutates)]
+        named: Any = self.reference if not self.outputs else None
+        return make_sample(named, args, {}, places, "judge")
 
     def places(self, sample: Sample, positions: Sequence[int]) -> list[int]:
         """Which of the sample's tensors stand at some positions of the arguments."""
@@ -125,7 +130,10 @@ class Task:
     # Variations -------------------------------------------------------------------------------------------------------
 
     def resized(self, sizes: Sequence[int], kernel: bool) -> Iterator[tuple[str, Sample]]:
-        """Samples with each size at others that the reference takes; their values are no others' before."""
+        """Samples with each size at others that the reference takes, which is tried with other values."""
+        if self.size is not None:
+            yield from ((f"size {size}", self.sample(0, size)) for size in sizes if size != self.size)
+            return
         probe, sample = self.sample(-1), self.sample(0)
         for old in sample.sizes():
             for new in sizes:
@@ -145,6 +153,14 @@ class Task:
         if all(a is b for a, b in zip(changed, sample.tensors, strict=True)):
             return None
         return replace(sample, tensors=tuple(changed))
+
+
+def sized(inputs: Any) -> bool:
+    """Whether inputs are a function of a size."""
+    if not callable(inputs):
+        return False
+    parameters = inspect.signature(inputs).parameters.values()
+    return any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def runs_on(reference: Any, init: Sequence[Any], device: torch.device, seed: int) -> Callable[..., Any]:

@@ -27,6 +27,11 @@ _ENDS = 30.0  # seconds for the worker to end what a candidate has started
 _BY_ITSELF = 1.0  # seconds that a process whose socket is closed may take to end
 _OUTPUT = 4000  # characters of what is printed that are kept
 _EMPTY = {"error": None, "entry": "", "signature": "", "launches": {}, "notes": [], "changed": [], "times": []}
+# What libraries need to be found and set; the rest may be secrets.
+_ENVIRONMENT = (
+    "PATH", "LD_", "LANG", "LC_", "TZ", "CUDA", "NVIDIA", "NVRTC", "CUPY", "OMP_", "MKL_", "OPENBLAS", "TORCH",
+    "PYTORCH", "TRITON", "RAWKERN", "CC", "CXX", "CONDA", "VIRTUAL_ENV",
+)  # fmt: skip
 _PROGRAM = """
 import sys
 sys.path += {places!r}
@@ -38,9 +43,10 @@ server.main({handle})
 class Worker:
     """A process that candidates are forked from, so that each judgement does without importing torch: some seconds.
 
-    It imports what a candidate needs and runs no code of candidates itself; it knows neither references nor the
-    program that asks. Use it in a ``with`` block, and hand it to `judge`; several threads may share one, they take
-    turns. At the end of the block no process and no file of it is left.
+    It imports what a candidate needs and runs no code of candidates itself. It knows neither references nor the program
+    that asks, and has only the variables of its environment that libraries need. Use it in a ``with`` block, and hand
+    it to `judge`; several threads may share one, they take turns. At the end of the block no process and no file of it
+    is left.
 
     Raises
     ------
@@ -99,6 +105,7 @@ class Worker:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", program],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/",
+                env={name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)},
             )  # fmt: skip
         self._control = mine
         try:

@@ -24,8 +24,10 @@ X = torch.randn(1000, generator=torch.Generator().manual_seed(5))
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    with Worker() as made:
-        yield made
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("HUB_TOKEN_OF_THIS_TEST", "secret")
+        with Worker() as made:
+            yield made
 
 
 def of_kernel(worker: Worker, source: str, device: str, **options) -> Verdict:
@@ -276,25 +278,23 @@ def test_many_in_a_row_leave_nothing(worker: Worker) -> None:
     assert state() == before and before[2] == []
 
 
-def test_without_a_worker() -> None:
-    """One is started and ended; also from a program that another one's folder and modules must not leak from."""
-    before = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
-    assert of_kernel(None, candidates.SQUARE, "cpu", sizes=(), special=()).ok  # type: ignore[arg-type]
-    after = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout
-    assert len(after.split()) == len(before.split())
-
-
-def test_the_worker_ends_with_its_program(tmp_path: Path) -> None:
-    program = """
-import os, sys, threading
-from rawkern.testing import Worker
-worker = Worker().__enter__()
-print(worker.pid, flush=True)
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    """A judgement without a worker starts one and ends it; a worker ends with its program, however that ends."""
+    program = f"""
+import os, torch
+from rawkern.testing import Worker, judge
+verdict = judge({candidates.SQUARE!r}, lambda n, x: x * x, (3, torch.ones(3), torch.empty(3)), outputs=(2,),
+                sizes=(), special=(), device="cpu")
+assert verdict.ok, str(verdict)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print(Worker().__enter__().pid, flush=True)
 os._exit(0)
 """
     root = str(Path(rawkern.__file__).parents[1])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=200,
         env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
     pid = int(done.stdout)
@@ -303,3 +303,41 @@ os._exit(0)
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} still runs")
+
+
+def test_inputs_of_a_size(worker: Worker, device: str) -> None:
+    """A function of a size makes arguments that no other change of the sample gives."""
+    twice = """__global__ void twice(int m, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < m) y[i] = x[i / 2];
+}"""
+
+    def inputs(n):
+        return 2 * n, torch.randn(n), torch.empty(2 * n)
+
+    def reference(m, x):
+        return x.repeat_interleave(2)
+
+    options = {"outputs": (2,), "sizes": (1, 33, 500), "special": (), "device": device, "worker": worker}
+    verdict = judge(twice, reference, inputs, **options)
+    assert verdict.ok and verdict.checks["sizes"].state == "passed", str(verdict)
+    verdict = judge(twice.replace("i < m", "i < m && i < 40"), reference, inputs, **options)
+    assert "size 33: output[40] is never written" in verdict.checks["sizes"].text
+    with pytest.raises(ValueError, match="inputs is a function of a size, and sizes names none"):
+        judge(twice, reference, inputs, **{**options, "sizes": ()})
+
+
+def test_a_function_that_adds_to_new_memory(worker: Worker, device: str) -> None:
+    source = candidates.changed("y[i] =", "y[i] +=")
+    verdict = of_function(worker, source, device)
+    assert verdict.checks["output"].text == "output 0 depends on what its memory held before", str(verdict)
+    source = candidates.changed("i < n", "i < n - 1")
+    assert (
+        of_function(worker, source, device).checks["output"].text == "1 of 1000 elements of output 0 are never written"
+    )
+
+
+def test_secrets_are_not_there(worker: Worker) -> None:
+    source = candidates.beginning("import os; raise RuntimeError(sorted(n for n in os.environ if 'TOKEN' in n))")
+    assert os.environ["HUB_TOKEN_OF_THIS_TEST"]
+    assert "RuntimeError: []" in of_function(worker, source, "cpu").checks["right"].text
