@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import FunctionType, ModuleType
 from typing import Any
@@ -21,7 +22,8 @@ def snapshot() -> Snapshot:
     """What stands now in the modules and classes that measuring uses."""
     found: Snapshot = {}
     for label, holder in _holders():
-        for name, value in list(vars(holder).items()):
+        for name in dir(holder) if isinstance(holder, type) else list(vars(holder)):
+            value = _found(holder, name)
             if callable(value) or isinstance(value, (staticmethod, classmethod, property)):
                 found[label, name] = value, _code(value)
     return found
@@ -30,13 +32,17 @@ def snapshot() -> Snapshot:
 def changed(before: Snapshot) -> list[str]:
     """Names of what has been replaced since, or given other code."""
     holders = dict(_holders())
-    missing = object()
     found = []
     for (label, name), (value, code) in before.items():
-        now = vars(holders[label]).get(name, missing) if label in holders else missing
+        now = _found(holders[label], name) if label in holders else None
         if now is not value or _code(now) is not code:
             found.append(f"{label}.{name}")
     return found
+
+
+def _found(holder: Any, name: str) -> Any:
+    """What a module has, or a class with those that it inherits from."""
+    return inspect.getattr_static(holder, name, None) if isinstance(holder, type) else vars(holder).get(name)
 
 
 def _holders() -> list[tuple[str, Any]]:

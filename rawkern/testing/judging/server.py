@@ -38,7 +38,7 @@ def main(control: int) -> None:
     os.set_inheritable(control, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the judge's own affair
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a candidate starts comes here when that has ended
-    _warm_up()
+    warm_up()
     asked = socket.socket(fileno=control)
     wire.send(asked, {"ready": os.getpid()})
     with contextlib.suppress(EOFError, BrokenPipeError):
@@ -218,8 +218,11 @@ def _drop_capabilities(libc: ctypes.CDLL) -> None:
     libc.capset(header, (ctypes.c_uint32 * 6)())
 
 
-def _warm_up() -> None:
-    """Import and compile once what candidates use, without threads, which a fork would not have, and without a GPU."""
+def warm_up() -> None:
+    """Import and compile once what candidates use: without threads, which a fork would not have, and without a GPU.
+
+    Where the driver has started, no forked process can use it.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="rawkern-judge-") as folder:

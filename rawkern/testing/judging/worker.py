@@ -29,7 +29,7 @@ _OUTPUT = 4000  # characters of what is printed that are kept
 _EMPTY = {"error": None, "entry": "", "signature": "", "launches": {}, "notes": [], "changed": [], "times": []}
 # What libraries need to be found and set; the rest may be secrets.
 _ENVIRONMENT = (
-    "PATH", "LD_", "LANG", "LC_", "TZ", "CUDA", "NVIDIA", "NVRTC", "CUPY", "OMP_", "MKL_", "OPENBLAS", "TORCH",
+    "PATH", "TMP", "LD_", "LANG", "LC_", "TZ", "CUDA", "NVIDIA", "NVRTC", "CUPY", "OMP_", "MKL_", "OPENBLAS", "TORCH",
     "PYTORCH", "TRITON", "RAWKERN", "CC", "CXX", "CONDA", "VIRTUAL_ENV",
 )  # fmt: skip
 _PROGRAM = """
