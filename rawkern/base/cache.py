@@ -1,8 +1,8 @@
 """Bytes by key on disk: what was compiled once is read back, never trusted unchecked.
 
-Each entry is one file that starts with the checksum of its key and the rest. Entries are written to a temporary file and moved
-into place, so that a reader in another process sees a whole entry or none. A disk that is full or read-only costs
-speed, not correctness.
+Each entry is one file that starts with the checksum of its key and the rest. Entries are written to a temporary file
+and moved into place, so that a reader in another process sees a whole entry or none. A disk that is full or read-only
+costs speed, not correctness.
 """
 
 from __future__ import annotations
