@@ -60,6 +60,7 @@ def serve(judge: socket.socket, limits: dict[str, Any]) -> None:
     """Answer the judge's requests until it closes the socket."""
     torch.set_num_threads(_threads)
     session: Session | None = None
+    answers = {"call": _call, "time": _time, "end": _end}
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             request, tensors = wire.receive(judge, limits["memory"])
@@ -70,7 +71,7 @@ def serve(judge: socket.socket, limits: dict[str, Any]) -> None:
                     run, said = load(request, tensors, device)
                     session = Session(device, run, run if isinstance(run, RawKernel) else None)
                 else:
-                    said, results = _DO[request["do"]](session, request, tensors)
+                    said, results = answers[request["do"]](session, request, tensors)
             except Exception as error:
                 said, results = {"error": described(error)}, ()
             wire.send(judge, {**said, "number": request["number"]}, results)
@@ -277,6 +278,3 @@ def _end(
 ) -> tuple[dict[str, Any], Sequence[torch.Tensor]]:
     """Say what has been replaced in modules that the judge's side uses."""
     return {"error": None, "changed": integrity.changed(_before)}, ()
-
-
-_DO = {"call": _call, "time": _time, "end": _end}

@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -28,7 +29,7 @@ _CAPABILITY_VERSION = 0x20080522
 _LOOKS = 0.02  # seconds between two looks at the memory that a candidate uses
 _SELDOM = 25  # looks from one at all its processes to the next
 _LONGEST = 10.0  # seconds that it may take to end what a candidate has started
-_FILES = 1 << 30  # bytes of a file that a candidate writes
+_FILES = 1 << 28  # bytes of a file that a candidate writes
 _OPEN = 1024  # files that it has open
 OUTPUT = "output.txt"
 
@@ -61,8 +62,9 @@ def _serve(asked: socket.socket) -> None:
     over = _watched(asked, child, limits["memory"])
     try:
         request, _ = wire.receive(asked, 0)
-    except EOFError:
+    except EOFError:  # the judge has ended, however that was
         _end(child, 0.0)
+        shutil.rmtree(limits["folder"], ignore_errors=True)
         raise
     wire.send(asked, {**_end(child, request["wait"]), "over": over})
 

@@ -130,7 +130,7 @@ class Worker:
                     found.printed = _tail(os.path.join(folder, "output.txt"))
                     mine.close()
             finally:
-                shutil.rmtree(folder, onerror=_forced)
+                remove(folder)
 
     def _forked(self, limits: dict[str, Any], folder: str) -> tuple[socket.socket, socket.socket]:
         """Have a candidate's process forked; the worker's socket, and one to that process."""
@@ -227,10 +227,13 @@ def _tail(path: str) -> str:
     return ""
 
 
-def _forced(function: Any, path: str, _: Any) -> None:
-    """Remove what the candidate has taken rights from."""
-    with contextlib.suppress(OSError):
-        os.chmod(os.path.dirname(path), 0o700)
-        os.chmod(path, 0o700)
-    with contextlib.suppress(OSError):
-        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+def remove(folder: str) -> None:
+    """Remove a candidate's folder, also what it has taken rights from."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):
+        os.chmod(folder, 0o700)
+        for path, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(inner := os.path.join(path, name)):
+                    os.chmod(inner, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)

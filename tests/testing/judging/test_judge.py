@@ -289,17 +289,23 @@ assert verdict.ok, str(verdict)
 try:
     os.waitpid(-1, 0)
 except ChildProcessError:
-    print(Worker().__enter__().pid, flush=True)
-os._exit(0)
+    pass
+worker = Worker().__enter__()
+with worker.candidate({{"device": "cpu", "seconds": 60, "memory": 1 << 30}}) as candidate:
+    os.makedirs(os.path.join(candidate.folder, "cache"), exist_ok=True)
+    print(worker.pid, candidate.folder, flush=True)
+    os.kill(os.getpid(), 9)
 """
     root = str(Path(rawkern.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=200,
         env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
-    pid = int(done.stdout)
+    assert done.returncode == -9, done.stderr
+    pid, folder = done.stdout.split()
     for _ in range(200):
         if not os.path.exists(f"/proc/{pid}"):
+            assert not os.path.exists(folder)
             return
         time.sleep(0.05)
     pytest.fail(f"process {pid} still runs")
