@@ -136,5 +136,13 @@ ENDS = {
     "crashes": (beginning("import ctypes; ctypes.string_at(0)"), "SIGSEGV"),
     "closes its socket": (beginning("import os, time; os.close(3); time.sleep(60)"), "closed what it answers through"),
     "uses memory": (beginning("big = [torch.ones(1 << 26) for _ in range(99)]"), "more than 500000000 bytes"),
+    "has another process use memory": (
+        beginning(
+            "import subprocess, sys\n"
+            "    program = 'b = bytearray(1 << 30); import time; time.sleep(60)'\n"
+            "    subprocess.run([sys.executable, '-I', '-c', program])"
+        ),
+        "more than 500000000 bytes",
+    ),
     "sleeps": (beginning("import time; time.sleep(60)"), "not ended after 3 s"),
 }

@@ -13,7 +13,7 @@ import rawkern
 def test_the_driver_is_not_started() -> None:
     """A forked process can use no GPU once the one that it comes from has asked for it."""
     program = """
-import os, threading
+import os, sys, threading
 import torch
 import cupy
 
@@ -31,7 +31,7 @@ for module, names in (
 from rawkern.testing.judging import server
 
 server.warm_up()
-print("warm", threading.active_count(), flush=True)
+print("warm", threading.active_count(), "rawkern.engines.cuda" in sys.modules, flush=True)
 os._exit(0)
 """
     root = str(Path(rawkern.__file__).parents[1])
@@ -39,4 +39,4 @@ os._exit(0)
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=200,
         env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
-    assert done.stdout == "warm 1\n", done.stderr
+    assert done.stdout == "warm 1 False\n", done.stderr
