@@ -195,11 +195,12 @@ def _poison(g: Guarded, fill: str) -> None:
     t = g.tensor
     if fill == "zero":
         t.zero_()
+    elif t.dtype == torch.bool:
+        t.fill_(True)
     elif t.is_floating_point() or t.is_complex():
-        t.view(torch.uint8).fill_(0xFF) if t.dim() and t.numel() else t.fill_(float("nan"))
-    elif t.dtype != torch.bool:
+        t.view(-1).view(torch.uint8).fill_(0xFF)
+    else:
         t.fill_(torch.iinfo(t.dtype).max)
-    assert g.before is not None
 
 
 def _counting(launches: dict[str, int], proceed: bool) -> intercept.Hook:

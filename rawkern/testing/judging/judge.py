@@ -144,8 +144,8 @@ def judge(
         raise ValueError(f"judge: skip names {sorted(unknown)[0]!r}; it may name {', '.join(_MAY_SKIP)}")
     if sized(inputs) and not sizes:
         raise ValueError("judge: inputs is a function of a size, and sizes names none")
-    if shared_mem and (grid is None or block is None):
-        raise ValueError("judge: shared_mem goes with grid and block")
+    if (grid is None and shared_mem) or (grid is not None and (block is None or forall is not None)):
+        raise ValueError("judge: a launch has grid and block, and maybe shared_mem; or forall, and maybe block")
     place = default_device() if device is None else normalised(device)
     task = Task(
         runs_on(reference, init_inputs, place, seed), inputs, tuple(outputs), tuple(mutates),
@@ -182,7 +182,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str, list[Path]]:
         if path.suffix not in (".cu", ".py"):
             raise ValueError(f"judge: {path} is neither a .cu nor a .py file")
         language = "cuda" if path.suffix == ".cu" else "python"
-        return path.read_text(), language, [path.parent]
+        return path.read_text(encoding="utf-8"), language, [path.parent]
     try:
         ast.parse(str(source))
     except (SyntaxError, ValueError):
@@ -232,7 +232,7 @@ def _tried(
         try:
             suffix = "cu" if load[0]["language"] == "cuda" else "py"
             file = os.path.join(candidate.folder, f"candidate.{suffix}")
-            Path(file).write_text(text)
+            Path(file).write_text(text, encoding="utf-8")
             said, _ = candidate.ask({**load[0], "file": file}, load[1])
             if (error := said.get("error")) is not None:
                 _not_loaded(verdict, error)

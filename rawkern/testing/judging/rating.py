@@ -15,6 +15,7 @@ from rawkern.testing.judging.plan import FIRST, Step
 from rawkern.testing.judging.task import Task
 from rawkern.testing.judging.verdict import FAILED, NOT_RUN, PASSED, Check, Verdict
 from rawkern.testing.results import Outcome, same_bits
+from rawkern.testing.variations import legal
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ def rate(verdict: Verdict, task: Task, kernel: bool, answers: Sequence[Answer]) 
     """Fill in the checks that values tell of; the candidate's process has ended by now."""
     by_title = {answer.step.title: answer for answer in answers}
     first = by_title[FIRST]
-    if first.error is not None and not _called(verdict, first.error):
+    if first.error is not None and not _called(verdict, first.error, kernel):
         return
     verdict.settle("compiles", None)
     verdict.settle("signature", None)
     verdict.launches = dict(first.said["launches"])
     for answer in answers:
+        if answer.step.check == "special" and legal(task.target, task.trial(answer.step.sample)) is None:
+            continue  # a matrix of zeros has no inverse
         _errors(verdict, answer)
         if answer.error is None and answer.step.check in ("right", "sizes", "special"):
             verdict.settle(answer.step.check, _wrong(task, answer))
@@ -50,21 +53,26 @@ def rate(verdict: Verdict, task: Task, kernel: bool, answers: Sequence[Answer]) 
     if first.error is not None:
         return
     _deterministic(verdict, first, by_title.get("once more"))
-    _ordered(verdict, task, [answer for answer in answers if answer.step.check == "order"])
+    _ordered(verdict, task, first, [answer for answer in answers if answer.step.check == "order"])
     _output(verdict, first, by_title.get("zeros in new memory"))
     _cached(verdict, first, by_title.get("seed 1"), task)
     if not kernel:
         _launches(verdict, first, by_title.get("no kernels"))
     late = by_title.get("late inputs")
-    if late is not None and verdict.checks["right"].state == PASSED and _wrong(task, late) is not None:
-        verdict.accuse("other stream", f"with inputs that come late on the current stream, {_wrong(task, late)}")
+    if late is not None and verdict.checks["right"].state == PASSED and late.error is None:
+        problem = None if _same(first, late) is None else _wrong(task, late)
+        if problem is not None:
+            verdict.accuse("other stream", f"with inputs that come late on the current stream, {problem}")
 
 
-def _called(verdict: Verdict, error: Mapping[str, Any]) -> bool:
-    """Note errors that say that the first call could not be made; returns whether it could."""
+def _called(verdict: Verdict, error: Mapping[str, Any], kernel: bool) -> bool:
+    """Note errors that say that the first call could not be made; returns whether it could.
+
+    A kernel's arguments are refused before it runs; what functions raise so may come from anywhere in them.
+    """
     if error["kind"] == "compile":
         verdict.settle("compiles", error["text"])
-    elif error["kind"] in ("unfit", "refused"):
+    elif error["kind"] == "unfit" or (kernel and error["kind"] == "refused"):
         verdict.settle("compiles", None)
         verdict.settle("signature", error["text"])
     else:
@@ -129,12 +137,12 @@ def _deterministic(verdict: Verdict, first: Answer, other: Answer | None) -> Non
         verdict.settle("deterministic", text)
 
 
-def _ordered(verdict: Verdict, task: Task, answers: Sequence[Answer]) -> None:
+def _ordered(verdict: Verdict, task: Task, first: Answer, answers: Sequence[Answer]) -> None:
     """Whether values are right in other orders too; sums may be rounded in another way."""
     if verdict.checks["right"].state == PASSED:
         for answer in answers:
             if answer.error is None:
-                verdict.settle("order", _wrong(task, answer))
+                verdict.settle("order", None if _same(first, answer) is None else _wrong(task, answer))
 
 
 def _output(verdict: Verdict, first: Answer, zeros: Answer | None) -> None:

@@ -98,7 +98,7 @@ def test_a_kernel_that_keeps_its_results(worker: Worker) -> None:
 
 
 def test_a_kernel_that_never_ends(worker: Worker, device: str) -> None:
-    verdict = of_kernel(worker, candidates.KERNELS["never ends"], device, seconds=15 if device == "cuda" else 3)
+    verdict = of_kernel(worker, candidates.KERNELS["never ends"], device, seconds=15 if device == "cuda" else 6)
     assert "runs" in verdict.failed and verdict.checks["right"].state != "passed"
     says = "candidate.cu:4" if device == "cpu" else "the sample: it has not ended after"
     assert says in verdict.checks["runs"].text, str(verdict)
@@ -232,7 +232,9 @@ def test_refusals(worker: Worker) -> None:
         (ValueError, "special names 'odd'; it may name zeros", {"outputs": (2,), "special": ("odd",)}),
         (ValueError, "skip names 'right'", {"outputs": (2,), "skip": ("right",)}),
         (ValueError, "seeds is 1", {"outputs": (2,), "seeds": 1}),
-        (ValueError, "shared_mem goes with grid and block", {"outputs": (2,), "shared_mem": 99}),
+        (ValueError, "a launch has grid and block, and maybe shared_mem", {"outputs": (2,), "shared_mem": 99}),
+        (ValueError, "a launch has grid and block", {"outputs": (2,), "grid": 4}),
+        (ValueError, "or forall, and maybe block", {"outputs": (2,), "grid": 4, "block": 256, "forall": 1000}),
     ):
         with pytest.raises(error, match=says):
             judge(kernel, lambda n, x: x * x, inputs, worker=worker, device="cpu", **options)
@@ -341,6 +343,34 @@ def test_a_function_that_adds_to_new_memory(worker: Worker, device: str) -> None
     assert (
         of_function(worker, source, device).checks["output"].text == "1 of 1000 elements of output 0 are never written"
     )
+
+
+def test_values_that_the_reference_does_not_take(worker: Worker, device: str) -> None:
+    """What it raises for is not asked of candidates; an error in a function is no unfit signature."""
+
+    def positive(x):
+        if bool((x == 0).all()):
+            raise ValueError("zeros")
+        return x * x
+
+    source = candidates.beginning("assert bool((x != 0).any())")
+    verdict = judge(source, positive, (X,), sizes=(), special=("zeros",), worker=worker, device=device)
+    assert verdict.ok and verdict.checks["special"].state == "not run", str(verdict)
+    verdict = of_function(worker, candidates.beginning("x = x + 'text'"), device)
+    assert verdict.failed == ["right"] and "TypeError" in verdict.checks["right"].text, str(verdict)
+
+
+def test_booleans(worker: Worker, device: str) -> None:
+    """Those that nobody writes are found, whatever they should be."""
+    positive = """__global__ void positive(int n, const float* x, bool* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0;
+}"""
+    options = {"outputs": (2,), "sizes": (), "special": (), "device": device, "worker": worker}
+    arguments = (1000, X, torch.empty(1000, dtype=torch.bool))
+    assert judge(positive, lambda n, x: x > 0, arguments, **options).ok
+    verdict = judge(positive.replace("i < n", "i < n - 1"), lambda n, x: x > 0, arguments, **options)
+    assert "output" in verdict.failed, str(verdict)
 
 
 def test_secrets_are_not_there(worker: Worker) -> None:
