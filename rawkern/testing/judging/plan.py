@@ -43,7 +43,8 @@ def steps(task: Task, kernel: bool, seeds: int, sizes: Sequence[int], special: S
     yield Step("zeros in new memory", "output", sample, "zero", again=True)
     for number in range(1, seeds):
         yield Step(f"seed {number}", "right", task.sample(number), again=number == 1)
-    yield Step("one thread", "order", sample, threads=1)
+    if task.device.type == "cpu":  # on a GPU the hardware has the say
+        yield Step("one thread", "order", sample, threads=1)
     varied = list(task.resized(sizes, kernel)) if not (kernel and task.configuration.fixed) else []
     for title, other in varied:
         yield Step(title, "sizes", other)

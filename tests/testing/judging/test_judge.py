@@ -49,7 +49,8 @@ def test_right_ones(worker: Worker, device: str) -> None:
         of_function(worker, candidates.FUNCTION, device, sizes=(1, 257), special=("zeros", "nan", "inf", "large")),
     ):
         assert verdict.ok, str(verdict)
-        assert {check.state for check in verdict.checks.values()} == {"passed"}
+        not_run = [name for name, check in verdict.checks.items() if check.state != "passed"]
+        assert not_run == ([] if device == "cpu" else ["order"])
         assert verdict.launches == {"square": 1} and verdict.device.startswith(device)
         assert (verdict.gpu_seconds is None) == (device == "cpu")
         data = json.loads(json.dumps(verdict.as_dict()))
@@ -220,7 +221,7 @@ def test_sums_by_atomics(worker: Worker, device: str) -> None:
         total, lambda n, x: x.sum(0, keepdim=True), (1000, X, torch.empty(1)), outputs=(2,), grid=1, block=256,
         sizes=(), special=(), device=device, worker=worker, skip=("deterministic", "output"),
     )  # fmt: skip
-    assert verdict.ok and verdict.checks["order"].state == "passed", str(verdict)
+    assert verdict.ok and (verdict.checks["order"].state == "passed") == (device == "cpu"), str(verdict)
     assert verdict.checks["deterministic"].text == "skipped as asked"
 
 
