@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.forking import Lock
 from rawkern.base.nested import mapped, tensors_in
 from rawkern.testing.results import Outcome
 from rawkern.testing.samples import Sample, make_sample
@@ -18,6 +20,7 @@ from rawkern.testing.variations import legal
 
 CPU = torch.device("cpu")
 SPECIAL = ("zeros", "nan", "inf", "large")
+_generator = Lock()
 _EVERY = 7  # elements from one special value to the next
 
 
@@ -75,8 +78,7 @@ class Task:
 
     def _drawn(self, number: int, size: int | None) -> Sequence[Any]:
         assert callable(self.inputs)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed + number)
+        with _seeded(self.seed + number):
             return self.inputs() if size is None else self.inputs(size)
 
     def _made(self, args: Sequence[Any]) -> Sample:
@@ -155,6 +157,14 @@ class Task:
         return replace(sample, tensors=tuple(changed))
 
 
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Have torch's generator, which all threads share, begin with a seed; as it was behind the block."""
+    with _generator, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
 def sized(inputs: Any) -> bool:
     """Whether inputs are a function of a size."""
     if not callable(inputs):
@@ -166,8 +176,7 @@ def sized(inputs: Any) -> bool:
 def runs_on(reference: Any, init: Sequence[Any], device: torch.device, seed: int) -> Callable[..., Any]:
     """A reference as a function: a module in the dtype of its inputs, what writes nothing on the device."""
     if inspect.isclass(reference):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _seeded(seed):
             reference = reference(*init)
     if not callable(reference):
         raise TypeError(f"judge: reference is a {type(reference).__name__}; it is a function, a module or its class")
