@@ -94,12 +94,15 @@ def resident(process: int) -> int:
 def state(worker: int) -> dict[str, int]:
     """What could be left behind."""
     shared = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    folders = [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("rawkern-")]
     return {
         "processes of the program": children(os.getpid()),
         "processes of the worker": children(worker),
         "open files of the program": len(os.listdir("/proc/self/fd")),
         "open files of the worker": len(os.listdir(f"/proc/{worker}/fd")),
-        "files in the temporary folder": len(os.listdir(tempfile.gettempdir())),
+        "files in the temporary folder": len(
+            [n for n in os.listdir(tempfile.gettempdir()) if n.startswith("rawkern-")]
+        ),
         "files in shared memory": len(shared),
         "entries of the cache": cache.info().entries,
         "memory of the program, MB": resident(os.getpid()) // 10**6,

@@ -23,6 +23,7 @@ from rawkern.errors import CheckError, CompileError, LaunchTimeoutError
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
 from rawkern.launch.limits import time_limit
+from rawkern.launch.modes import order
 from rawkern.testing.guards import Guarded, filled_allocations, place
 from rawkern.testing.judging import integrity, wire
 from rawkern.testing.judging.loading import Unfit, fits, load
@@ -113,12 +114,13 @@ def _call(
     results: tuple[torch.Tensor, ...] = ()
     notes: list[tuple[str, str]] = []
     error = None
-    torch.set_num_threads(request["threads"] or _threads)
     try:
         with contextlib.ExitStack() as around:
             around.enter_context(torch.no_grad())
             around.enter_context(check(level=request["level"]))
             around.enter_context(time_limit(max(_SOON, _PART * request["left"])))
+            if request["order"] is not None:
+                around.enter_context(order(request["order"]))
             if session.kernel is None:
                 around.enter_context(_Zeros() if request["fill"] == "zero" else filled_allocations())
             around.enter_context(intercept.intercepted(_counting(launches, request["launch"])))
@@ -128,8 +130,6 @@ def _call(
         results, notes = _results(session, returned, given, outputs, mutated)
     except Exception as failure:
         error = described(failure)
-    finally:
-        torch.set_num_threads(_threads)
     notes += [d for i, g in enumerate(inputs) if (d := g.damage(i in outputs or i in mutated)) is not None]
     said = {"launches": launches, "notes": [[kind, str(text)[:_LONGEST_TEXT]] for kind, text in notes]}
     return {**said, "error": error}, results

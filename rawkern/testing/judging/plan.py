@@ -11,6 +11,7 @@ from rawkern.testing.judging import wire
 from rawkern.testing.judging.task import Task
 from rawkern.testing.samples import Sample
 
+ORDERS = (0, 1, 2)  # of blocks and warps, by their seeds: the first is from the last to the first
 SLOW = 1 << 17  # elements from which on smaller inputs are checked in full
 
 
@@ -27,7 +28,7 @@ class Step:
     fill: str = "nan"
     again: bool = False  # in the memory of the call before
     level: str = level.BOUNDS
-    threads: int | None = None
+    order: int | None = None  # a seed, in whose order blocks and warps run
     launch: bool = True  # whether kernels run
     late: bool = False  # whether the inputs come late on a stream of their own
 
@@ -44,7 +45,8 @@ def steps(task: Task, kernel: bool, seeds: int, sizes: Sequence[int], special: S
     for number in range(1, seeds):
         yield Step(f"seed {number}", "right", task.sample(number), again=number == 1)
     if task.device.type == "cpu":  # on a GPU the hardware has the say
-        yield Step("one thread", "order", sample, threads=1)
+        for seed in ORDERS:
+            yield Step(f"order {seed}", "order", sample, order=seed)
     varied = list(task.resized(sizes, kernel)) if not (kernel and task.configuration.fixed) else []
     for title, other in varied:
         yield Step(title, "sizes", other)
@@ -72,7 +74,7 @@ def request(task: Task, step: Step, kernel: bool) -> tuple[dict[str, Any], Seque
         "do": "call", "args": wire.encoded(args, tensors), "names": list(sample.names),
         "outputs": task.places(sample, task.outputs), "mutates": task.places(sample, task.mutates),
         "how": task.configuration.of(args, task.outputs) if kernel else None,
-        "fill": step.fill, "again": step.again, "level": step.level, "threads": step.threads, "launch": step.launch,
+        "fill": step.fill, "again": step.again, "level": step.level, "order": step.order, "launch": step.launch,
         "late": step.late,
     }  # fmt: skip
     return asked, tensors

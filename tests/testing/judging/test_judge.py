@@ -87,6 +87,11 @@ def test_a_kernel_out_of_bounds(worker: Worker, device: str) -> None:
     assert finding == ("OutOfBoundsError", "candidate.cu", 4)
 
 
+def test_a_kernel_that_counts_on_the_order(worker: Worker) -> None:
+    verdict = of_kernel(worker, candidates.KERNELS["in the order of warps"], "cpu", sizes=(), special=())
+    assert verdict.failed == ["order"] and verdict.checks["order"].text.startswith("order 0: output["), str(verdict)
+
+
 def test_a_kernel_made_for_one_size(worker: Worker, device: str) -> None:
     verdict = of_kernel(worker, candidates.KERNELS["made for one size"], device, sizes=(257, 1025), special=())
     assert verdict.failed == ["sizes", "output"] or verdict.failed == ["sizes"]
