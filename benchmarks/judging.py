@@ -100,9 +100,7 @@ def state(worker: int) -> dict[str, int]:
         "processes of the worker": children(worker),
         "open files of the program": len(os.listdir("/proc/self/fd")),
         "open files of the worker": len(os.listdir(f"/proc/{worker}/fd")),
-        "files in the temporary folder": len(
-            [n for n in os.listdir(tempfile.gettempdir()) if n.startswith("rawkern-")]
-        ),
+        "files in the temporary folder": len(folders),
         "files in shared memory": len(shared),
         "entries of the cache": cache.info().entries,
         "memory of the program, MB": resident(os.getpid()) // 10**6,

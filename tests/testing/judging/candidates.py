@@ -25,12 +25,11 @@ KERNELS = {
     "kept in a variable": "__device__ float kept[1000]; __device__ int full;\n"
     + SQUARE.replace("x[i] * x[i];", "full ? kept[i] : x[i] * x[i], kept[i] = y[i];\n    if (i == n - 1) full = 1;"),
     "in the order of warps": r"""
+__device__ unsigned count;  // of warps, in launches of one block of 32
 extern "C" __global__ void square(int n, const float* x, float* y) {
-    __shared__ int count;
-    if (threadIdx.x == 0) count = 0;
-    __syncthreads();
-    int i = blockIdx.x * blockDim.x + threadIdx.x, turn = 0;
-    if (threadIdx.x % 32 == 0) turn = atomicAdd(&count, 1);
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned turn = 0;
+    if (threadIdx.x % 32 == 0) turn = atomicAdd(&count, 1) % 32;
     turn = __shfl_sync(~0u, turn, 0);
     if (i < n) y[i] = x[i] * x[i] * (turn == threadIdx.x / 32);
 }

@@ -88,7 +88,7 @@ def test_a_kernel_out_of_bounds(worker: Worker, device: str) -> None:
 
 
 def test_a_kernel_that_counts_on_the_order(worker: Worker) -> None:
-    verdict = of_kernel(worker, candidates.KERNELS["in the order of warps"], "cpu", sizes=(), special=())
+    verdict = of_kernel(worker, candidates.KERNELS["in the order of warps"], "cpu", block=1024, sizes=(), special=())
     assert verdict.failed == ["order"] and verdict.checks["order"].text.startswith("order 0: output["), str(verdict)
 
 
