@@ -88,13 +88,13 @@ class Module:
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
-        guarded: bool = True,
+        guarded: bool = True, instrument: type[Instrument] | None = None,
     ) -> EngineKernel:  # fmt: skip
         """Make a kernel ready for launches, by its symbol; `host` is asked while they run.
 
-        Unless it is `guarded` it is built without the module's instrument.
+        It is built with the module's instrument unless another one is given, or with none if it is not `guarded`.
         """
-        return EngineKernel(self, symbol, signature, cooperative, host, guarded)
+        return EngineKernel(self, symbol, signature, cooperative, host, guarded, instrument or self.instrument)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -114,13 +114,14 @@ class EngineKernel:
     """A kernel of a module; compiled at its first launch, once for each shape of block."""
 
     def __init__(
-        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, guarded: bool
-    ):
+        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None,
+        guarded: bool, instrument: type[Instrument],
+    ):  # fmt: skip
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
         self.signature, self.host, self.guarded = signature, host, guarded
-        self.instrument = module.instrument if guarded else Instrument
+        self.instrument = instrument if guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
