@@ -18,8 +18,9 @@ from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
 from rawkern.errors import LaunchError
 from rawkern.launch import intercept, reachable, variables
+from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
-from rawkern.profiling.report import Counted, Report
+from rawkern.profiling.report import Report
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound

@@ -44,10 +44,10 @@ class Counting(Guard):
         self._accesses: dict[tuple[int, str], int] = {}  # where the counters of an access stand
         self._readers = readers_of(f.flow.blocks)
         self._first = len(tally.blocks)
-        for block in f.flow.blocks:
-            self._add(block)
+        for index, block in enumerate(f.flow.blocks):
+            self._add(index, block)
 
-    def _add(self, block: Block) -> None:
+    def _add(self, index: int, block: Block) -> None:
         tally, number = self._tally, len(self._tally.blocks)
         every = [*block.instrs]
         if block.ending is not None and not block.guards:
@@ -60,6 +60,7 @@ class Counting(Guard):
                 "at": tally.room(3),  # warps, lanes, and warps whose lanes part at the end
                 "instructions": [[i.op.text, place(self.f, i), kind_of(i, self._readers)] for i in every],
                 "branch": block.kind in ("cond", "switch") and not block.guards,
+                "loops": any(t <= index for t in block.targets),
                 "leaves": any(self.f.flow.blocks[t].exit_only for t in block.targets),
             }
         )

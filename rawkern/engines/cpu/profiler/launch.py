@@ -49,12 +49,13 @@ def _instructions(table: dict[str, Any], counters: Any) -> list[dict[str, Any]]:
             row = {
                 "ptx": text, "function": block["function"], "lines": [tuple(line) for line in lines],
                 "warps": warps, "lanes": lanes, "float": kind, "accesses": [],
-                "branch": ends, "leaves": ends and block["leaves"], "parted": parted if ends else 0,
+                "branch": ends, "leaves": ends and block["leaves"], "loops": ends and block["loops"],
+                "parted": parted if ends else 0,
             }  # fmt: skip
             rows[number, k] = row
             found.append(row)
     for access in table["accesses"]:
         row = rows[access["block"], access["instruction"]]
-        what = {name: access[name] for name in ("what", "space", "size", "root")}
+        what = {name: access[name] for name in ("what", "space", "size", "root", "at")}
         row["accesses"].append(what | access_counters(counters, access))
     return found
