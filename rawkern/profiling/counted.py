@@ -1,4 +1,4 @@
-"""Launches that were counted: counters of a launch, of its CUDA lines and its PTX instructions; of a kernel's launches."""
+"""Launches that were counted: counters of a launch, of its CUDA lines and its PTX instructions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class Counted:
         if kind != "param":
             return demangle(str(name).partition("+")[0]).rpartition("::")[2]
         signature = self.state.signature
-        at = {offset: param.name for offset, param in zip(signature.offsets, signature.params, strict=True)}
+        at: dict[Any, str] = {
+            offset: param.name for offset, param in zip(signature.offsets, signature.params, strict=True)
+        }
         return at.get(name, "")
 
     @cached_property
@@ -72,6 +74,19 @@ class Counted:
         return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
 
     @cached_property
+    def texts(self) -> dict[int | str, str]:
+        """The text of each of `lines`, as far as its file is there."""
+        source, files = self.state.build.source, {}
+        found: dict[int | str, str] = {}
+        for line in self.lines:
+            path, _, number = str(line).rpartition(":")
+            if path not in files:
+                files[path] = (_read(path) if path else source.text).splitlines()
+            if number.isdigit() and 0 < int(number) <= len(files[path]):
+                found[line] = files[path][int(number) - 1]
+        return found
+
+    @cached_property
     def milliseconds(self) -> float | None:
         """Measured on the GPU; None for a launch on the CPU."""
         if self.events is None:
@@ -92,7 +107,7 @@ class Counted:
         found: dict[str, Any] = {
             "kernel": self.kernel, "grid": list(self.grid), "block": list(self.block), "shared_mem": self.shared_mem,
             "device": self.device, "counters": self.total, "distinct_sectors": self.touched,
-            "lines": self.lines,
+            "lines": self.lines, "source": self.texts, "file": self.state.build.source.title,
         }  # fmt: skip
         if self.milliseconds is not None:
             found["milliseconds"] = self.milliseconds
@@ -108,6 +123,14 @@ class Counted:
     def _instruction(self, one: dict[str, Any]) -> dict[str, Any]:
         own = {k: v for k, v in counters([one]).items() if v}
         return {"ptx": one["ptx"], "function": one["function"], "line": self.line_of(one), "counters": own}
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 class Launches:

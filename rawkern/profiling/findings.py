@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rawkern.profiling import rules_execution, rules_memory
+from rawkern.profiling.costs import work
 
 if TYPE_CHECKING:
     from rawkern.profiling.counted import Counted
@@ -61,7 +62,7 @@ def findings(launches: Iterable[Counted], named: Gpu | None) -> list[Finding]:
     """Everything found, the costliest first; one of the same kind in the same line of a kernel stands once."""
     found: dict[tuple[str, str, int | str], Finding] = {}
     for launch in launches:
-        least = SHARE * _work(launch)
+        least = SHARE * work(launch.total)
         here: dict[tuple[str, str, int | str], Finding] = {}
         for rule in RULES:
             for kind, line, cost, message, remedy in rule(launch, launch.gpu(named)):
@@ -77,16 +78,6 @@ def findings(launches: Iterable[Counted], named: Gpu | None) -> list[Finding]:
                 one if known is None else replace(known, cost=known.cost + one.cost, launches=known.launches + 1)
             )
     return sorted(found.values(), key=_cost, reverse=True)
-
-
-def _work(launch: Counted) -> float:
-    """About how many cycles of a multiprocessor a launch takes."""
-    found = launch.total
-    return (
-        found["smsp__inst_executed.sum"] * rules_memory.ISSUE_COST
-        + found["memory_l2_theoretical_sectors_global"] * rules_memory.SECTOR_COST
-        + found["memory_l1_wavefronts_shared"] * rules_memory.WAVEFRONT_COST
-    )
 
 
 def _cost(finding: Finding) -> float:

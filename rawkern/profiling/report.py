@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from rawkern.profiling import html, text
+from rawkern.profiling.comparison import Comparison, compared
 from rawkern.profiling.counted import Counted, Launches
 from rawkern.profiling.counters import NAMES
 from rawkern.profiling.devices import Gpu
 from rawkern.profiling.findings import Finding, findings
+
+_WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ".html": html.page,
+    ".json": lambda data: json.dumps(data, indent=1),
+    ".csv": text.rows,
+}
+
+
+def _data(old: Any) -> dict[str, Any]:
+    if isinstance(old, Report):
+        return old.as_dict()
+    found = old
+    if isinstance(old, (str, os.PathLike)):
+        with open(old, encoding="utf-8") as file:
+            found = json.load(file)
+    if not (isinstance(found, dict) and found.get("version") == 1 and "launches" in found):
+        raise ValueError("old is no report of this version; pass a report, its as_dict(), or a file that save() wrote")
+    return found
 
 
 class Report:
@@ -39,6 +61,33 @@ class Report:
             names = ", ".join(dict.fromkeys(launch.kernel for launch in self.launches)) or "no launch at all"
             raise KeyError(f"no launch of {kernel!r} was profiled; there is {names}")
         return Launches(kernel, found)
+
+    def __str__(self) -> str:
+        return text.page(self.as_dict())
+
+    def _repr_html_(self) -> str:
+        return html.fragment(self.as_dict())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file: ``.html``, one page with all in it, ``.json`` or ``.csv``.
+
+        ValueError for another name.
+        """
+        kind = os.path.splitext(os.fspath(path))[1]
+        if kind not in _WRITERS:
+            raise ValueError(
+                f"path is {os.fspath(path)!r}; it ends with {', '.join(_WRITERS)}, which says what to write"
+            )
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(_WRITERS[kind](self.as_dict()))
+
+    def compare(self, old: Report | dict[str, Any] | str | os.PathLike[str]) -> Comparison:
+        """What has become worse or better since another report: that itself, its data, or the JSON file of one.
+
+        Kernels are found again by name, their launches by order, and lines by their text. ValueError for what is no
+        report, and where a kernel was launched more or less often.
+        """
+        return compared(_data(old), self.as_dict())
 
     @property
     def findings(self) -> list[Finding]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rawkern.profiling.bounds import occupancy_of
-from rawkern.profiling.rules_memory import ISSUE_COST, Found, accesses
+from rawkern.profiling.costs import ISSUE
+from rawkern.profiling.rules_memory import Found, accesses
 
 if TYPE_CHECKING:
     from rawkern.profiling.counted import Counted
@@ -26,7 +27,7 @@ def divergence(launch: Counted, gpu: Gpu | None) -> Found:
     parting = [one for one in launch.instructions if one["parted"] > max(OFTEN * one["warps"], FEW)]
     total = sum(one["parted"] for one in parting)
     for one in parting:
-        cost = idle / LANES * ISSUE_COST * one["parted"] / total
+        cost = idle / LANES * ISSUE * one["parted"] / total
         share = f"{one['parted']:,} of {one['warps']:,} warps part here; {idle / LANES / warps:.0%} of lanes are idle"
         if one["loops"]:
             yield (
@@ -52,7 +53,7 @@ def doubles(launch: Counted, gpu: Gpu | None) -> Found:
     for line, lanes in lines.items() if narrowed else ():
         ratio = gpu.float32 / gpu.float64 if gpu is not None else 2.0
         yield (
-            "double_arithmetic", line, lanes / LANES * ISSUE_COST * ratio,
+            "double_arithmetic", line, lanes / LANES * ISSUE * ratio,
             f"{lanes:,} operations on double whose results become float",
             "write literals with f (0.5f) and call sinf, sqrtf, ... for float",
         )  # fmt: skip
@@ -65,7 +66,7 @@ def few_blocks(launch: Counted, gpu: Gpu | None) -> Found:
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     if blocks >= gpu.multiprocessors:
         return
-    issued = sum(one["warps"] for one in launch.instructions) * ISSUE_COST
+    issued = sum(one["warps"] for one in launch.instructions) * ISSUE
     yield (
         "few_blocks", 0, issued * (gpu.multiprocessors / blocks - 1),
         f"{blocks} blocks for the {gpu.multiprocessors} multiprocessors of {gpu.name.upper()}",
@@ -88,7 +89,7 @@ def low_occupancy(launch: Counted, gpu: Gpu | None) -> Found:
         "barriers": "fewer named barriers a block",
         "threads": "the block has more threads than the kernel may have; use fewer",
     }
-    issued = sum(one["warps"] for one in launch.instructions) * ISSUE_COST
+    issued = sum(one["warps"] for one in launch.instructions) * ISSUE
     yield (
         "low_occupancy", 0, issued * (LOW - found["share"]),
         f"{found['share']:.0%} of the warps that a multiprocessor of {gpu.name.upper()} can hold, "

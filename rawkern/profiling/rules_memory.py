@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rawkern.profiling.costs import ISSUE, SECTOR, WAVEFRONT
+
 if TYPE_CHECKING:
     from rawkern.profiling.counted import Counted
     from rawkern.profiling.devices import Gpu
 
 Found = Iterator[tuple[str, int | str, float, str, str]]
-#: Cycles of a multiprocessor for a sector of 32 bytes, a wavefront and a warp's instruction: about those of an H200.
-SECTOR_COST, WAVEFRONT_COST, ISSUE_COST = 1.75, 1.0, 0.25
 MUCH = 1.25  # times the ideal from which on traffic is told
 MOST_OFTEN = 4  # times that a sector may be read
 ROW = 128  # bytes of a row of banks
@@ -52,7 +52,7 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
         if extra <= 0:
             continue
-        line, cost = launch.line_of(one), extra * SECTOR_COST
+        line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
         if stride is not None and abs(stride) == a["size"]:
             if a["misaligned"]:
@@ -91,7 +91,7 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
         if total <= MOST_OFTEN * distinct:
             continue
         one, worst = max(rows, key=lambda row: row[1]["sectors"])
-        line, cost = launch.line_of(one), (total - distinct) * SECTOR_COST / 4  # most come from a cache
+        line, cost = launch.line_of(one), (total - distinct) * SECTOR / 4  # most come from a cache
         seen = f"{total:,} sectors of {name} are read, {distinct:,} distinct ones"
         if worst["sectors"] >= MUCH * worst["ideal"]:
             yield (
@@ -122,7 +122,7 @@ def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
         else:
             why = "lanes' addresses share banks"
             remedy = "pad rows, or let neighbouring lanes take neighbouring words"
-        yield "bank_conflicts", launch.line_of(one), extra * WAVEFRONT_COST, f"{seen}: {why}", remedy
+        yield "bank_conflicts", launch.line_of(one), extra * WAVEFRONT, f"{seen}: {why}", remedy
 
 
 def atomics(launch: Counted, gpu: Gpu | None) -> Found:
@@ -133,7 +133,7 @@ def atomics(launch: Counted, gpu: Gpu | None) -> Found:
             if a["what"] not in ("updates", "reduces") or not times or a["meets"] < 4 * times:
                 continue
             yield (
-                "contended_atomics", launch.line_of(one), (a["meets"] - times) * SECTOR_COST,
+                "contended_atomics", launch.line_of(one), (a["meets"] - times) * SECTOR,
                 f"{a['meets'] / times:.3g} lanes of a warp update one address, each time one after the other",
                 "add up in the warp first (__reduce_add_sync, shuffles), and let one lane update",
             )  # fmt: skip
@@ -143,7 +143,7 @@ def local_arrays(launch: Counted, gpu: Gpu | None) -> Found:
     """Arrays of a thread that are memory."""
     for one, a in accesses(launch, "local"):
         yield (
-            "local_array", launch.line_of(one), a["sectors"] * SECTOR_COST / 4,
+            "local_array", launch.line_of(one), a["sectors"] * SECTOR / 4,
             f"{LOADS[a['what']]} of an array in local memory touch {a['sectors']:,} sectors: its index is not constant",
             "unroll the loop so that indices are constants and it stays in registers, or use shared memory",
         )  # fmt: skip
@@ -156,7 +156,7 @@ def scalar_accesses(launch: Counted, gpu: Gpu | None) -> Found:
             continue
         fewer = a["requests"] * (1 - a["size"] / 16)
         yield (
-            "scalar_accesses", launch.line_of(one), fewer * ISSUE_COST,
+            "scalar_accesses", launch.line_of(one), fewer * ISSUE,
             f"{a['requests']:,} {LOADS[a['what']]}{_of(launch, a)} of {_bytes(a['size'])} a lane, side by side",
             f"take 16 bytes a lane ({16 // a['size']} elements, as float4 does) where the length allows it",
         )  # fmt: skip
