@@ -125,6 +125,7 @@ def table(rows: list[Row]) -> str:
     kernels = len({row.kernel for row in rows})
     same = sum(row.equal for row in rows)
     lines = [
+        "# Counts beside Nsight Compute's\n",
         f"{same} of {len(rows)} counters of {kernels} kernels are equal. The others, but for the numbers of",
         "instructions, which are those of PTX:\n",
         "| kernel | counter | counted | Nsight Compute | reason |",

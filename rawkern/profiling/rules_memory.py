@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Found = Iterator[tuple[str, int | str, float, str, str]]
 MUCH = 1.25  # times the ideal from which on traffic is told
 MOST_OFTEN = 4  # times that a sector may be read
-ROW = 128  # bytes of a row of banks
+STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
 LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
 
 
@@ -46,7 +46,7 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
     rows = [(one, a) for one, a in accesses(launch, "global") if a["what"] in ("reads", "writes", "copies")]
     structs: dict[tuple[str, int], set[str]] = {}
     for one, a in rows:
-        if (stride := _stride(a)) is not None and abs(stride) > a["size"]:
+        if (stride := _stride(a)) is not None and a["size"] < abs(stride) <= STRUCT:
             structs.setdefault((str(a["root"]), stride), set()).add(f"{one['ptx']} {a['at']}")
     for one, a in rows:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
