@@ -10,6 +10,7 @@ from rawkern.errors import CheckError as CheckError
 from rawkern.errors import CompileError as CompileError
 from rawkern.errors import FreedMemoryError as FreedMemoryError
 from rawkern.errors import LaunchError as LaunchError
+from rawkern.errors import LaunchTimeoutError as LaunchTimeoutError
 from rawkern.errors import MisalignedError as MisalignedError
 from rawkern.errors import MissingDependencyError as MissingDependencyError
 from rawkern.errors import NotDifferentiable as NotDifferentiable
@@ -27,6 +28,7 @@ from rawkern.interop import to_torch as to_torch
 from rawkern.kernel import RawKernel as RawKernel
 from rawkern.launch.limits import get_limit as get_limit
 from rawkern.launch.limits import set_limit as set_limit
+from rawkern.launch.limits import time_limit as time_limit
 from rawkern.launch.reports import Report as Report
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu

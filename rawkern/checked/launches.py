@@ -86,13 +86,12 @@ class check(contextlib.ContextDecorator):
 
     def __enter__(self) -> check:
         levels.ask(self.level)
-        self._given = levels.given(self.also)
-        self._given.__enter__()
+        levels.lend(self.also)
         return self
 
     def __exit__(self, *_: object) -> None:
         levels.give_up(self.level)
-        self._given.__exit__(None, None, None)
+        levels.take_back(self.also)
 
 
 def _checked(given: intercept.Launch) -> None:
@@ -127,7 +126,7 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     else:
         tensors = [*tensors_in(given), *bound.tensors]
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
-    pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also])]
+    pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also()])]
     kernel = _kernel(state)
     config = plan.settled(launcher, kernel)
     pieces = _placed(signature, bound.values, pieces)

@@ -67,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("off", "bounds", "full"),
         help="how closely launches on the CPU are looked at; full is --rawkern-check",
     )
+    group.addoption(
+        "--rawkern-time-limit",
+        metavar="SECONDS",
+        help="end launches on the CPU that take longer (rawkern.time_limit), and say where their warps are",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after those who register markers of their own
@@ -84,6 +89,23 @@ def pytest_configure(config: pytest.Config) -> None:
         from rawkern.testing import checked
 
         checked.settle(config, config.option.rawkern_level)
+    if config.option.rawkern_time_limit is not None:
+        _limit_time(config, config.option.rawkern_time_limit)
+
+
+def _limit_time(config: pytest.Config, text: str) -> None:
+    """Have a limit of time for the whole run, also in programs that the tests start."""
+    from rawkern.engines.cpu.runtime import limits
+
+    try:
+        seconds = limits.seconds(text, "--rawkern-time-limit")
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    environment = pytest.MonkeyPatch()
+    environment.setenv(limits.TIME_VARIABLE, text)
+    limits.time.ask(seconds)
+    config.add_cleanup(lambda: limits.time.give_up(seconds))
+    config.add_cleanup(environment.undo)
 
 
 _ours = pytest.StashKey[frozenset[str]]()
@@ -104,6 +126,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
     said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
+    said += [f"launches may take {limit} s"] if (limit := config.option.rawkern_time_limit) else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 
 

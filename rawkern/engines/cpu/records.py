@@ -23,7 +23,7 @@ LAUNCH = Record(
         ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
         ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
-        ("slice_ns", "i64"), ("stack_room", "i64"),
+        ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
         ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"),
     ),
@@ -53,7 +53,7 @@ WARP = Record(
     "Warp",
     (
         ("sp", "ptr"), ("state", "i32"), ("index", "i32"), ("block", "ptr"), ("stack_top", "ptr"), ("barrier", "i32"),
-        ("pad", "i32"),
+        ("site", "i32"),
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;

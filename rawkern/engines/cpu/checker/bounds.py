@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -260,6 +261,8 @@ def _open_heap() -> tuple[Mapping, ...]:
         table=table.address,
         links=links.address,
     )
+    # Another thread may hold it at a fork; what that was about to take or give back is lost, nothing else.
+    os.register_at_fork(after_in_child=lambda: _heap().set(lock=0))
     return memory, table, links
 
 

@@ -176,10 +176,15 @@ def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> No
     f.e.line(f"store {value}, {_field(f, f.e, name, offset)}, align 8")
 
 
+def sizes_of(plan: Plan) -> dict[str, int]:
+    """Bytes of each variable in global, constant and shared memory; 0 of the one that reaches up to the end."""
+    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
+    return {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
+
+
 def table(plan: Plan, sites: Iterable[Site]) -> dict:
     """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
-    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
-    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
+    sizes = sizes_of(plan)
     return {
         "sites": [asdict(site) for site in sites],
         "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},

@@ -10,6 +10,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from time import monotonic_ns
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,15 +23,14 @@ from rawkern.base.table import address_of
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
 from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
-from rawkern.engines.cpu.runtime import host_calls, limits
+from rawkern.engines.cpu.runtime import host_calls, limits, stopped
 from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers
-from rawkern.errors import LaunchError
+from rawkern.errors import LaunchError, LaunchTimeoutError
 
 Dim3 = tuple[int, int, int]
 
 
-SLICE_NS = 50_000_000  # Python gets its turn this often: signals, printf
 MAX_RESIDENT = 64  # blocks of one worker that wait for each other, where the launch is not cooperative
 MAX_WARPS = 20_000  # stacks that may exist at a time
 
@@ -150,7 +150,7 @@ class Target:
         self._native.set(room=count)
         _PACK_CONSTANTS(
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
-            SLICE_NS, self.workers.stack_room, self.workers.address, self.globals_address,
+            ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
             ctypes.addressof(limits.HEAP), self.session.address, openmp(),
         )  # fmt: skip
@@ -218,22 +218,40 @@ class Target:
     def _continue(self, count: int, pieces: Sequence[Piece]) -> None:
         """Serve the workers that suspended and let them go on, until all have ended."""
         complete = False
+        begin = min(self.workers.get(k, "deadline", "=q") for k in range(count)) - limits.SLICE[0]
         if _INT(self.record, _NEXT_WORKER)[0] == 0:  # they have their blocks, but no thread yet
+            begin = monotonic_ns()
             run_threads(self.enter, self.record_address, count)
         try:
             while _INT(self.record, _FINISHED)[0] != count:
                 for k in range(count):
                     if self.workers.get(k, "state", "=i") != 2:
                         self._serve(k, pieces)
+                self._hurry(count, (monotonic_ns() - begin) * 1e-9)
                 _TWO(self.record, _NEXT_WORKER, 0, 1)
                 enter_all(self.enter, self.enter_address, self.record_address, count)
                 while _INT(self.record, _NEXT_WORKER)[0] < count:  # OpenMP brought fewer threads
                     self.enter(self.record_address)
             complete = True
+        except LaunchError:
+            raise
+        except BaseException as error:  # Ctrl-C, or what another handler of signals raises
+            where = stopped.where(self.workers, count, self.code.sites)
+            error.add_note(f"{self.name}: the launch was stopped; its warps were\n{where}")
+            raise
         finally:
             if not complete:  # stacks hold half-run kernels: start anew next time
                 self.workers.clear()
                 self._room(1)
+
+    def _hurry(self, count: int, took: float) -> None:
+        """Raise if a launch has taken too many seconds."""
+        limit = limits.time.current
+        if took > limit:
+            raise LaunchTimeoutError(
+                f"{self.name}: the launch takes longer than {limit:g} s (rawkern.time_limit); its warps are\n"
+                f"{stopped.where(self.workers, count, self.code.sites)}"
+            )
 
     def _serve(self, k: int, pieces: Sequence[Piece]) -> None:
         """Do what worker `k` suspended for."""

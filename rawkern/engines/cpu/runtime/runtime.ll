@@ -65,8 +65,9 @@ init:
 run:
 {float_environment_save}
   %now = call i64 @rk_now()
-  %pslice = &Launch.slice_ns %launch
-  %slice = load i64, ptr %pslice
+  %pslice = &Launch.slice %launch
+  %slicep = load ptr, ptr %pslice
+  %slice = load i64, ptr %slicep
   %deadline = add i64 %now, %slice
   %pdeadline = &Worker.deadline %worker
   store i64 %deadline, ptr %pdeadline
@@ -111,8 +112,9 @@ define internal void @rk_finish(ptr %worker) noinline {
   unreachable
 }
 
-; Called now and then by loops and between blocks: give Python its turn when the time slice is over.
-define internal void @rk_poll(ptr %blk) noinline {
+; Called now and then by loops and between blocks: give Python its turn when the time slice is over. A warp that is in a loop
+; says which it is, and the loop's site; between blocks both are -1.
+define internal void @rk_poll(ptr %blk, i32 %warp, i32 %site) noinline {
   %pworker = &Block.worker %blk
   %worker = load ptr, ptr %pworker
   %now = call i64 @rk_now()
@@ -121,6 +123,12 @@ define internal void @rk_poll(ptr %blk) noinline {
   %over = icmp sgt i64 %now, %deadline
   br i1 %over, label %suspend, label %out
 suspend:
+  %pwarp = &Worker.request_warp %worker
+  store i32 %warp, ptr %pwarp
+  %psite = &Worker.request_site %worker
+  store i32 %site, ptr %psite
+  %pblk = &Worker.request_block %worker
+  store ptr %blk, ptr %pblk
   call void @rk_suspend(ptr %worker, i32 0)
   br label %out
 out:

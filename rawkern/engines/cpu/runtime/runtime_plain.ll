@@ -103,7 +103,7 @@ taken:
   br i1 %late, label %poll, label %take
 poll:
   store i64 64, ptr %pdue
-  call void @rk_poll(ptr %blk)
+  call void @rk_poll(ptr %blk, i32 -1, i32 -1)
   br label %take
 finish:
   call void @rk_finish(ptr %worker)

@@ -13,7 +13,7 @@ define internal void @rk_turn(ptr %blk) {
   %due = icmp eq i32 %low, 0
   br i1 %due, label %look, label %out
 look:
-  call void @rk_poll(ptr %blk)
+  call void @rk_poll(ptr %blk, i32 -1, i32 -1)
   br label %out
 out:
   ret void
