@@ -12,6 +12,7 @@ from rawkern.profiling.counters import counters
 from rawkern.profiling.devices import Gpu, found_gpu
 
 if TYPE_CHECKING:
+    from rawkern.engines.cpu.profiler.launch import Counts
     from rawkern.launch.unit import State
 
 Dim3 = tuple[int, int, int]
@@ -25,10 +26,15 @@ class Counted:
     grid: Dim3
     block: Dim3
     shared_mem: int
-    instructions: list[dict[str, Any]] = field(repr=False)
+    counts: Counts = field(repr=False)
     touched: dict[str, int]
     device: str = "cpu"
     events: tuple[Any, Any] | None = field(default=None, repr=False)
+
+    @property
+    def instructions(self) -> list[dict[str, Any]]:
+        """What each PTX instruction did; made anew each time, as many launches may be kept."""
+        return self.counts.instructions()
 
     @property
     def kernel(self) -> str:

@@ -61,23 +61,34 @@ class Finding:
 def findings(launches: Iterable[Counted], named: Gpu | None) -> list[Finding]:
     """Everything found, the costliest first; one of the same kind in the same line of a kernel stands once."""
     found: dict[tuple[str, str, int | str], Finding] = {}
-    for launch in launches:
-        least = SHARE * work(launch.total)
-        here: dict[tuple[str, str, int | str], Finding] = {}
-        for rule in RULES:
-            for kind, line, cost, message, remedy in rule(launch, launch.gpu(named)):
-                key = (kind, launch.kernel, line)
-                known = here.get(key)
-                one = Finding(kind, launch.kernel, line, cost, message, remedy)
-                here[key] = one if known is None else replace(max(known, one, key=_cost), cost=known.cost + cost)
-        for key, one in here.items():
-            if one.cost < least:
-                continue
-            known = found.get(key)
-            found[key] = (
-                one if known is None else replace(known, cost=known.cost + one.cost, launches=known.launches + 1)
-            )
+    for launch, times in _alike(launches):
+        for key, one in _of(launch, named).items():
+            known = found.get(key, replace(one, cost=0.0, launches=0))
+            found[key] = replace(known, cost=known.cost + times * one.cost, launches=known.launches + times)
     return sorted(found.values(), key=_cost, reverse=True)
+
+
+def _of(launch: Counted, named: Gpu | None) -> dict[tuple[str, str, int | str], Finding]:
+    """What is worth telling of one launch."""
+    here: dict[tuple[str, str, int | str], Finding] = {}
+    for rule in RULES:
+        for kind, line, cost, message, remedy in rule(launch, launch.gpu(named)):
+            key = (kind, launch.kernel, line)
+            one, known = Finding(kind, launch.kernel, line, cost, message, remedy), here.get(key)
+            here[key] = one if known is None else replace(max(known, one, key=_cost), cost=known.cost + cost)
+    least = SHARE * work(launch.total)
+    return {key: one for key, one in here.items() if one.cost >= least}
+
+
+def _alike(launches: Iterable[Counted]) -> Iterator[tuple[Counted, int]]:
+    """Launches that did the same once, with how many they are."""
+    found: dict[Any, list[Counted]] = {}
+    for launch in launches:
+        shape = launch.kernel, launch.grid, launch.block, launch.shared_mem, launch.device
+        counts = launch.counts.counters.tobytes(), tuple(launch.touched.items())
+        found.setdefault((*shape, *counts), []).append(launch)
+    for same in found.values():
+        yield same[0], len(same)
 
 
 def _cost(finding: Finding) -> float:

@@ -129,9 +129,9 @@ def _counted(given: intercept.Launch, state: State, bound: Bound, behind: Sequen
     config: LaunchConfig = given.launcher.plan.settled(given.launcher, profiled.kernel)
     memory = _memory(bound, behind, module)
     ranges = [(start, size) for start, size, _ in memory]
-    rows, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges)
+    counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges)
     return Counted(
-        state, config.grid, config.block, config.shared_mem, rows,
+        state, config.grid, config.block, config.shared_mem, counts,
         {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count},
     )  # fmt: skip
 
