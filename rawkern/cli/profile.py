@@ -8,6 +8,7 @@ import runpy
 import sys
 from typing import TYPE_CHECKING, Any
 
+from rawkern.cli import ncu
 from rawkern.cli.build import read_source, source_options
 from rawkern.cli.run import ARGUMENTS, device_named, launch_of, launch_options
 from rawkern.cli.text import Refused, refusing, step
@@ -35,6 +36,8 @@ def declare(commands: Any) -> None:
     parser.add_argument("--json", metavar="FILE", help="write all counters as JSON; - for stdout")
     parser.add_argument("--csv", metavar="FILE", help="write all counters as CSV")
     parser.add_argument("--compare", metavar="FILE", help="show what has changed since that JSON; end with 1 if worse")
+    parser.add_argument("--ncu", action="store_true", help="run it under Nsight Compute, too, and put its figures "
+                        "beside; needs a GPU, and permission to read its counters")  # fmt: skip
     parser.set_defaults(main=main)
 
 
@@ -45,6 +48,8 @@ def main(options: argparse.Namespace) -> int:
         options.kernel, *options.arguments = options.arguments
     if not script and options.kernel is None:
         raise Refused(f"name the kernel of {options.file} to launch")
+    if options.ncu:
+        ncu.program()  # refused before anything runs
     report = _of_script(options) if script else _of_kernel(options)
     for path in (options.html, options.csv, options.json):
         if path and path != "-":
@@ -56,12 +61,37 @@ def main(options: argparse.Namespace) -> int:
         print(json.dumps(report.as_dict(), indent=1))
     else:
         print(report)
+    if options.ncu:
+        print(f"\n{_beside_ncu(options, report, script)}", file=sys.stderr if options.json == "-" else sys.stdout)
     if not options.compare:
         return 0
     with refusing(ValueError):
         changes = report.compare(options.compare)
     print(f"\nSince {options.compare}:\n{changes}", file=sys.stderr if options.json == "-" else sys.stdout)
     return 1 if changes else 0
+
+
+def _beside_ncu(options: argparse.Namespace, report: Report, script: bool) -> str:
+    data = report.as_dict()
+    with step("running under ncu"):
+        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"])
+    return ncu.beside(data["launches"], theirs)
+
+
+def _script_words(options: argparse.Namespace) -> list[str]:
+    return [options.file, *([] if options.kernel is None else [options.kernel]), *options.arguments]
+
+
+def _run_words(options: argparse.Namespace) -> list[str]:
+    """The same launch as words of ``python -m rawkern run``."""
+    place = _gpu(options)[1]
+    words = ["-m", "rawkern", "run", options.file, options.kernel, *options.arguments, "--device", place or "cuda"]
+    for flag, values in (("-I", options.include_dirs), ("-D", options.macros), ("--option", options.options)):
+        words += [f"{flag}={value}" if flag == "--option" else f"{flag}{value}" for value in values]
+    for name in ("grid", "block", "forall", "shared", "seed"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name}", str(value)]
+    return [*words, *(["--cooperative"] if options.cooperative else [])]
 
 
 def _gpu(options: argparse.Namespace) -> tuple[str | None, str | None]:
@@ -102,7 +132,7 @@ def _of_script(options: argparse.Namespace) -> Report:
     with refusing(ValueError):
         profile = rawkern.profile(device=gpu)
     before = sys.argv, sys.path[:]
-    sys.argv = [options.file, *([] if options.kernel is None else [options.kernel]), *options.arguments]
+    sys.argv = _script_words(options)
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.file)))
     try:
         with profile as report:
