@@ -16,23 +16,26 @@ if TYPE_CHECKING:
 SECTOR = 32
 
 
+def operations(counters: Mapping[str, int | float], letter: str) -> float:
+    """Floating-point operations of a kind, "f" or "d"; a fused multiply-add is two."""
+    kinds = {"add": 1, "mul": 1, "fma": 2}
+    return sum(
+        n * counters[f"smsp__sass_thread_inst_executed_op_{letter}{kind}_pred_on.sum"] for kind, n in kinds.items()
+    )
+
+
 def bounds_of(gpu: Gpu, counters: Mapping[str, int | float], distinct: int) -> dict[str, float]:
     """Seconds that a launch takes at least, by what it needs most of.
 
-    ``memory``: each sector that is touched moves once; ``float32``, ``float64``: operations at the peak, a fused
-    multiply-add in the time of one; ``shared``: a wavefront per cycle and multiprocessor.
+    ``memory``: each sector that is touched moves once; ``float32``, ``float64``: operations at the peak, whether or not
+    the machine code's compiler fuses them; ``shared``: wavefronts at one per cycle and multiprocessor, half of those
+    counted, as loads that are joined take half as many at best.
     """
-
-    def done(letter: str) -> float:
-        return sum(
-            counters[f"smsp__sass_thread_inst_executed_op_{letter}{k}_pred_on.sum"] for k in ("add", "mul", "fma")
-        )
-
     return {
         "memory": distinct * SECTOR / gpu.memory,
-        "float32": 2 * done("f") / gpu.float32,
-        "float64": 2 * done("d") / gpu.float64,
-        "shared": counters["memory_l1_wavefronts_shared"] / gpu.shared,
+        "float32": operations(counters, "f") / gpu.float32,
+        "float64": operations(counters, "d") / gpu.float64,
+        "shared": counters["memory_l1_wavefronts_shared"] / 2 / gpu.shared,
     }
 
 

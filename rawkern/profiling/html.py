@@ -6,6 +6,7 @@ import math
 from html import escape
 from typing import Any
 
+from rawkern.profiling.bounds import operations
 from rawkern.profiling.costs import work
 from rawkern.profiling.devices import GPUS
 from rawkern.profiling.text import HEADS, cells, grouped, headline, summary
@@ -80,11 +81,7 @@ def _roofline(launch: dict[str, Any]) -> str:
     if "gpu" not in launch:
         return ""
     gpu, counters = GPUS[launch["gpu"]], launch["counters"]
-    names = {"add": 1, "mul": 1, "fma": 2}
-    done = sum(
-        n * counters[f"smsp__sass_thread_inst_executed_op_{letter}{kind}_pred_on.sum"]
-        for letter in "fd" for kind, n in names.items()
-    )  # fmt: skip
+    done = operations(counters, "f") + operations(counters, "d")
     moved = sum(launch["distinct_sectors"].values()) * SECTOR
     if not done or not moved:
         return ""

@@ -76,7 +76,7 @@ def test_the_data_have_launches_lines_and_instructions(naive):
     assert {one["line"] for one in loads} == {7}
     assert launch["occupancy"]["share"] == 1
     assert launch["bounds"]["memory"] == pytest.approx(256 * 32 / 4.8e12)
-    assert launch["bounds"]["shared"] == pytest.approx(1056 / (132 * 1.98e9))
+    assert launch["bounds"]["shared"] == pytest.approx(1056 / 2 / (132 * 1.98e9))
     json.dumps(data)
 
 
