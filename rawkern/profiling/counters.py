@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 _FLOATS = tuple(f"{letter}{kind}" for letter in "fdh" for kind in ("add", "mul", "fma"))
-_GLOBAL = {"reads": "ld", "writes": "st", "copies": "ld", "updates": "atom", "reduces": "red"}
-_SHARED = {"reads": "ld", "writes": "st", "copies": "st", "updates": "atom", "reduces": "atom"}
+_GLOBAL = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "red"}
+_SHARED = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "atom"}
 
-#: Names of Nsight Compute that are not there, with the reason.
-LEFT_OUT: dict[str, str] = {}
 #: Those of PTX instructions in the place of machine code's, which are other ones.
 OF_PTX = (
     "smsp__inst_executed.sum",
@@ -46,8 +44,8 @@ def _executed(what: str) -> str:
 _BRANCHES = "smsp__sass_branch_targets"
 NAMES = (
     *OF_PTX[:2],
-    *(_requests("global", op) for op in ("ld", "st", "red", "atom")),
-    *(_sectors("global", op) for op in ("ld", "st", "red", "atom")),
+    *(_requests("global", op) for op in ("ld", "st", "red", "atom", "ldgsts")),
+    *(_sectors("global", op) for op in ("ld", "st", "red", "atom", "ldgsts")),
     *(_requests("local", op) for op in ("ld", "st")),
     *(_sectors("local", op) for op in ("ld", "st")),
     *(_wavefronts(op) for op in ("ld", "st", "atom")),
@@ -97,14 +95,14 @@ def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
 def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict[str, Any]) -> None:
     space = access["space"]
     if space == "local":
-        op = {"ld": "ld", "st": "st"}.get(_SHARED[access["what"]], "st")
+        op = "ld" if access["what"] == "reads" else "st"
         found[_requests("local", op)] += access["requests"]
         found[_sectors("local", op)] += access["sectors"]
         found["local_bytes"] += one["lanes"] * access["size"]
         return
     found["atomic_meets"] += access["meets"]
     if access["requests"]:
-        op = _GLOBAL[access["what"]]
+        op = "ldgsts" if one["ptx"].startswith("cp.async") else _GLOBAL[access["what"]]
         found[_requests("global", op)] += access["requests"]
         found[_sectors("global", op)] += access["sectors"]
         if op in ("ld", "st"):
@@ -113,10 +111,11 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
         found["memory_l2_theoretical_sectors_global"] += access["sectors"]
         found["memory_l2_theoretical_sectors_global_ideal"] += access["ideal"]
     if access["shared"]:
-        op = _SHARED[access["what"]]
-        found[_wavefronts(op)] += access["wavefronts"]
-        found[_conflicts(op)] += access["wavefronts"] - access["wavefronts_ideal"]
-        found[_executed(f"shared_{op}")] += access["shared"]
+        if access["what"] != "copies":  # of asynchronous ones, which are in the sums alone
+            op = _SHARED[access["what"]]
+            found[_wavefronts(op)] += access["wavefronts"]
+            found[_conflicts(op)] += access["wavefronts"] - access["wavefronts_ideal"]
+            found[_executed(f"shared_{op}")] += access["shared"]
         found["memory_l1_wavefronts_shared"] += access["wavefronts"]
         found["memory_l1_wavefronts_shared_ideal"] += access["wavefronts_ideal"]
     if space == "shared" or not access["requests"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from importlib import resources
+from typing import Any
 
 from rawkern.base.records import linked
 from rawkern.engines.cpu.analysis.graph import Block
@@ -41,7 +42,7 @@ class Counting(Guard):
         super().__init__(f, sites)
         self._tally = tally
         self._places: dict[int, tuple[int, int]] = {}  # block and number in it of each instruction, by identity
-        self._accesses: dict[tuple[int, str], int] = {}  # where the counters of an access stand
+        self._accesses: dict[tuple[int, str], dict[str, Any]] = {}  # those of `tally`, by instruction and space
         self._readers = readers_of(f.flow.blocks)
         self._first = len(tally.blocks)
         for index, block in enumerate(f.flow.blocks):
@@ -233,20 +234,19 @@ class Counting(Guard):
         key = id(f.instr), a.space if a.what != UPDATE else UPDATE
         if key not in self._accesses:
             block, number = self._places[id(f.instr)]
-            self._accesses[key] = tally.room(ACCESS.size // 8)
-            tally.accesses.append(
-                {
-                    "at": self._accesses[key],
-                    "block": block,
-                    "instruction": number,
-                    "what": "reduces" if a.what == UPDATE and not self._looked_at(f.instr) else a.what,
-                    "space": self._space(a),
-                    "size": a.size * a.count,
-                    "root": root_of(f, a.mem),
-                    "plain": known,
-                }
-            )
-        return self._accesses[key]
+            self._accesses[key] = {
+                "at": tally.room(ACCESS.size // 8),
+                "block": block,
+                "instruction": number,
+                "what": "reduces" if a.what == UPDATE and not self._looked_at(f.instr) else a.what,
+                "space": self._space(a),
+                "size": a.size * a.count,
+                "root": root_of(f, a.mem),
+                "plain": {},
+            }
+            tally.accesses.append(self._accesses[key])
+        self._accesses[key]["plain"] |= known
+        return self._accesses[key]["at"]
 
     def _looked_at(self, instr: Instr) -> bool:
         """Whether anything reads what an atomic has found."""
