@@ -13,6 +13,7 @@ from rawkern.arguments import careful
 from rawkern.arguments.addresses import storage
 from rawkern.base import streams
 from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
 from rawkern.base.nested import tensors_in
 from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
@@ -24,10 +25,13 @@ from rawkern.profiling.report import Report
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound
+    from rawkern.engines.cpu.profiler.launch import Profiled
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
 _reports: list[Report] = []  # of the profiles that are on
+AHEAD = 2_000_000  # cycles of a GPU in which the host issues a launch
+_changing = Lock()  # held while one begins or ends
 
 
 class profile:
@@ -61,18 +65,19 @@ class profile:
         self._report = Report(None if device is None else gpu_named(device))
 
     def __enter__(self) -> Report:
-        if any(report is self._report for report in _reports):
-            raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
-        _reports.append(self._report)
-        if len(_reports) == 1:
-            intercept.add(_profiled)
+        with _changing:
+            if any(report is self._report for report in _reports):
+                raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
+            _reports.append(self._report)
+            if len(_reports) == 1:
+                intercept.add(_profiled)
         return self._report
 
     def __exit__(self, *_: object) -> None:
-        at = next(k for k, report in enumerate(_reports) if report is self._report)
-        del _reports[at]
-        if not _reports:
-            intercept.remove(_profiled)
+        with _changing:
+            del _reports[next(k for k, report in enumerate(_reports) if report is self._report)]
+            if not _reports:
+                intercept.remove(_profiled)
 
 
 def _profiled(given: intercept.Launch) -> None:
@@ -95,13 +100,16 @@ def _profiled(given: intercept.Launch) -> None:
         copies = reachable.Copies(args)
         copied = careful.bind(signature, tuple(map(copies.of, args)), None, state.strided)
         _from_gpu(state, device)
-        counted = _counted(given, state, copied, copies.behind)
-        counted.events = _timed(given)
+        with state.build.lock:
+            gpu_kernel = state.engine_kernel(device)
+        counted = _counted(state, plan.settled(given.launcher, gpu_kernel), copied, copies.behind)
+        counted.events = _timed(given, device)
         _tell(counted, device)
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
         with _as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
-            counted = _counted(given, state, bound, behind)
+            config = plan.settled(given.launcher, _kernel(state).kernel)
+            counted = _counted(state, config, bound, behind)
         if given.hooks:  # which make the launch in their own way
             given.proceed()
         _tell(counted, device)
@@ -109,31 +117,34 @@ def _profiled(given: intercept.Launch) -> None:
 
 def _tell(counted: Counted, device: torch.device) -> None:
     counted.device = str(device)
-    for report in _reports:
+    for report in tuple(_reports):
         report.add(counted)
 
 
-def _counted(given: intercept.Launch, state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Counted:
-    """Run a launch on the CPU engine and count."""
+def _kernel(state: State) -> Profiled:
+    """The kernel in a build that counts, next to those of other launches."""
     from rawkern.engines.cpu.profiler.launch import Profiled
 
     build = state.build
     with build.lock:
-        module = build.engine_module(CPU, state.asked)
-        profiled = state.engine_kernels.get("profile")
-        if profiled is None:
+        found = state.engine_kernels.get("profile")
+        if found is None:
+            module = build.engine_module(CPU, state.asked)
             symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
-            profiled = state.engine_kernels["profile"] = Profiled(
-                module, symbol, state.signature, cooperative=build.settings.cooperative, host=state
-            )
-    config: LaunchConfig = given.launcher.plan.settled(given.launcher, profiled.kernel)
-    memory = _memory(bound, behind, module)
+            cooperative = build.settings.cooperative
+            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state)
+            state.engine_kernels["profile"] = found
+        return found
+
+
+def _counted(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor]) -> Counted:
+    """Run a launch on the CPU engine and count."""
+    profiled = _kernel(state)
+    memory = _memory(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
     counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges)
-    return Counted(
-        state, config.grid, config.block, config.shared_mem, counts,
-        {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count},
-    )  # fmt: skip
+    found = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
+    return Counted(state, config.grid, config.block, config.shared_mem, counts, found)
 
 
 def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
@@ -160,8 +171,7 @@ def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[t
 @contextlib.contextmanager
 def _as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
     """Let memory have its values again that a launch has changed, as the launch is made once more."""
-    with state.build.lock:
-        module = state.build.engine_module(CPU, state.asked)
+    module = _kernel(state).kernel.module
     kept = [(start, ctypes.string_at(start, size)) for start, size, _ in _memory(bound, behind, module)]
     try:
         yield
@@ -184,11 +194,13 @@ def _from_gpu(state: State, device: torch.device) -> None:
                 ctypes.memmove(address, values.data_ptr(), size)
 
 
-def _timed(given: intercept.Launch) -> tuple[Any, Any]:
-    """Make the launch between two events of its stream."""
-    stream = given.stream if isinstance(given.stream, torch.cuda.Stream) else None
+def _timed(given: intercept.Launch, device: torch.device) -> tuple[Any, Any]:
+    """Make the launch between two events of its stream, which has other work until all three are issued."""
+    stream = given.stream if isinstance(given.stream, torch.cuda.Stream) else torch.cuda.current_stream(device)
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    before.record(stream)
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        private.sleep_on_gpu(AHEAD)
+        before.record(stream)
     given.proceed()
     after.record(stream)
     return before, after

@@ -80,6 +80,10 @@ def test_a_launch_stands_in_each_profile_that_is_on(module):
     assert (len(outer), len(inner)) == (3, 1)
     assert torch.equal(x, torch.full((64,), 16.0))
     assert not intercept.active()
+    twice = rawkern.profile()
+    with twice, pytest.raises(RuntimeError, match="this profile is on already"), twice:
+        pass
+    assert not intercept.active()
     with rawkern.profile() as empty:
         pass
     assert str(empty) == "no launch was profiled"

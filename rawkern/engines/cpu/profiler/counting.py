@@ -28,7 +28,8 @@ _ENDS = ("llvm.umin", "llvm.umax")
 
 def runtime() -> str:
     """LLVM IR of what looks at a warp's addresses."""
-    text = resources.files("rawkern.engines.cpu.profiler").joinpath("counts.ll").read_text()
+    package = resources.files("rawkern.engines.cpu.profiler")
+    text = "\n".join(package.joinpath(name).read_text() for name in ("counts.ll", "counts_shared.ll"))
     neighbours = {f"NEXT{n}": f"<{', '.join(f'i32 {k ^ n}' for k in range(LANES))}>" for n in (1, 2)}
     for name, value in ({"LANES": ramp("i64", 1).ref} | neighbours).items():
         text = text.replace(f"{{{name}}}", value)
