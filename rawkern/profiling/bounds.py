@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base import gpus
 from rawkern.compile import cubin
 from rawkern.launch import occupancy
 
@@ -43,7 +44,7 @@ def occupancy_of(state: State, arch: str, block: tuple[int, int, int], shared_me
     """How many blocks and warps a multiprocessor holds at a time, from the machine code, and what limits them."""
     program = state.build.program(arch, state.asked)
     used = cubin.resources(program.code, arch)[state.entry_in(program).symbol]
-    spec = occupancy.specification(arch)
+    spec = gpus.specification(arch)
     assert spec is not None
     threads = block[0] * block[1] * block[2]
     found = occupancy.occupancy(

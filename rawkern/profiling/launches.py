@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from rawkern.base.nested import tensors_in
 from rawkern.compile.programs import CPU_ARCH
 from rawkern.engines.devices import CPU
 from rawkern.errors import LaunchError
-from rawkern.launch import intercept, reachable, variables
+from rawkern.launch import intercept, modes, reachable, variables
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
 from rawkern.profiling.report import Report
@@ -125,15 +126,15 @@ def _kernel(state: State) -> Profiled:
     """The kernel in a build that counts, next to those of other launches."""
     from rawkern.engines.cpu.profiler.launch import Profiled
 
-    build = state.build
+    build, mode = state.build, replace(modes.current(), guarded=True)
     with build.lock:
-        found = state.engine_kernels.get("profile")
+        found = state.engine_kernels.get(("profile", mode))
         if found is None:
             module = build.engine_module(CPU, state.asked)
             symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
             cooperative = build.settings.cooperative
-            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state)
-            state.engine_kernels["profile"] = found
+            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
+            state.engine_kernels["profile", mode] = found
         return found
 
 
@@ -196,7 +197,9 @@ def _from_gpu(state: State, device: torch.device) -> None:
 
 def _timed(given: intercept.Launch, device: torch.device) -> tuple[Any, Any]:
     """Make the launch between two events of its stream, which has other work until all three are issued."""
-    stream = given.stream if isinstance(given.stream, torch.cuda.Stream) else torch.cuda.current_stream(device)
+    stream = torch.cuda.current_stream(device)
+    if given.stream is not None:
+        stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
     before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.device(device), torch.cuda.stream(stream):
         private.sleep_on_gpu(AHEAD)

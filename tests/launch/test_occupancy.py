@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rawkern.base.gpus import SPECIFICATIONS, specification
 from rawkern.compile import cubin, nvrtc, source, toolchain
-from rawkern.launch.occupancy import SPECIFICATIONS, occupancy, specification
+from rawkern.launch.occupancy import occupancy
 
 # Reads "major minor warps shared opt-in reserved threads registers static dynamic barriers" a line, answers with blocks.
 HEADER_PROGRAM = r"""

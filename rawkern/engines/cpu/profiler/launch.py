@@ -10,6 +10,7 @@ import numpy as np
 
 from rawkern.arguments.careful import Bound
 from rawkern.base.forking import Lock
+from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
 
 Dim3 = tuple[int, int, int]
@@ -48,8 +49,10 @@ class Counts:
 class Profiled:
     """A kernel of a module, built so that it counts."""
 
-    def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any) -> None:
-        self.kernel = module.kernel(symbol, signature, cooperative=cooperative, host=host, instrument=Profiler)
+    def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any, mode: Mode) -> None:
+        self.kernel = module.kernel(
+            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=Profiler
+        )
         self._lock = Lock()
         self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
 
