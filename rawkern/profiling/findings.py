@@ -54,7 +54,13 @@ class Finding:
         return f"{self.kernel}, {where}: {self.message}; {self.remedy}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as plain data."""
+        """The finding as plain data.
+
+        Returns
+        -------
+        dict
+            The attributes by name.
+        """
         return asdict(self)
 
 

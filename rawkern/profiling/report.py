@@ -48,13 +48,32 @@ class Report:
         return len(self.launches)
 
     def __iter__(self) -> Iterator[Launches]:
-        """The kernels in the order of their first launches."""
+        """The kernels in the order of their first launches.
+
+        Yields
+        ------
+        Launches
+            Those of one kernel.
+        """
         return (self[name] for name in dict.fromkeys(launch.kernel for launch in self.launches))
 
     def __getitem__(self, kernel: str) -> Launches:
-        """The launches of a kernel together, by its name or an instance's.
+        """The launches of a kernel together.
 
-        KeyError where no launch has it; the message lists those there are.
+        Parameters
+        ----------
+        kernel : str
+            Its name, with or without template arguments: those of all instances, or of one.
+
+        Returns
+        -------
+        Launches
+            With sums of their counters.
+
+        Raises
+        ------
+        KeyError
+            No launch has it; the message lists those there are.
         """
         found = [launch for launch in self.launches if kernel in (launch.kernel, launch.kernel.partition("<")[0])]
         if not found:
@@ -69,9 +88,17 @@ class Report:
         return html.fragment(self.as_dict())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report to a file: ``.html``, one page with all in it, ``.json`` or ``.csv``.
+        """Write the report to a file.
 
-        ValueError for another name.
+        Parameters
+        ----------
+        path : str or PathLike
+            Its end says what to write: ``.html``, one page with all in it, ``.json`` or ``.csv``.
+
+        Raises
+        ------
+        ValueError
+            It ends otherwise.
         """
         kind = os.path.splitext(os.fspath(path))[1]
         if kind not in _WRITERS:
@@ -82,10 +109,24 @@ class Report:
             file.write(_WRITERS[kind](self.as_dict()))
 
     def compare(self, old: Report | dict[str, Any] | str | os.PathLike[str]) -> Comparison:
-        """What has become worse or better since another report: that itself, its data, or the JSON file of one.
+        """What has become worse or better since another report.
 
-        Kernels are found again by name, their launches by order, and lines by their text. ValueError for what is no
-        report, and where a kernel was launched more or less often.
+        Kernels are found again by name, their launches by order, and lines by their text.
+
+        Parameters
+        ----------
+        old : Report, dict, str or PathLike
+            The other report, what its `as_dict` gave, or a JSON file that `save` wrote.
+
+        Returns
+        -------
+        Comparison
+            True where anything has become worse.
+
+        Raises
+        ------
+        ValueError
+            It is no report, or a kernel was launched more or less often.
         """
         return compared(_data(old), self.as_dict())
 

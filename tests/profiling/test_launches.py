@@ -126,6 +126,17 @@ def test_counts_are_the_same_for_any_number_of_threads(module):
     assert found[0]["launches"][0]["counters"]["atomic_meets"] > 400
 
 
+def test_counts_are_the_same_in_any_order_and_at_any_level(module):
+    shuffled = module.get_function("shuffled")
+    at = torch.randint(0, 500, (2000,), generator=torch.Generator().manual_seed(4))
+    found = []
+    for setting in (rawkern.check(level="bounds"), rawkern.check(level="off"), rawkern.order(3)):
+        with setting, rawkern.profile() as report:
+            shuffled[10, 256](torch.zeros(500), at, 2000)
+        found.append(report.as_dict(instructions=True))
+    assert found[0] == found[1] == found[2]
+
+
 def test_launches_of_several_threads_are_each_counted_right(module):
     scale, tensors = module.get_function("scale"), [torch.ones(3200) for _ in range(4)]
 
