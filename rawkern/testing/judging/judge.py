@@ -86,7 +86,7 @@ def judge(
     mutates : sequence of int
         Places of arguments that are read and written.
     grid, block, forall, shared_mem : int, tuple of int or callable
-        How a kernel is launched, see `RawKernel`; functions are called with the arguments. By default there is a thread
+        How a kernel is launched, see `rawkern.RawKernel`; functions are called with the arguments. By default there is a thread
         for each element of the first output.
     init_inputs : sequence
         What ``ModelNew`` is made with.
@@ -102,7 +102,7 @@ def judge(
     tolerance : float, optional
         As for `check_kernel`: the error that is allowed, relative to the largest element.
     options, include_dirs, cooperative
-        For CUDA C, see `RawKernel`: the compiler's options, where headers are, whether ``grid.sync()`` is used.
+        For CUDA C, see `rawkern.RawKernel`: the compiler's options, where headers are, whether ``grid.sync()`` is used.
     seconds : float
         How long the candidate's process may live.
     memory : int
@@ -110,7 +110,7 @@ def judge(
     seed : int
         Where random inputs begin.
     skip : sequence of str
-        Checks (`Verdict.checks`) that are left out: "deterministic" for sums by atomics.
+        Checks (``Verdict.checks``) that are left out: "deterministic" for sums by atomics.
     worker : Worker, optional
         The process that candidates are forked from. Without one it is started and ended, which takes seconds.
 

@@ -53,7 +53,7 @@ class Tampering:
     Attributes
     ----------
     kind : str
-        One of `rawkern.testing.judging.verdict.KINDS`: "no launch", "cached output", "replaced function".
+        Such as "no launch", "cached output", "replaced function".
     text : str
         What was seen.
     """
