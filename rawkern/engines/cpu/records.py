@@ -14,7 +14,8 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: at their start and end alone: what they read all the time lies beside them. `lost` is what several took beyond that.
 #: The fields up to `finished` are written for every launch, the others once.
 #: `told`: of how much memory Python has told while it runs (MEMORY).
-#: `session` is what an instrument's session has put there, as in a block's record.
+#: `session` is what an instrument's session has put there, as in a block's record. `code`: the kernel's `rk_row` or
+#: `rk_warp_main`.
 LAUNCH = Record(
     "Launch",
     (
@@ -25,7 +26,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"),
+        ("heap", "ptr"), ("session", "i64"), ("code", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked

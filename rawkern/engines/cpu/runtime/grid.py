@@ -94,7 +94,7 @@ class Target:
             self.last_mask -= 1 << 32
         self.shared_total = code.shared_static + shared_dynamic
         self.tids = thread_indices(block, shape)
-        self.enter_address = loaded.enter
+        self.enter_address, self._code = loaded.enter, loaded.code
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
         self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
@@ -152,7 +152,7 @@ class Target:
             self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            ctypes.addressof(limits.HEAP), self.session.address, openmp(),
+            ctypes.addressof(limits.HEAP), self.session.address, self._code, openmp(),
         )  # fmt: skip
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:

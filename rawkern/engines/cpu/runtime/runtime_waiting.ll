@@ -95,6 +95,8 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i32 %n, ptr %pbn
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
+  %pcode = &Launch.code %launch
+  %code = load ptr, ptr %pcode
   br label %warp
 warp:
   %w = phi i32 [ 0, %0 ], [ %wnext, %warp ]
@@ -107,7 +109,7 @@ warp:
   store ptr %blk, ptr %pb
   %ptop = &Warp.stack_top %this
   %top = load ptr, ptr %ptop
-  %sp = call ptr @rk_fresh(ptr %top, ptr @rk_warp_main, ptr %this)
+  %sp = call ptr @rk_fresh(ptr %top, ptr %code, ptr %this)
   %psp = &Warp.sp %this
   store ptr %sp, ptr %psp
   %wnext = add i32 %w, 1
