@@ -72,7 +72,8 @@ def main() -> None:
     found = sum(bool(text) for text in said.values())
     report.notes.append(
         f"Of {len(names)} kernels, each of which the CPU engine stops with the exception named here, memcheck reports "
-        f"{found}."
+        f"{found}. The others stay inside what a block's shared memory, a thread's local memory or the module's "
+        "constants take as a whole, or write through a pointer to const, which it does not tell."
     )
     table = Table("Kernels", ("kernel", "on the CPU engine", "memcheck on a GPU"))
     table.rows += [(name, error, said[name] or "nothing") for name, error, _ in wild.ROWS]

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from rawkern.base import cache as disk
 from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.records import Globals
-from rawkern.engines.cpu.runtime.scheduler import SWITCH, scheduler
+from rawkern.engines.cpu.runtime.scheduler import BLOCK_BEGINS, SWITCH, scheduler
 
 # What reads PTX and writes LLVM IR is imported by what does: 60 modules that code from the disk cache does not need.
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Code:
     shared_static: int
     frame_bytes: int
     recursive: bool
+    spins: bool  # warps may wait for those of other blocks
     sites: tuple[str, ...]
     table: dict | None = None  # of the instrument
 
@@ -81,19 +83,24 @@ class Translation:
         disk.put_record(key, fields, layout.image)
         return layout
 
-    def resources(self, kernel: str) -> dict[str, int]:
-        """Static shared memory and local memory of a kernel in bytes, and the PTX version; no code is generated."""
-        key = "resources-" + hashlib.sha256(f"{self.key} {kernel} {own_version()}".encode()).hexdigest()
+    def needs(self) -> ModuleNeeds:
+        """What the module's kernels need of a GPU; no code is generated."""
+        key = f"needs-{self.key}-{own_version()}"
         stored = disk.get_record(key)
         if stored is not None:
-            return stored[0]
-        from rawkern.engines.cpu.analysis.storage import sizes
+            kernels = {name: Needs(*row) for name, row in stored[0]["kernels"].items()}
+            return ModuleNeeds(kernels, stored[0]["constant"], stored[0]["version"])
+        from rawkern.engines.cpu.analysis.storage import needs_of
 
-        parsed = self.parsed()
-        shared, local = sizes(parsed, kernel)
-        found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
-        disk.put_record(key, found)
+        found = needs_of(self.parsed())
+        disk.put_record(key, {**vars(found), "kernels": {name: astuple(n) for name, n in found.kernels.items()}})
         return found
+
+    def understood(self, kernel: str) -> None:
+        """Raise UnsupportedError for a kernel of which something is not understood."""
+        from rawkern.engines.cpu.analysis.storage import reached
+
+        reached(self.parsed(), kernel)
 
     def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
@@ -118,6 +125,7 @@ class Translation:
             lowered.shared_static,
             lowered.frame_bytes,
             lowered.recursive,
+            "@rk_yield(" in lowered.text,
             tuple(lowered.sites),
             lowered.table,
         )
@@ -134,9 +142,10 @@ class Translation:
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its own part of the scheduler."""
     parts = scheduler(lowered.instrument, lowered.waiting, cpu)
+    own = parts.own.replace(BLOCK_BEGINS, lowered.block_begins)
     # LLVM takes a declaration only once
-    known = {line for line in parts.own.splitlines() if line.startswith("declare")}
-    lines = [*_once(parts.own), *(line for line in lowered.text.splitlines() if line not in known)]
+    known = {line for line in own.splitlines() if line.startswith("declare")}
+    lines = [*_once(own), *(line for line in lowered.text.splitlines() if line not in known)]
     return parts.calls("\n".join(lines))
 
 
@@ -189,7 +198,7 @@ class Loaded(LoadedObject):
         shared = load_scheduler(instrument, code.waiting, host(), own)
         super().__init__(code.object)
         self.enter, self.go = shared.address("rk_enter"), shared.address("rk_go")
-        self.code = self.address("rk_warp_main" if code.waiting else "rk_row")
+        self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
 
 @cache

@@ -83,6 +83,7 @@ complete:
 
 define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   call void @rk_place(ptr %launch, ptr %blk, i64 %number)
+  {block_begins}
   %pdone = &Block.done %blk
   store i32 0, ptr %pdone
   %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}
@@ -95,8 +96,6 @@ define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   store i32 %n, ptr %pbn
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
-  %pcode = &Launch.code %launch
-  %code = load ptr, ptr %pcode
   br label %warp
 warp:
   %w = phi i32 [ 0, %0 ], [ %wnext, %warp ]
@@ -109,7 +108,7 @@ warp:
   store ptr %blk, ptr %pb
   %ptop = &Warp.stack_top %this
   %top = load ptr, ptr %ptop
-  %sp = call ptr @rk_fresh(ptr %top, ptr %code, ptr %this)
+  %sp = call ptr @rk_fresh(ptr %top, ptr @rk_warp_main, ptr %this)
   %psp = &Warp.sp %this
   store ptr %sp, ptr %psp
   %wnext = add i32 %w, 1
@@ -174,7 +173,9 @@ begin:
   store ptr %rest, ptr %pfree
   %resident1 = add i32 %resident, 1
   store i32 %resident1, ptr %president
-  call void @rk_start_block(ptr %launch, ptr %have, i64 %number)
+  %pcode = &Launch.code %launch
+  %start = load ptr, ptr %pcode
+  call void %start(ptr %launch, ptr %have, i64 %number)
   br label %run
 revisit:
   %head = load ptr, ptr %phead

@@ -1,6 +1,6 @@
 """The scheduler's text in two parts: what each kernel has of its own, and what is compiled once for all of them.
 
-A kernel's own are the function that calls its body, what is inlined, and what is called often. The rest would be half
+A kernel's own are functions that lead to its body, what is inlined, and what is called often. The rest would be half
 of what a small kernel takes to compile.
 """
 
@@ -16,6 +16,7 @@ from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.records import runtime
 
 SWITCH = ("rk_switch", "rk_start")  # as assembly
+BLOCK_BEGINS = "; {block_begins}"  # stands where each kernel says itself what happens
 OFTEN = ("rk_barrier",)  # a call into another object takes a nanosecond more: a tenth of a barrier
 _FUNCTION = re.compile(r"^define (?:internal )?(\S+) @(\w+)\((.*?)\)([^{]*)\{\n.*?^\}\n", re.M | re.S)
 
@@ -36,13 +37,14 @@ class Scheduler:
 
 @cache
 def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Scheduler:
-    """Part the text: what calls the kernel's body, and what is inlined, is the kernel's own."""
+    """Part the text: what leads to the kernel's body, and what is inlined, is the kernel's own."""
     wide = "avx512f" in cpu.arithmetic()
-    text = runtime(waiting, cpu.machine, instrument.barrier_opens, cpu.machine == host().machine, wide)
+    native = cpu.machine == host().machine
+    text = runtime(waiting, cpu.machine, instrument.barrier_opens, BLOCK_BEGINS, native, wide)
     own, shared, names = [], [], []
     for found in _FUNCTION.finditer(text):
         result, name, params, more = found.groups()
-        if "@rk_body(" in found[0]:
+        if re.search(r"@rk_(body|warp_main)\b", found[0]):
             own.append(found[0].replace("define internal", "define", 1))
         elif "alwaysinline" in more:
             own.append(found[0])
