@@ -1,0 +1,507 @@
+"""Expressions of a kernel to values; whatever is not on the lists here is refused."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.ir import Array, Block, If, Place, Store, Value
+from rawkern.gradients.rules import TESTS, rule_of, spelled
+from rawkern.gradients.syntax import File, Where, named, parse, text_of
+from rawkern.gradients.types import Aggregate, Type
+
+SPECIAL = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
+SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
+
+
+@dataclass(eq=False)
+class Var:
+    """A variable: a scalar with its value now, an aggregate or local array with variables, or what never changes."""
+
+    name: str
+    type: Type | None
+    value: Any = None  # Value, Pointer or None (not set yet)
+    fields: dict[str, Var] = field(default_factory=dict)
+    constant: bool = False
+
+    def leaves(self) -> list[Var]:
+        return [leaf for each in self.fields.values() for leaf in each.leaves()] if self.fields else [self]
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An array with what is added to its start; `inner` are indices given already, where it has several dimensions."""
+
+    array: Array
+    offset: Value | None = None
+    inner: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in memory, as the left side of an assignment."""
+
+    place: Place
+    index: tuple[Value, ...]
+    type: Type
+
+
+class NeedsUnrolling(Exception):
+    """A loop has to be written out, for the reason given."""
+
+    def __init__(self, node: int, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.node, self.reason = node, reason
+
+
+class Expressions:
+    """Values of expressions, put into the block at hand."""
+
+    file: File
+    where: Where
+    block: Block
+    scopes: list[dict[str, Var]]
+    computed: dict[Block, dict[Any, Value]]  # what each block has computed, to compute it once
+    block_shape: tuple[int, int, int]
+    grid_shape: tuple[int | None, int | None, int | None]
+
+    # Values -------------------------------------------------------------------------------------------------------
+
+    def value(
+        self, node: Any, kind: str, op: str, args: tuple[Value, ...] = (), attr: Any = None, **more: Any
+    ) -> Value:
+        line = node if isinstance(node, int) else node.start_point[0] + 1
+        pure = op in ("special", "param", "unary", "binary", "cast", "call", "select") or (
+            op == "const" and not more.get("name")
+        )
+        if pure or (op == "load" and attr.array.const and not attr.array.shared):
+            same = (kind, op, args, attr)
+            found = self.known(same)
+            if found is not None:
+                return found
+        made = Value(line, self.block, type=kind, op=op, args=args, attr=attr, **more)
+        self.block.items.append(made)
+        if pure or op == "load":
+            self.computed.setdefault(self.block, {})[kind, op, args, attr] = made
+        return made
+
+    def known(self, same: Any) -> Value | None:
+        """What has been computed alike, in this block or one around it."""
+        block: Block | None = self.block
+        while block is not None:
+            if same in self.computed.get(block, {}):
+                return self.computed[block][same]
+            block = block.parent.block if block.parent is not None else None
+        return None
+
+    def integer(self, node: Any, value: int) -> Value:
+        return self.value(node, "int", "const", attr=str(value), const=value)
+
+    def converted(self, node: Any, value: Value, kind: str) -> Value:
+        """A value as another type; as C does it."""
+        if value.type == kind:
+            return value
+        const = value.const if not types.is_float(kind) else None
+        if const is not None and kind == "bool":
+            const = int(bool(const))
+        elif const is not None and not (0 <= const < 2**31 and types.bits(kind) >= 32):
+            const = const if kind in ("int", "long long") and -(2**31) <= const < 0 else None
+        return self.value(node, kind, "cast", (value,), const=const)
+
+    def refuse(self, node: Any, reason: str, way_out: str) -> Exception:
+        return self.where.refuse(node, reason, way_out)
+
+    def scalar(self, node: Any) -> Value:
+        """An expression that has to be a number."""
+        found = self.expression(node)
+        if not isinstance(found, Value):
+            raise self.refuse(node, f"{text_of(node)!r} is used as a number", "write its elements one by one")
+        return found
+
+    def lookup(self, name: str) -> Var | None:
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    # Expressions --------------------------------------------------------------------------------------------------
+
+    def expression(self, node: Any) -> Any:
+        """The value of an expression: a `Value`, a `Pointer`, or a `Var` for an aggregate."""
+        handler = getattr(self, f"on_{node.type}", None)
+        if handler is None:
+            raise self.refuse(node, f"{text_of(node)!r} ({node.type.replace('_', ' ')}) is not known here",
+                              "write it in simpler terms")  # fmt: skip
+        return handler(node)
+
+    def on_parenthesized_expression(self, node: Any) -> Any:
+        return self.expression(named(node)[0])
+
+    def on_number_literal(self, node: Any) -> Value:
+        text = text_of(node)
+        plain = text.replace("'", "").lstrip("+-")  # the grammar takes a sign for a part of the number
+        sign = -1 if text.startswith("-") else 1
+        if re.fullmatch(r"(0[xX][\da-fA-F]+|\d+)([uUlL]*)", plain):
+            digits = re.sub(r"[uUlL]*\Z", "", plain)
+            number = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits, 8 if digits[0] == "0" else 10)
+            suffix = plain[len(digits) :].lower()
+            wide = "ll" in suffix or suffix.count("l") == 1 or number > (0xFFFFFFFF if "u" in suffix else 0x7FFFFFFF)
+            unsigned = "u" in suffix or (digits[:2] in ("0x", "0X") and 0x7FFFFFFF < number <= 0xFFFFFFFF)
+            wide = wide and not (unsigned and number <= 0xFFFFFFFF and "l" not in suffix)
+            kind = ("unsigned " if unsigned else "") + ("long long" if wide else "int")
+            known = None if sign < 0 and unsigned else sign * number
+            return self.value(node, kind, "const", attr=text, const=known)
+        if re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fF]?", plain):
+            return self.value(node, "float" if plain[-1] in "fF" else "double", "const", attr=text)
+        raise self.refuse(node, f"the number {text} is not known", "write it in decimal")
+
+    def on_true(self, node: Any) -> Value:
+        return self.value(node, "bool", "const", attr="true", const=1)
+
+    def on_false(self, node: Any) -> Value:
+        return self.value(node, "bool", "const", attr="false", const=0)
+
+    def on_identifier(self, node: Any) -> Any:
+        name = text_of(node)
+        if name in self.file.unclear:
+            raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
+                              "give it a name of its own")  # fmt: skip
+        macro, var = self.file.macros.get(name), self.lookup(name)
+        if macro is not None:
+            return self.macro(node, name, macro)
+        if var is not None:
+            return self.read(node, var)
+        if name in self.file.constants:
+            kind, value = self.file.constants[name]
+            return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
+        if name == "warpSize":
+            return self.value(node, "int", "const", attr="32", const=32)
+        known = {"INFINITY": "INFINITY", "FLT_MAX": "3.402823466e+38f", "M_PI": "3.14159265358979323846"}
+        if name in known:
+            return self.value(node, "double" if name == "M_PI" else "float", "const", attr=known[name])
+        raise self.refuse(node, f"{name} is not known", "declare it in the kernel, or as a macro or const beside it")
+
+    def macro(self, node: Any, name: str, text: str) -> Any:
+        """A macro without parameters, whose text has to be one expression whatever stands around it."""
+        text = re.sub(r"//.*|/\*.*?\*/", "", text).strip()
+        root = parse(f"void f() {{ x = {text}; }}")
+        statement = named(named(root)[0].child_by_field_name("body"))
+        inner = statement[0] if len(statement) == 1 and not root.has_error else None
+        right = named(inner)[0].child_by_field_name("right") if inner is not None and named(inner) else None
+        plain = right is not None and right.type in (
+            "number_literal",
+            "identifier",
+            "parenthesized_expression",
+            "true",
+            "false",
+        )
+        signed = right is not None and re.fullmatch(r"-\s*[\w.]+", text_of(right)) is not None
+        if right is None or text_of(right) != text or not (plain or signed) or name in re.findall(r"\w+", text):
+            raise self.refuse(
+                node, f"the macro {name} is {text!r}", "make it a number, or an expression in parentheses"
+            )
+        return self.within_top(lambda: self.expression(right))
+
+    def within_top(self, make: Any) -> Any:
+        """Call with the names of the file's top only."""
+        scopes, self.scopes = self.scopes, self.scopes[:1]
+        try:
+            return make()
+        finally:
+            self.scopes = scopes
+
+    def on_unary_expression(self, node: Any) -> Value:
+        sign = text_of(node.child_by_field_name("operator"))
+        value = self.scalar(node.child_by_field_name("argument"))
+        if sign == "!":
+            return self.value(
+                node, "bool", "unary", (value,), "!", const=None if value.const is None else int(not value.const)
+            )
+        kind = types.promoted(value.type)
+        if sign not in ("-", "+", "~") or (sign == "~" and types.is_float(kind)):
+            raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        value = self.converted(node, value, kind)
+        const = -value.const if sign == "-" and value.const is not None and not kind.startswith("unsigned") else None
+        return value if sign == "+" else self.value(node, kind, "unary", (value,), sign, const=const)
+
+    def on_binary_expression(self, node: Any) -> Any:
+        sign = text_of(node.child_by_field_name("operator"))
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if sign in ("&&", "||"):
+            return self.logical(node, sign, left, right)
+        a, b = self.expression(left), self.expression(right)
+        if isinstance(b, Pointer) and isinstance(a, Value) and sign == "+":
+            a, b = b, a
+        if isinstance(a, Pointer) and isinstance(b, Value) and sign in "+-":
+            return self.moved(node, a, b, sign)
+        if not isinstance(a, Value) or not isinstance(b, Value):
+            raise self.refuse(
+                node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
+            )
+        return self.binary(node, sign, a, b)
+
+    def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
+        shift = sign in ("<<", ">>")
+        kind = types.promoted(a.type) if shift else types.common(a.type, b.type)
+        if types.is_float(kind) and sign not in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!="):
+            raise self.refuse(node, f"the operator {sign} on {kind}", "write it in simpler terms")
+        if sign not in ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!="):
+            raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        a = self.converted(node, a, kind)
+        b = self.converted(node, b, types.promoted(b.type) if shift else kind)
+        test = sign in ("<", ">", "<=", ">=", "==", "!=")
+        const = None
+        if a.const is not None and b.const is not None and not types.is_float(kind):
+            const = _folded(sign, a.const, b.const)
+        if const is not None and not (0 if kind.startswith("unsigned") else -(2**31)) <= const < 2**31:
+            const = None
+        return self.value(node, "bool" if test else kind, "binary", (a, b), sign, const=const)
+
+    def moved(self, node: Any, pointer: Pointer, by: Value, sign: str) -> Pointer:
+        if types.is_float(by.type) or pointer.inner:
+            raise self.refuse(node, "this pointer arithmetic", "write an index")
+        if sign == "-":
+            by = self.value(node, by.type, "unary", (by,), "-")
+        offset = by if pointer.offset is None else self.binary(node, "+", pointer.offset, by)
+        return Pointer(pointer.array, offset)
+
+    def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
+        """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""
+        a = self.truth(self.scalar(left))
+        inner = Block()
+        made = If(node.start_point[0] + 1, self.block, condition=a)
+        b = self.within(inner, lambda: self.truth(self.scalar(right)))
+        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
+            for item in inner.items:
+                item.block = self.block
+            self.block.items += inner.items
+            const = (
+                None
+                if a.const is None or b.const is None
+                else int(bool(a.const and b.const if sign == "&&" else a.const or b.const))
+            )
+            return self.value(node, "bool", "binary", (a, b), sign, const=const)
+        inner.parent = made
+        empty = Block(parent=made)
+        fixed = self.within(empty, lambda: self.value(node, "bool", "const", attr="false" if sign == "&&" else "true"))
+        made.then, made.other = (inner, empty) if sign == "&&" else (empty, inner)
+        self.block.items.append(made)
+        result = self.value(node, "bool", "result", attr=made)
+        made.results.append((result, b, fixed) if sign == "&&" else (result, fixed, b))
+        return result
+
+    def truth(self, value: Value) -> Value:
+        return self.converted(value.line, value, "bool")
+
+    def within(self, block: Block, make: Any) -> Any:
+        """Call with another block at hand."""
+        outer, self.block = self.block, block
+        try:
+            return make()
+        finally:
+            self.block = outer
+
+    def on_conditional_expression(self, node: Any) -> Any:
+        parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
+        condition = self.truth(self.scalar(parts[0]))
+        made = If(node.start_point[0] + 1, self.block, condition=condition)
+        then, other = Block(parent=made), Block(parent=made)
+        a = self.within(then, lambda: self.scalar(parts[1]))
+        b = self.within(other, lambda: self.scalar(parts[2]))
+        kind = types.common(a.type, b.type) if a.type != b.type else a.type
+        a = self.within(then, lambda: self.converted(node, a, kind))
+        b = self.within(other, lambda: self.converted(node, b, kind))
+        items = [*then.items, *other.items]
+        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result", "call") for i in items):
+            for item in items:
+                item.block = self.block
+            self.block.items += items
+            const = None if condition.const is None else (a if condition.const else b).const
+            return self.value(node, kind, "select", (condition, a, b), const=const)
+        made.then, made.other = then, other
+        self.block.items.append(made)
+        result = self.value(node, kind, "result", attr=made)
+        made.results.append((result, a, b))
+        return result
+
+    # Memory and fields --------------------------------------------------------------------------------------------
+
+    def on_subscript_expression(self, node: Any) -> Any:
+        return self.read(node, self.target(node))
+
+    def on_field_expression(self, node: Any) -> Any:
+        argument = node.child_by_field_name("argument")
+        if argument.type == "identifier" and text_of(argument) in SPECIAL and self.lookup(text_of(argument)) is None:
+            axis = text_of(node.child_by_field_name("field"))
+            shape = {"blockDim": self.block_shape, "gridDim": self.grid_shape}.get(text_of(argument), (None,) * 3)
+            if axis not in ("x", "y", "z"):
+                raise self.refuse(node, f"{text_of(node)} is not known", "use x, y or z")
+            const = shape["xyz".index(axis)]
+            extent = {"threadIdx": self.block_shape, "blockIdx": self.grid_shape}.get(text_of(argument))
+            const = 0 if extent is not None and extent["xyz".index(axis)] == 1 else const
+            return self.value(node, "unsigned int", "special", attr=text_of(node), const=const)
+        return self.read(node, self.target(node))
+
+    def on_pointer_expression(self, node: Any) -> Any:
+        sign = text_of(node.child_by_field_name("operator"))
+        argument = node.child_by_field_name("argument")
+        if sign == "&":
+            found = self.target(argument)
+            if isinstance(found, Cell) and not found.place.fields and len(found.index) == 1:
+                return Pointer(found.place.array, found.index[0])
+            raise self.refuse(node, f"the address {text_of(node)}", "use the variable itself, or an index")
+        return self.read(node, self.target(node))
+
+    def target(self, node: Any) -> Any:
+        """What an expression that can be assigned to means: a `Var` or a `Cell`."""
+        if node.type == "parenthesized_expression":
+            return self.target(named(node)[0])
+        if node.type == "identifier":
+            var = self.lookup(text_of(node))
+            if var is None or text_of(node) in self.file.macros or text_of(node) in self.file.unclear:
+                raise self.refuse(node, f"{text_of(node)} is no variable of the kernel", "declare it in the kernel")
+            return var.value if isinstance(var.value, Cell) else var
+        if node.type == "field_expression":
+            return self.field(node)
+        if node.type == "pointer_expression" and text_of(node.child_by_field_name("operator")) == "*":
+            return self.cell(node, self.expression(node.child_by_field_name("argument")), ())
+        if node.type == "subscript_expression":
+            index = named(node.child_by_field_name("indices"))
+            if len(index) != 1:
+                raise self.refuse(node, "an index of several parts", "write one index")
+            base = self.expression(node.child_by_field_name("argument"))
+            return self.cell(node, base, (self.scalar(index[0]),))
+        raise self.refuse(node, f"{text_of(node)!r} is no place to read or write", "use a variable or an element")
+
+    def field(self, node: Any) -> Any:
+        name = text_of(node.child_by_field_name("field"))
+        found = self.target(node.child_by_field_name("argument"))
+        if text_of(node.child_by_field_name("operator")) != ".":
+            raise self.refuse(node, "-> is not known", "index the array, then take the field")
+        if isinstance(found, Var) and name in found.fields:
+            return found.fields[name]
+        if isinstance(found, Cell) and isinstance(found.type, Aggregate) and found.type.of(name) is not None:
+            inner = found.type.of(name)
+            return Cell(Place(found.place.array, (*found.place.fields, name)), found.index, inner)  # type: ignore[arg-type]
+        raise self.refuse(
+            node, f"{text_of(node)!r} has no field {name} that is known", "use fields of structs and vectors"
+        )
+
+    def cell(self, node: Any, base: Any, index: tuple[Value, ...]) -> Any:
+        if isinstance(base, Var) and base.fields and index:
+            if index[0].const is None or str(index[0].const) not in base.fields:
+                raise self.unrollable(node, f"the index of the local array {base.name} is not known when deriving")
+            return base.fields[str(index[0].const)]
+        if not isinstance(base, Pointer):
+            raise self.refuse(node, f"{text_of(node)!r} indexes what is no array", "index a pointer or array")
+        array = base.array
+        if any(types.is_float(i.type) for i in index):
+            raise self.refuse(node, "an index that is no integer", "convert it first")
+        if len(array.sizes) > 1:
+            if not index:
+                raise self.refuse(node, f"{text_of(node)!r} is a row", "index an element")
+            index = (*base.inner, *index)
+            return (
+                Cell(Place(array), index, array.type) if len(index) == len(array.sizes) else Pointer(array, None, index)
+            )
+        if base.offset is not None:
+            index = (base.offset if not index else self.binary(node, "+", base.offset, index[0]),)
+        return Cell(Place(array), index or (self.integer(node, 0),), array.type)
+
+    def read(self, node: Any, found: Any) -> Any:
+        if isinstance(found, Pointer):
+            return found
+        if isinstance(found, Var):
+            if found.fields or isinstance(found.value, Pointer):
+                return found if found.fields else found.value
+            if isinstance(found.value, Cell):
+                return self.read(node, found.value)
+            if found.value is None:
+                raise self.refuse(node, f"{text_of(node)} has no value on some path to here",
+                                  "give it a value where it is declared")  # fmt: skip
+            return found.value
+        if isinstance(found.type, Aggregate):
+            return self.aggregate(
+                text_of(node),
+                found.type,
+                lambda path, kind: self.load(
+                    node, Place(found.place.array, (*found.place.fields, *path)), found.index, kind
+                ),
+            )
+        return self.load(node, found.place, found.index, found.type)
+
+    def load(self, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
+        return self.value(node, kind, "load", index, place)
+
+    def aggregate(self, name: str, kind: Aggregate, make: Any, path: tuple[str, ...] = ()) -> Var:
+        """A variable of an aggregate, each scalar in it made by ``make(path, type)``."""
+        var = Var(name, kind)
+        for each, inner in kind.fields:
+            full = (*path, each)
+            var.fields[each] = (
+                self.aggregate(f"{name}_{each}", inner, make, full)
+                if isinstance(inner, Aggregate)
+                else Var(f"{name}_{each}", inner, make(full, inner))
+            )
+        return var
+
+    def write(self, node: Any, cell: Cell, value: Value, adds: str = "") -> None:
+        if cell.place.array.const:
+            raise self.refuse(node, f"{cell.place.array.name} is const", "write to another array")
+        self.block.items.append(
+            Store(node.start_point[0] + 1, self.block, place=cell.place, index=cell.index, value=value, adds=adds)
+        )
+
+    def unrollable(self, node: Any, reason: str) -> Exception:
+        raise NotImplementedError
+
+    def scalar_type(self, node: Any) -> str:
+        raise NotImplementedError
+
+    # Calls that compute -------------------------------------------------------------------------------------------
+
+    def math(self, node: Any, name: str, args: list[Value]) -> Value | None:
+        """A call of a function of the table; None for one that is not there."""
+        found = rule_of(name)
+        if name in ("max", "min", "abs") and args and not any(types.is_float(a.type) for a in args):
+            kind = args[0].type if len(args) == 1 else types.common(args[0].type, args[1].type)
+            args = [self.converted(node, a, kind) for a in args]
+            return self.value(node, kind, "call", tuple(args), name)
+        if name in TESTS and len(args) == 1:
+            return self.value(node, TESTS[name], "call", tuple(args), name)
+        if found is None:
+            return None
+        rule, kind = found
+        if len(args) != len(rule.derivatives):
+            raise self.refuse(node, f"{name} takes {len(rule.derivatives)} arguments", "see CUDA's manual")
+        if kind is None:
+            kinds = {a.type for a in args}
+            kind = "float" if kinds == {"float"} else "double"
+            if "double" not in kinds and kinds != {"float"}:
+                if name in ("max", "min", "pow", "abs") or not kinds & {"float"}:
+                    raise self.refuse(
+                        node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to one floating type"
+                    )
+                raise self.refuse(node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to float")
+        args = [self.converted(node, a, kind) for a in args]
+        text = name if kind == "float" and name.startswith("__") else spelled(rule, kind)
+        return self.value(node, kind, "call", tuple(args), (rule, text))
+
+
+def _folded(sign: str, a: int, b: int) -> int | None:
+    """The result of an integer operator on what is known; None where C leaves it open."""
+    if sign in "/%" and (b <= 0 or a < 0):
+        return None
+    if sign in ("<<", ">>") and not (0 <= b < 31 and a >= 0):
+        return None
+    if sign in ("&", "|", "^") and (a < 0 or b < 0):
+        return None
+    return int(_FOLDS[sign](a, b))
+
+
+_FOLDS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
+    "<<": operator.lshift, ">>": operator.rshift, "<": operator.lt, ">": operator.gt, "<=": operator.le,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+}  # fmt: skip
