@@ -46,6 +46,8 @@ def read(
     base, _, rest = name.partition("<")
     arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
     found = file.functions.get(base.strip(), [])
+    if file.keywords:
+        raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
     if len(found) != 1:
         reason = "several overloads have its name" if found else "its text is not at the top of the source"
         raise where.refuse(1, reason, "write it as a function of that name at the top")

@@ -271,7 +271,7 @@ class Expressions:
         a = self.truth(self.scalar(left))
         inner = Block()
         made = If(node.start_point[0] + 1, self.block, condition=a)
-        b = self.within(inner, lambda: self.truth(self.scalar(right)))
+        b = self.alone(right, inner, lambda: self.truth(self.scalar(right)))
         if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
             for item in inner.items:
                 item.block = self.block
@@ -302,13 +302,25 @@ class Expressions:
         finally:
             self.block = outer
 
+    def alone(self, node: Any, block: Block, make: Any) -> Any:
+        """`within` for what may be left out when the kernel runs, and so may change no variable."""
+        leaves = self.leaves()
+        before = [v.value for v in leaves]
+        found = self.within(block, make)
+        if any(v.value is not old for v, old in zip(leaves, before, strict=True)):
+            raise self.refuse(node, "a variable changes within ?:, && or ||", "write an if")
+        return found
+
+    def leaves(self) -> list[Var]:
+        raise NotImplementedError
+
     def on_conditional_expression(self, node: Any) -> Any:
         parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
         condition = self.truth(self.scalar(parts[0]))
         made = If(node.start_point[0] + 1, self.block, condition=condition)
         then, other = Block(parent=made), Block(parent=made)
-        a = self.within(then, lambda: self.scalar(parts[1]))
-        b = self.within(other, lambda: self.scalar(parts[2]))
+        a = self.alone(node, then, lambda: self.scalar(parts[1]))
+        b = self.alone(node, other, lambda: self.scalar(parts[2]))
         kind = types.common(a.type, b.type) if a.type != b.type else a.type
         a = self.within(then, lambda: self.converted(node, a, kind))
         b = self.within(other, lambda: self.converted(node, b, kind))
@@ -332,6 +344,9 @@ class Expressions:
 
     def on_field_expression(self, node: Any) -> Any:
         argument = node.child_by_field_name("argument")
+        names = {text_of(argument), text_of(node.child_by_field_name("field"))}
+        if names & (self.file.unclear | set(self.file.macros)):
+            raise self.refuse(node, f"{text_of(node)} has a part that is a macro", "give the macro another name")
         if argument.type == "identifier" and text_of(argument) in SPECIAL and self.lookup(text_of(argument)) is None:
             axis = text_of(node.child_by_field_name("field"))
             shape = {"blockDim": self.block_shape, "gridDim": self.grid_shape}.get(text_of(argument), (None,) * 3)

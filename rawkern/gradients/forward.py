@@ -171,6 +171,7 @@ class Frame:
             before = len(self.needed)
             for each in (loop.condition, *loop.test.items):
                 self._demand(each)
+            self._mark(loop.test, set())
             for c in loop.carried:
                 if c.phi in self.needed:
                     self._demand(c.init)

@@ -8,7 +8,7 @@ from rawkern.gradients import loops, ownership, types
 from rawkern.gradients.activity import Activity
 from rawkern.gradients.expressions import NeedsUnrolling
 from rawkern.gradients.forward import Frame, Group, Names
-from rawkern.gradients.ir import Block, Carried, Kernel, Loop, Value, walk
+from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
 from rawkern.gradients.rules import number
 from rawkern.gradients.syntax import Where
 
@@ -39,6 +39,8 @@ class LoopReverse:
                 getattr(i, "place", None) is not None and i.place.array in self.active.arrays for i in walk(item.body)
             )
         ):
+            if any(isinstance(i, Barrier) for i in walk(item.body)):
+                out.append("__syncthreads();")  # what it kept apart stays apart
             return
         loops.check_condition(item, self.where.refuse)
         maxima = {c: found for c in carried if (found := loops.maximum(c, self.uses)) is not None}
@@ -69,7 +71,8 @@ class LoopReverse:
         self.check_late(item, inner)
         self.finished(inner)
         if body:
-            out += inner.loop_lines(item, last=[*body, *last])
+            lines = inner.loop_lines(item, last=[*body, *last])
+            out += lines if len(lines) == 1 else [Group("{", lines)]  # its variables have names of the forward's
         for c, d in found.items():
             if d is not None and c in maxima and c.init in self.active.values:
                 name, kind = self.names.fresh("d_start"), self.names.type(c.phi.type)

@@ -86,6 +86,8 @@ class Lowering(Calls):
 
     def _parameter(self, node: Any) -> None:
         declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
+        if name in self.file.macros or name in self.file.unclear:
+            raise self.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
         if declarator is None or name is None or node.type != "parameter_declaration":
             raise self.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
         kind = self.type_of(node.child_by_field_name("type"))
@@ -409,7 +411,12 @@ class Lowering(Calls):
             size = inner.child_by_field_name("size")
             sizes.insert(0, 0 if size is None else self._extent(size))
             inner = inner.child_by_field_name("declarator")
-        if name is None or inner.type not in ("identifier", "pointer_declarator") or name in self.file.macros:
+        if (
+            name is None
+            or inner.type not in ("identifier", "pointer_declarator")
+            or name in self.file.macros
+            or name in self.file.unclear
+        ):
             raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
         if "__shared__" in qualifiers:
             return self._share(node, name, kind, tuple(sizes), value, inner)

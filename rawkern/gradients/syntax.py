@@ -11,6 +11,11 @@ from typing import Any
 
 from rawkern.errors import MissingDependencyError, NotDifferentiable
 
+KEYWORDS = frozenset(
+    ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
+     "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
+     "__global__")
+)  # fmt: skip
 TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
 
 
@@ -92,6 +97,7 @@ class File:
                 self.macros[found[1]] = found[2] or "1"
         for node in named(self.root):
             self._declare(node)
+        self.keywords = sorted(KEYWORDS & (self.unclear | set(self.macros) | set(defined)))
 
     def _declare(self, node: Any) -> None:
         if node.type == "linkage_specification":

@@ -127,8 +127,8 @@ class _Run:
         found = self.recording.memory_of(t)
         if found is None or found.tensor.dtype != t.dtype or not t.is_contiguous():
             raise NotDifferentiable(
-                f"{self.name}: {name} of {launch.kernel.name} is no contiguous view of an argument or of memory that the "
-                "function allocates; pass it as an argument of the operator"
+                f"{self.name}: {name} of {launch.kernel.name} is no contiguous view of an argument or of memory "
+                "that the function allocates; pass it as an argument of the operator"
             )
         return found
 

@@ -79,7 +79,7 @@ class _Watch(TorchDispatchMode):
         if func.namespace != "aten" or called not in _ALLOCATIONS | _VIEWS:
             raise NotDifferentiable(
                 f"{self.name}: its function calls {func}, whose gradient would be lost; a derived backward is of "
-                f"allocations, views and launches alone: call it outside of the operator, or write @{self.name}.backward"
+                f"allocations, views and launches alone: call it outside of the operator, or write a backward by hand"
             )
         result = func(*args, **(kwargs or {}))
         if called in _ALLOCATIONS:
