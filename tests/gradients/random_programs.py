@@ -45,7 +45,7 @@ class Program:
         self.say("int c = i < n ? i : n - 1;")
         self.declare("x[c]")
         self.declare("w[t % 7]")
-        self.statements(self.r.randint(3, 7))
+        self.statements(self.r.randint(2, 4))
         self.say(
             f"if (i < n) y[i] = {self.value(2)};"
             if self.r.random() < 0.7
