@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.expressions import FULL, SHUFFLES, Cell, Expressions, Pointer, Var
+from rawkern.gradients.expressions import FULL, SHUFFLES, Expressions
 from rawkern.gradients.ir import Barrier, Value
+from rawkern.gradients.places import Cell, Pointer, Var
 from rawkern.gradients.syntax import TYPES, identifier, named, parameters_of, text_of, words
 from rawkern.gradients.types import Aggregate, Type
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import helpers, loops, types
 from rawkern.gradients.activity import activity, check_memory
-from rawkern.gradients.expressions import NeedsUnrolling
-from rawkern.gradients.forward import Frame, Names, rendered
+from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Kernel, Loop, Store, walk
+from rawkern.gradients.layout import Names, rendered
 from rawkern.gradients.lower import Lowering
+from rawkern.gradients.places import NeedsUnrolling
 from rawkern.gradients.reverse import Reverse
 from rawkern.gradients.rules import number
 from rawkern.gradients.syntax import File, Where

@@ -6,9 +6,10 @@ from typing import Any
 
 from rawkern.gradients import loops, ownership, types
 from rawkern.gradients.activity import Activity
-from rawkern.gradients.expressions import NeedsUnrolling
-from rawkern.gradients.forward import Frame, Group, Names
+from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
+from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.places import NeedsUnrolling
 from rawkern.gradients.rules import number
 from rawkern.gradients.syntax import Where
 

@@ -48,7 +48,7 @@ def measured(which):
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_agrees_with_a_central_difference(name) -> None:
-    kernel, derived, x, z = all_of_them()
+    _, derived, x, z = all_of_them()
     grad = torch.zeros(len(SMOOTH), N, dtype=torch.float64)
     grad[SMOOTH.index(name)] = 1
     found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})
@@ -89,7 +89,7 @@ def test_names_for_float() -> None:
             torch.testing.assert_close(found[each].double(), value, rtol=3e-4, atol=1e-5, msg=f"{name} by {each}")
 
 
-@pytest.mark.parametrize("name", sorted(set(functions()) & set(SMOOTH) - {"cbrt", "hypot", "sinpi", "cospi", "fmod"}))
+@pytest.mark.parametrize("name", sorted(set(functions()) & set(SMOOTH) - {"cbrt", "hypot", "sinpi", "cospi", "fmod", "pow"}))
 def test_formulas_differentiate_alike(name) -> None:
     """The table of formulas is of SymPy's terms, as second derivatives need; both have to mean the same.
 
