@@ -89,7 +89,7 @@ class Lowering(Declarations):
                 return None
             if node.type in LOOPS and contains(node, ("return_statement",)):
                 raise self.refuse(node, "a return in a loop", "let the loop run to its end, or test beforehand")
-            if contains(node, LEAVING, LOOPS):
+            if node.type not in LOOPS and contains(node, LEAVING, LOOPS):
                 return self._leaving(node, nodes[at + 1 :], then)
             self.statement(node)
         return then()

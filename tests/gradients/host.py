@@ -67,7 +67,18 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
         parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
     source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")
     source.write_text("\n".join(parts))
-    command = ["g++", "-O0", "-w", "-fPIC", "-shared", "-std=c++17", f"-I{Path(__file__).parent}", str(source), "-o", str(library)]
+    command = [
+        "g++",
+        "-O0",
+        "-w",
+        "-fPIC",
+        "-shared",
+        "-std=c++17",
+        f"-I{Path(__file__).parent}",
+        str(source),
+        "-o",
+        str(library),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[:3000])
@@ -87,7 +98,14 @@ def check(run, text, seed: int) -> str | None:
         run(which, (ctypes.c_void_p * 12)(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
 
     def outputs(which, times):
-        moved = [args[0] + times * along[0], args[1] + times * along[1], args[2], torch.zeros_like(args[3]), torch.zeros_like(args[4]), args[5]]
+        moved = [
+            args[0] + times * along[0],
+            args[1] + times * along[1],
+            args[2],
+            torch.zeros_like(args[3]),
+            torch.zeros_like(args[4]),
+            args[5],
+        ]
         call(which, moved)
         return moved[3], moved[4]
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rawkern
+from tests.gradients import cases_models  # noqa: F401 (adds its own)
 from tests.gradients.cases import CASES
 
 

@@ -60,7 +60,9 @@ def test_agrees_with_a_central_difference(name) -> None:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_have_no_gradient(name) -> None:
-    source = f'extern "C" __global__ void k(const float* x, float* y) {{ y[threadIdx.x] = {name}f(x[threadIdx.x]) * x[0]; }}'
+    source = (
+        f'extern "C" __global__ void k(const float* x, float* y) {{ y[threadIdx.x] = {name}f(x[threadIdx.x]) * x[0]; }}'
+    )
     assert f"{name}f(" in rawkern.RawKernel(source, "k").derive(block=4).source
 
 
@@ -89,7 +91,9 @@ def test_names_for_float() -> None:
             torch.testing.assert_close(found[each].double(), value, rtol=3e-4, atol=1e-5, msg=f"{name} by {each}")
 
 
-@pytest.mark.parametrize("name", sorted(set(functions()) & set(SMOOTH) - {"cbrt", "hypot", "sinpi", "cospi", "fmod", "pow"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(functions()) & set(SMOOTH) - {"cbrt", "hypot", "sinpi", "cospi", "fmod", "pow"})
+)
 def test_formulas_differentiate_alike(name) -> None:
     """The table of formulas is of SymPy's terms, as second derivatives need; both have to mean the same.
 
