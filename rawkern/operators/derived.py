@@ -178,7 +178,8 @@ class _Run:
         last = -1
         for launch, found in plans:
             for n in found.saved if found is not None else ():
-                memory = self.recording.memory_of(launch.arguments[n]) if launch.arguments[n].numel() else None
+                t = launch.arguments[n]
+                memory = self.recording.memory_of(t) if isinstance(t, torch.Tensor) and t.numel() else None
                 if memory is not None and memory.input is None:
                     last = max(last, plans.index((launch, found)) - 1)
         for launch, _ in plans[: last + 1]:

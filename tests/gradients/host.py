@@ -1,14 +1,16 @@
 """Many random kernels at once, on the host: derived in double, compiled by g++ and compared with difference quotients.
 
-A hundred times faster than one by one on the CPU engine. Each kernel runs as it stands (its floats as doubles), as it
+``python -m tests.gradients.host --count 2000``. A hundred times faster than one by one on the CPU engine. Each kernel runs as it stands (its floats as doubles), as it
 was understood, and backwards.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -136,3 +138,28 @@ def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]
             if said is not None:
                 wrong[seed] = said
     return len(found) - len(wrong), refused, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2000)
+    options = parser.parse_args()
+    every, right, reasons = range(options.first, options.first + options.count), 0, {}
+    failed: dict[int, str] = {}
+    for start in range(0, len(every), 50):
+        good, refused, wrong = outcomes(every[start : start + 50])
+        right += good
+        failed |= wrong
+        for seed, said in wrong.items():
+            print(f"seed {seed}: {said}", flush=True)
+        for reason, times in refused.items():
+            reasons[reason] = reasons.get(reason, 0) + times
+    print(f"{right} right, {sum(reasons.values())} refused, {len(failed)} wrong: {sorted(failed)}")
+    for reason, times in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"{times:4} {reason}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
