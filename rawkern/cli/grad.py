@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import rawkern
 from rawkern.cli.build import source_options
 from rawkern.cli.text import Refused, whole
-from rawkern.kernel import RawKernel
 
 
 def declare(commands: Any) -> None:
@@ -36,7 +36,7 @@ def declare(commands: Any) -> None:
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
     macros = [f"-D{macro}" for macro in options.macros]
-    kernel = RawKernel(
+    kernel = rawkern.RawKernel(
         path=options.file, name=options.kernel, options=(*macros, *options.options), include_dirs=options.include_dirs
     )
     wrt = None if options.wrt is None else [name.strip() for name in options.wrt.split(",")]
