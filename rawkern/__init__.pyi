@@ -10,6 +10,7 @@ from rawkern.errors import CheckError as CheckError
 from rawkern.errors import CompileError as CompileError
 from rawkern.errors import FreedMemoryError as FreedMemoryError
 from rawkern.errors import LaunchError as LaunchError
+from rawkern.errors import LaunchTimeoutError as LaunchTimeoutError
 from rawkern.errors import MisalignedError as MisalignedError
 from rawkern.errors import MissingDependencyError as MissingDependencyError
 from rawkern.errors import NotDifferentiable as NotDifferentiable
@@ -28,6 +29,9 @@ from rawkern.interop import to_torch as to_torch
 from rawkern.kernel import RawKernel as RawKernel
 from rawkern.launch.limits import get_limit as get_limit
 from rawkern.launch.limits import set_limit as set_limit
+from rawkern.launch.limits import time_limit as time_limit
+from rawkern.launch.modes import architecture as architecture
+from rawkern.launch.modes import order as order
 from rawkern.launch.reports import Report as Report
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu
@@ -57,6 +61,7 @@ from rawkern.library.sum import sum as sum
 from rawkern.module import RawModule as RawModule
 from rawkern.module import load as load
 from rawkern.operators import op as op
+from rawkern.profiling.launches import profile as profile
 from rawkern.tuning.tuned import autotune as autotune
 
 __version__: str

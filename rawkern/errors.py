@@ -65,6 +65,10 @@ class LaunchError(RawkernError, RuntimeError):
     most_blocks: int | None = None
 
 
+class LaunchTimeoutError(LaunchError):
+    """A launch on the CPU took longer than `rawkern.time_limit` allows, and was ended; says where its warps are."""
+
+
 class CheckError(LaunchError):
     """A checked launch found defects; the type is the first one's, see `rawkern.check`.
 

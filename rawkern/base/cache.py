@@ -1,8 +1,8 @@
 """Bytes by key on disk: what was compiled once is read back, never trusted unchecked.
 
-Each entry is one file that starts with the checksum of the rest. Entries are written to a temporary file and moved
-into place, so that a reader in another process sees a whole entry or none. A disk that is full or read-only costs
-speed, not correctness.
+Each entry is one file that starts with the checksum of its key and the rest. Entries are written to a temporary file
+and moved into place, so that a reader in another process sees a whole entry or none. A disk that is full or read-only
+costs speed, not correctness.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from rawkern.base.forking import Lock
 from rawkern.errors import RawkernError
 
-_MAGIC = b"rawkern-cache 1\n"
+_MAGIC = b"rawkern-cache 2\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
 _SUFFIX = ".bin"
@@ -98,7 +98,7 @@ def get(key: str) -> bytes | None:
     except OSError:
         return None
     data = content[_HEADER_SIZE:]
-    if content[:_HEADER_SIZE] == _MAGIC + hashlib.sha256(data).digest():
+    if content[:_HEADER_SIZE] == _header(key, data):
         return data
     with contextlib.suppress(OSError):
         os.unlink(path)
@@ -114,13 +114,18 @@ def put(key: str, data: bytes) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
         with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(data).digest())
+            file.write(_header(key, data))
             file.write(data)
         os.replace(temporary, path)
     except OSError:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _header(key: str, data: bytes) -> bytes:
+    """What an entry begins with: of the key as well, so that a file under another one's name is not taken for it."""
+    return _MAGIC + hashlib.sha256(b"%s\n%s" % (key.encode(), data)).digest()
 
 
 def get_record(key: str) -> tuple[Any, bytes] | None:

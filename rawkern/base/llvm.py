@@ -138,7 +138,7 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
     """
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    with llvm.create_pass_builder(machine, options) as builder:
+    with options, llvm.create_pass_builder(machine, options) as builder:
         if size <= FULL_PIPELINE_LINES:
             passes = builder.getModulePassManager()
         else:
@@ -156,7 +156,12 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
                 getattr(passes, f"add_{name}_pass")()
             passes.add_always_inliner_pass()  # last, as copying takes as long as a pass while the code is large
             passes.add_global_dead_code_eliminate_pass()
-        passes.run(module, builder)
+        try:
+            passes.run(module, builder)
+        finally:
+            # By itself llvmlite does not give them back: an empty method hides the one that does. 60 kB a module.
+            llvm.newpassmanagers.NewPassManager._dispose(passes)
+            passes.detach()
 
 
 class LoadedObject:

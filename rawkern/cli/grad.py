@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import rawkern
-from rawkern.cli.build import source_options
+from rawkern.cli.build import compile_options, source_options
 from rawkern.cli.text import Refused, whole
 
 
@@ -35,9 +35,8 @@ def declare(commands: Any) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
-    macros = [f"-D{macro}" for macro in options.macros]
     kernel = rawkern.RawKernel(
-        path=options.file, name=options.kernel, options=(*macros, *options.options), include_dirs=options.include_dirs
+        path=options.file, name=options.kernel, options=compile_options(options), include_dirs=options.include_dirs
     )
     wrt = None if options.wrt is None else [name.strip() for name in options.wrt.split(",")]
     grid = None if options.grid is None else _shape(options.grid)

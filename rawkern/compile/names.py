@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from rawkern.errors import RawkernError
 
+_ARCHITECTURE = re.compile(r"\b(?:THRUST|CUB)_\d+_SM_\w+_NS::")  # inline namespaces of CUDA's headers
 _ANONYMOUS = "(anonymous namespace)::"
 _CV = re.compile(r"\s*\b(const|volatile)\b")
 _TYPE_WORD = re.compile(r"(?:unsigned|signed|long|short|int|char|__int128)\b")
@@ -50,6 +51,11 @@ def demangle(symbol: str) -> str:
 def readable(text: str) -> str:
     """A message with the C++ names of the symbols in it, less anonymous namespaces."""
     return re.sub(r"\b_Z\w+", lambda symbol: strip_anonymous(demangle(symbol[0])), text)
+
+
+def for_any_architecture(name: str) -> str:
+    """A type's name without the namespaces that tell for which architectures it was compiled."""
+    return _ARCHITECTURE.sub("", name)
 
 
 def split_function(text: str) -> tuple[str, tuple[str, ...], bool]:

@@ -211,6 +211,10 @@ _REFUSED = (
      "the tensors' device decides the architecture; leave it out"),
     (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
      "a kernel is loaded as it is, without a link step; leave it out, and launch from Python what a kernel launches"),
+    (re.compile(r"--?(?:time|fdevice-time-trace|create-pch|use-pch|pch)\b"),
+     "the compiler would write files, or read such as the key of what is kept does not tell of; leave it out"),
+    (re.compile(r"(?:-Xptxas|--?ptxas-options)\b.*?(?:^|[=, ])--?(?:o|output-file|optf|options-file)\b"),
+     "the assembler's input and output are rawkern's; leave it out"),
 )  # fmt: skip
 _TAKE_VALUE = {
     "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",

@@ -1,7 +1,8 @@
-"""Limits of a device that kernels run into: the heap behind ``malloc`` in kernels, and the stack of a thread."""
+"""Limits that kernels run into: the heap behind ``malloc`` in kernels, the stack of a thread, time."""
 
 from __future__ import annotations
 
+import contextlib
 import operator
 
 import torch
@@ -77,6 +78,48 @@ def get_limit(name: str, device: torch.device | str | int | None = None) -> int:
     _check_name(name)
     where = default_device() if device is None else normalised(device)
     return engine(where).get_limit(where, name)
+
+
+class time_limit(contextlib.ContextDecorator):
+    """Let no launch on the CPU take longer: ``with rawkern.time_limit(10): ...``, or as a decorator of a function.
+
+    A launch that does is ended, and raises a `LaunchTimeoutError`, which names the kernel and the CUDA lines at which
+    its warps are, and whether they compute, wait in a loop for other threads or wait at a barrier. Ctrl-C says the
+    same, as a note of the `KeyboardInterrupt`. What the launch has written until then stays written; the next one is
+    right.
+
+    The environment variable ``RAWKERN_TIME_LIMIT`` sets the limit for a whole program, and pytest's option
+    ``--rawkern-time-limit`` for all tests. The limit is the whole process's: while one thread is inside, the launches
+    of all threads have it; of several contexts the one that was entered last holds. Launches on a GPU have no limit:
+    a kernel that runs there cannot be ended.
+
+    Parameters
+    ----------
+    seconds : float
+        Elapsed time that each launch may take, compiling not counted; ``inf`` for no limit. A launch looks at the clock
+        at the turns of its loops and between blocks, so it may end some milliseconds late.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no number above 0.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        from rawkern.engines.cpu.runtime import limits
+
+        self.seconds = limits.seconds(seconds, "seconds")
+
+    def __enter__(self) -> time_limit:
+        from rawkern.engines.cpu.runtime import limits
+
+        limits.time.ask(self.seconds)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from rawkern.engines.cpu.runtime import limits
+
+        limits.time.give_up(self.seconds)
 
 
 def _check_name(name: str) -> None:

@@ -31,11 +31,7 @@ def reached(
 ) -> list[torch.Tensor]:
     """What `tensors_behind` finds, also from numbers and bytes; storages `seen`, by their start, are passed over."""
     work: list[Any] = [t for t in given if t.dtype in _HOLDS_ADDRESSES and t.device.type == device]
-    for value in values:
-        if isinstance(value, bytes):
-            work.append(np.frombuffer(value, np.uint64, len(value) // 8))
-        elif isinstance(value, int) and _LOWEST < value < _HIGHEST:
-            work.append(np.array([value], np.uint64))
+    work.append(_numbers(values))
     seen, found = seen or set(), []
     ranges: list[tuple[int, int, torch.Tensor]] | None = None
     starts = ends = np.empty(0, dtype=np.uint64)
@@ -64,17 +60,23 @@ def reached(
 
 def still_reached(known: Iterable[torch.Tensor], values: Iterable[int | bytes]) -> list[torch.Tensor]:
     """Those of tensors found before whose memory an address leads to that stands in values."""
-    parts = [
-        np.frombuffer(value, np.uint64, len(value) // 8) if isinstance(value, bytes) else np.array([value], np.uint64)
-        for value in values
-    ]
-    words = np.concatenate([np.empty(0, np.uint64), *parts])
-    found = []
+    words, found = _numbers(values), []
     for t in known:
         start, size = storage(t)
         if ((words >= start) & (words < start + size)).any():
             found.append(t)
     return found
+
+
+def _numbers(values: Iterable[Any]) -> np.ndarray:
+    """Values of arguments, integers and bytes, as 64-bit numbers; without those that are no addresses."""
+    parts = [np.empty(0, np.uint64)]
+    for value in values:
+        if isinstance(value, bytes):
+            parts.append(np.frombuffer(value, np.uint64, len(value) // 8))
+        elif isinstance(value, int) and _LOWEST < value < _HIGHEST:
+            parts.append(np.array([value], np.uint64))
+    return np.concatenate(parts)
 
 
 def _words(t: torch.Tensor) -> np.ndarray:

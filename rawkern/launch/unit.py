@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from rawkern.arguments.addresses import storage
 from rawkern.arguments.signature import Signature
-from rawkern.compile import lookup
+from rawkern.compile import lookup, names
 from rawkern.compile.programs import Entry, Program
 from rawkern.engines.devices import architecture
-from rawkern.launch import level
+from rawkern.launch import level, modes
 from rawkern.launch.builds import Build
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.checker.findings import Finding
     from rawkern.launch.reports import Report
-
-
-_ARCHITECTURE = re.compile(r"\bTHRUST_\d+_SM_[\w]+_NS::|\bCUB_\d+_SM_[\w]+_NS::")
 
 
 class Kernel(Protocol):
@@ -51,14 +48,14 @@ class State:
         self._behind: list[weakref.ref[torch.Tensor]] = []  # tensors that addresses have led to
 
     def engine_kernel(self, device: torch.device) -> Any:
-        """Load the kernel on a device, once for each level. Call it under the build's lock."""
-        place = level.place(device)
+        """Load the kernel on a device, once for each mode. Call it under the build's lock."""
+        place = modes.place(device)
         found = self.engine_kernels.get(place)
         if found is None:
             same = self.entry_in(self.build.program(architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
                 same.symbol, self.signature, cooperative=self.build.settings.cooperative, host=self,
-                guarded=level.guarded(device),
+                mode=modes.current(),
             )  # fmt: skip
             self.engine_kernels[place] = found
         return found
@@ -79,7 +76,7 @@ class State:
 
     def given(self) -> list[tuple[int, int]]:
         """Start and size in bytes of the memory of tensors that launches may use besides their arguments."""
-        return [_extent(t) for t in level.also if t.device.type == "cpu"]
+        return [storage(t) for t in level.also() if t.device.type == "cpu"]
 
     def behind(self, address: int, values: Sequence[int | bytes]) -> list[tuple[int, int]]:
         """The same of live tensors that addresses lead to which stand in values; `address` is the one wanted.
@@ -90,10 +87,10 @@ class State:
 
         before = [t for ref in self._behind if (t := ref()) is not None]
         found = reachable.still_reached(before, values)
-        if not any(start <= address < start + size for start, size in map(_extent, found)):
+        if not any(start <= address < start + size for start, size in map(storage, found)):
             found = reachable.reached((), values, "cpu")
             self._behind = [weakref.ref(t) for t in found]
-        return [_extent(t) for t in found]
+        return [storage(t) for t in found]
 
     def entry_in(self, program: Program) -> Entry:
         """The kernel in a program for another architecture; its symbol may differ, as that of types of cub's does."""
@@ -110,10 +107,4 @@ class State:
 
 
 def _types(entry: Entry) -> tuple[str, ...]:
-    """A kernel's parameter types, without the inline namespaces of CUDA's headers that name the architecture."""
-    return tuple(_ARCHITECTURE.sub("", text) for text in entry.params)
-
-
-def _extent(t: torch.Tensor) -> tuple[int, int]:
-    storage = t.untyped_storage()
-    return storage.data_ptr(), storage.nbytes()
+    return tuple(map(names.for_any_architecture, entry.params))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rawkern.base.torch_private import PLAIN
+from rawkern.base.torch_private import has_memory
 from rawkern.formulas.axes import PACK_BYTES
 from rawkern.library.instances import kernel
 
@@ -84,14 +84,7 @@ def pack_width(n: int, *tensors: Tensor, cpu: int = CPU_WIDTH) -> int:
     if full <= 1 or symbolic(n) or n % full:
         return 1
     size = full * x.element_size()
-    return full if all(type(t) in PLAIN and _aligned(t, size) for t in tensors) else 1
-
-
-def _aligned(t: Tensor, size: int) -> bool:
-    try:
-        return t.data_ptr() % size == 0
-    except RuntimeError:  # a transform's, without memory of its own: a launch says so
-        return False
+    return full if all(has_memory(t) and t.data_ptr() % size == 0 for t in tensors) else 1
 
 
 @functools.lru_cache(maxsize=4096)

@@ -61,6 +61,16 @@ def test_damaged_entry_is_not_trusted(folder: Path, where: int) -> None:
     assert cache.get("key") == b"rebuilt"
 
 
+def test_entries_that_were_exchanged_are_not_trusted(folder: Path) -> None:
+    cache.put("first", b"code of the first")
+    cache.put("second", b"code of the second")
+    first, second = sorted(_files(folder), key=lambda path: path.name)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    assert cache.get("first") is None and cache.get("second") is None
+
+
 @pytest.mark.parametrize("length", [0, 10, 30, 100])
 def test_truncated_entry_is_not_trusted(folder: Path, length: int) -> None:
     cache.put("key", b"machine code" * 10)

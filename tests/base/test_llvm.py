@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -9,6 +10,12 @@ from llvmlite.binding import ffi
 
 from rawkern.base import llvm
 
+LARGE = "\n".join(
+    f"define i64 @f{k}(i64 %x0) {{\n"
+    + "\n".join(f"  %x{i + 1} = mul i64 %x{i}, {i + k}" for i in range(9))
+    + "\n ret i64 %x9\n}"
+    for k in range(20)
+)
 TEXT = "define i64 @seven() {\n  ret i64 7\n}"
 
 
@@ -36,3 +43,16 @@ def test_an_interrupt_in_llvmlites_own_lock_leaves_it_free(monkeypatch: pytest.M
     thread.start()
     thread.join(20)
     assert found and found[0]
+
+
+def test_compiling_keeps_no_memory() -> None:
+    def memory() -> float:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024
+
+    for _ in range(20):
+        llvm.object_file(LARGE, llvm.host())
+    before = memory()
+    for _ in range(60):
+        llvm.object_file(LARGE, llvm.host())
+    assert memory() - before < 60 * 20  # KiB; passes that were not given back took 50 a module

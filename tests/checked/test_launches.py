@@ -100,6 +100,30 @@ def test_contexts_nest_and_count_for_all_threads():
     assert len(caught) == 2 and caught[0].reports[0].message == caught[1].reports[0].message
 
 
+def test_tensors_that_are_given_along_are_taken_back_in_any_order():
+    """As threads do; and by an object that is entered twice."""
+    kernel = rawkern.RawKernel("""extern "C" __global__ void k(unsigned long long hidden) {
+    ((float*)(hidden ^ ~0ull))[threadIdx.x] += 1;
+}""")
+    x, y = torch.zeros(4), torch.zeros(4)
+
+    def add(t):
+        kernel[1, 4](t.data_ptr() ^ (1 << 64) - 1)
+
+    first, second = rawkern.check(x, level="bounds"), rawkern.check(y)
+    with second:
+        first.__enter__()
+        with second:
+            first.__exit__()
+            add(y)
+            with pytest.raises(rawkern.OutOfBoundsError):
+                add(x)
+        add(y)
+    assert y.tolist() == [2] * 4 and not x.any()
+    with pytest.raises(rawkern.OutOfBoundsError):
+        add(y)
+
+
 def test_addresses_that_lead_into_an_argument():
     """In a table, a struct or a number: what they lead to may be another part of an argument's storage."""
     kernel = rawkern.RawKernel(r"""

@@ -17,6 +17,7 @@ from rawkern.engines import cuda
 from rawkern.engines.cpu.runtime import limits
 from rawkern.errors import LaunchError
 
+LOOP = 'extern "C" __global__ void k(int* x) { for (int i = 0; i < 20 || x[0]; ++i) x[1] += i; }'
 HEAP = r"""
 extern "C" __global__ void take(unsigned long long size, int keep, int* got, char** kept) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -33,6 +34,53 @@ DEEP = r"""
 __device__ __noinline__ int depth(int n, const int* one) { return n == 0 ? 0 : (depth(n - 1, one) ^ one[0]) + n % 2 * 2; }
 extern "C" __global__ void deep(int n, const int* one, int* out) { out[threadIdx.x] = depth(n + threadIdx.x % 3, one); }
 """
+
+
+def test_limits_of_time() -> None:
+    """The context entered last holds, in all threads; contexts end in any order."""
+    kernel, endless = rawkern.RawKernel(LOOP), torch.ones(2, dtype=torch.int32)
+
+    def ends() -> bool:
+        x = torch.zeros(2, dtype=torch.int32)
+        kernel[1, 1](x)
+        return bool(x[1] == 190)
+
+    outer, inner = rawkern.time_limit(0.05), rawkern.time_limit(float("inf"))
+    with inner, outer:
+        for _ in range(4):  # native launches, too
+            with pytest.raises(rawkern.LaunchTimeoutError, match=r"k: the launch takes longer than 0\.05 s"):
+                kernel[1, 1](endless)
+            assert ends()
+        raised: list[BaseException] = []
+
+        def launch() -> None:
+            with contextlib.suppress(rawkern.LaunchTimeoutError):
+                kernel[1, 1](endless)
+                raised.append(AssertionError("it ended"))
+
+        thread = threading.Thread(target=launch)
+        thread.start()
+        thread.join()
+        assert not raised
+
+    @rawkern.time_limit(0.02)
+    def run() -> None:
+        kernel[1, 1](endless)
+
+    with pytest.raises(rawkern.LaunchTimeoutError, match=r"longer than 0\.02 s"):
+        run()
+    outer.__enter__()
+    with inner:
+        outer.__exit__()
+        assert limits.time.current == float("inf") and ends()
+
+
+def test_a_limit_of_time_is_a_number_of_seconds() -> None:
+    for wrong in (0, -1, float("nan"), "soon"):
+        with pytest.raises(ValueError, match=f"seconds is {wrong!r}"):
+            rawkern.time_limit(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="seconds is None; a time limit is a number of seconds"):
+        rawkern.time_limit(None)  # type: ignore[arg-type]
 
 
 def _depth(n: int) -> int:

@@ -14,6 +14,7 @@ import torch
 
 import rawkern
 from rawkern.checked import launches
+from rawkern.engines.cpu.runtime import limits
 from rawkern.launch import level
 from rawkern.testing import plugin
 
@@ -478,3 +479,32 @@ def test_frames_of_rawkern_are_hidden(pytester, monkeypatch: pytest.MonkeyPatch)
         assert "grid.x is 0" in out and "E   ValueError: layer_norm: normalized_shape is" in out
         shown = [line for line in out.splitlines() if re.match(r"\S*rawkern/\S+\.py:\d+: in ", line)]
         assert bool(shown) == bool(full), shown
+
+
+SLOW = """
+import os
+import subprocess
+import sys
+import rawkern
+import torch
+
+def test_endless():
+    rawkern.RawKernel('extern "C" __global__ void spin(int* x) { while (*(volatile int*)x == 0) { } }')[1, 32](
+        torch.zeros(1, dtype=torch.int32))
+
+def test_other_programs():
+    assert os.environ["RAWKERN_TIME_LIMIT"] == "0.1"
+"""
+
+
+def test_time_limit(pytester) -> None:
+    pytester.makepyfile(SLOW)
+    result = run(pytester, "--rawkern-time-limit=0.1")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["rawkern: launches may take 0.1 s", "*LaunchTimeoutError: spin: the launch takes longer than 0.1 s *"]
+    )
+    assert "RAWKERN_TIME_LIMIT" not in os.environ and limits.time.depth == 1
+    result = run(pytester, "--rawkern-time-limit=soon")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--rawkern-time-limit is 'soon'; a time limit is a number of seconds*"])

@@ -1,11 +1,7 @@
-"""Threads that wait for other threads: locks, flags, chains of blocks, grid barriers; deadlocks; interrupts."""
+"""Threads that wait for other threads: locks, flags, chains of blocks, grid barriers; deadlocks."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-import textwrap
 import time
 
 import numpy as np
@@ -411,7 +407,7 @@ def test_waiting_in_recursion_for_lanes_elsewhere_is_refused(walks, how, start):
         walk(walks, "cpu", how, start, 32)
 
 
-# Deadlocks and interrupts ------------------------------------------------------------------------------------------------
+# Deadlocks ---------------------------------------------------------------------------------------------------------------
 
 
 DEADLOCKS = {
@@ -432,62 +428,3 @@ def test_deadlock_at_a_barrier_is_reported(body):
     assert (out == 0).all()
     with pytest.raises(LaunchError, match="deadlock"):  # and once more, on fresh stacks
         kernel[1, 64](out)
-
-
-def run_python(code: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
-
-
-ENDLESS = {
-    "plain loop": "unsigned i = 1; while (i) i += 2; x[0] = i;",
-    "spin": "while (atomicAdd(x, 0) == 0) { }",
-    "volatile": "while (*(volatile int*)x == 0) { }",
-    "one lane": "if (threadIdx.x == 5) while (*(volatile int*)x == 0) { } __syncthreads();",
-    "barriers": "while (__syncthreads_or(threadIdx.x == 3)) { }",
-    "called": "endless(x);",
-    "data": "int i = threadIdx.x; while (x[i & 63] == 0) i = i * 5 + 1; x[0] = i;",
-}
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-@pytest.mark.timeout(30)
-def test_interrupt_ends_an_endless_kernel(name):
-    process = run_python(f"""
-        import signal
-        import time
-        import torch
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
-        import rawkern
-        kernel = rawkern.RawKernel('''
-            __device__ __noinline__ void endless(int* x) {{ unsigned i = x[1]; do {{ i = i * 3 + 1; }} while (i != 7 || x[0] == 0); x[2] = i; }}
-            extern "C" __global__ void k(int* x) {{ {ENDLESS[name]} }}''')
-        square = rawkern.RawKernel('extern "C" __global__ void sq(float* x) {{ x[threadIdx.x] *= x[threadIdx.x]; }}')
-        y = torch.arange(64.0)
-        square[1, 64](y)
-        kernel.attributes  # the signal is to meet the launch, not an import or the compiler
-        x = torch.zeros(64, dtype=torch.int32)
-        print("ready", flush=True)
-        try:
-            kernel[50, 64](x)
-            print("ended by itself")
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        y = torch.arange(64.0)
-        square[1, 64](y)
-        print((y == torch.arange(64.0) ** 2).all().item())
-        x.fill_(1)
-    """)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.4)
-        assert process.poll() is None, process.stdout.read()
-        process.send_signal(signal.SIGINT)
-        start = time.perf_counter()
-        assert process.stdout.readline() == "interrupted\n"
-        assert time.perf_counter() - start < 2
-        assert process.stdout.readline() == "True\n"
-        assert process.wait(10) == 0
-    finally:
-        process.kill()
-        process.wait()

@@ -10,7 +10,8 @@ from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root
-from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
+from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES, local_frame
+from rawkern.engines.cpu.checker import pattern
 from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -113,6 +114,8 @@ def enter(f: FunctionLowering) -> None:
     if f.function.entry:
         ck, blk, _ = identity(f)
         f.frame.lines.append(f"call i64 @rk_check_enter({ck}, {blk})")
+    if size := local_frame(f.function):
+        pattern.fill(f.frame.e, "ptr %frame", LANES * size)
 
 
 def field_now(f: FunctionLowering, name: str) -> Val:
@@ -159,7 +162,8 @@ def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
 
     def one(e: Emitter, at: str, args: list[Val]) -> Val:
         if name == "malloc":
-            return e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+            found = e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+            return pattern.fill_piece(e, found, args[0])
         thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
         return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
 
@@ -176,10 +180,15 @@ def put_field(f: FunctionLowering, name: str, value: Val, offset: int = 0) -> No
     f.e.line(f"store {value}, {_field(f, f.e, name, offset)}, align 8")
 
 
+def sizes_of(plan: Plan) -> dict[str, int]:
+    """Bytes of each variable in global, constant and shared memory; 0 of the one that reaches up to the end."""
+    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
+    return {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
+
+
 def table(plan: Plan, sites: Iterable[Site]) -> dict:
     """What Python must know of a checked build, as plain data: sites in order, and where variables lie."""
-    every = [v for f in plan.functions for v in f.local_vars.values() if v.space == "shared"]
-    sizes = {v.name: v.size for v in (*plan.ptx.variables.values(), *every)} | {RESERVED: RESERVED_BYTES}
+    sizes = sizes_of(plan)
     return {
         "sites": [asdict(site) for site in sites],
         "shared": {name: (at, sizes[name]) for name, at in plan.shared.items()},

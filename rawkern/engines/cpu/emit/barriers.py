@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.convergence import report_unmet, resume_meetings
 from rawkern.engines.cpu.emit.function import FunctionLowering
-from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, wait_at
+from rawkern.engines.cpu.emit.jumps import after, give_way, hand_over, jump, site_of, wait_at
 from rawkern.engines.cpu.ir import Val, const
 from rawkern.engines.cpu.ptx.data import Instr
 from rawkern.engines.cpu.records import BAR, BLOCK
@@ -38,7 +38,7 @@ def barrier(f: FunctionLowering, instr: Instr, follow: int) -> None:
     f.watch.arrive(instr, number, len(args) > 1)
     wait = const("i1", 0 if op.has("arrive") else 1)
     args_text = ", ".join(map(str, (number, expected, act, predicate, wait)))
-    bar = _come(f, args_text, number)
+    bar = _come(f, args_text, number, instr)
     if not op.has("arrive"):
         f.watch.depart(number)
     _take_result(f, instr, bar)
@@ -52,9 +52,9 @@ def _refuse_part(f: FunctionLowering, instr: Instr, lanes: Val) -> None:
         refuse_parted(f, instr, lanes, elsewhere(f, remaining(f, lanes)))
 
 
-def _come(f: FunctionLowering, args: str, number: Val) -> Val:
+def _come(f: FunctionLowering, args: str, number: Val, instr: Instr) -> Val:
     """The warp arrives at barrier `number`, and others run if it has to wait; returns where the barrier lies."""
-    hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args})")
+    hand_over(f, f"@rk_barrier(ptr %blk, i32 %warp, {args}, i32 {site_of(f, [instr])})")
     where = f"i32 0, i32 {BLOCK.index('bars')}, {f.e.bin('and', number, 15)}"
     return f.e.let("ptr", 1, f"getelementptr %Block, ptr %blk, {where}")
 
@@ -147,9 +147,10 @@ def _arrive_at(f: FunctionLowering, barriers: list[int], number: Val, count: Val
         if not f.flow.blocks[key].instrs[-1].op.has("arrive"):
             waits = e.bin("or", waits, freed[key])
     args = ", ".join(map(str, (number, count, lanes, predicate, e.cmp("icmp ne", waits, 0))))
-    _refuse_part(f, f.flow.blocks[barriers[0]].instrs[-1], lanes)
+    first = f.flow.blocks[barriers[0]].instrs[-1]
+    _refuse_part(f, first, lanes)
     f.watch.arrive_parted(number, freed)
-    bar = _come(f, args, number)
+    bar = _come(f, args, number, first)
     f.watch.depart(number)
     for key in barriers:
         with e.where(e.cmp("icmp ne", freed[key], 0)):

@@ -7,6 +7,8 @@ runs next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rawkern.engines.cpu.emit.calls import elsewhere, refuse_parted, remaining
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.ir import Val
@@ -61,8 +63,20 @@ def back(f: FunctionLowering, t: int, mask: Val) -> None:
     e.line(f"br {zero}, label %{poll}, label %{place(f, t)}, !prof !0")
     e.label(poll)
     e.line(f"store i32 {POLL_EVERY}, ptr %polls")
-    e.line("call void @rk_poll(ptr %blk)")
+    e.line(f"call void @rk_poll(ptr %blk, i32 %warp, i32 {loop_site(f, t)})")
     e.line(f"br label %{place(f, t)}")
+
+
+def site_of(f: FunctionLowering, instrs: Iterable[Instr]) -> int:
+    """Number of the first source line that instructions have."""
+    return f.plan.site(next((i.loc for i in instrs if i.loc), 0))
+
+
+def loop_site(f: FunctionLowering, header: int) -> int:
+    """Number of a loop's source line: its first, or of what stands before it where it has none."""
+    inside = [i for m in sorted(_members(f, header)) for i in f.flow.blocks[m].instrs]
+    before = [i for block in f.flow.blocks[:header] for i in block.instrs]
+    return site_of(f, [*inside, *reversed(before)])
 
 
 def hand_over(f: FunctionLowering, chosen: str) -> None:
@@ -112,10 +126,14 @@ def give_way(f: FunctionLowering, lanes: dict[int, Val]) -> None:
         here = remaining(f, next(iter(lanes.values())))
         lost = e.bin("and", e.cmp("icmp ult", patience, rounds), elsewhere(f, here))
         for header, mask in lanes.items():
-            loop = next(members for h, members in f.flow.loops if h == header)
-            first = next(i for m in sorted(loop) for i in f.flow.blocks[m].instrs)
+            first = next(i for m in sorted(_members(f, header)) for i in f.flow.blocks[m].instrs)
             refuse_parted(f, first, mask, e.bin("and", lost, e.cmp("icmp ne", mask, 0)))
-    hand_over(f, "@rk_yield(ptr %blk, i32 %warp)")
+    hand_over(f, f"@rk_yield(ptr %blk, i32 %warp, i32 {loop_site(f, next(iter(lanes)))})")
+
+
+def _members(f: FunctionLowering, header: int) -> frozenset[int]:
+    """The blocks of a loop."""
+    return next(members for h, members in f.flow.loops if h == header)
 
 
 def nanosleep(f: FunctionLowering, instr: Instr) -> None:

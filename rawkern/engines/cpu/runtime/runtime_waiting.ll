@@ -13,7 +13,7 @@ define internal void @rk_turn(ptr %blk) {
   %due = icmp eq i32 %low, 0
   br i1 %due, label %look, label %out
 look:
-  call void @rk_poll(ptr %blk)
+  call void @rk_poll(ptr %blk, i32 -1, i32 -1)
   br label %out
 out:
   ret void
@@ -83,6 +83,7 @@ complete:
 
 define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   call void @rk_place(ptr %launch, ptr %blk, i64 %number)
+  {block_begins}
   %pdone = &Block.done %blk
   store i32 0, ptr %pdone
   %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}

@@ -168,8 +168,8 @@ no:
 }
 
 ; A warp arrives at barrier %id; %count threads are expected, or all of the block's where it is 0.
-; %pred holds the predicate of bar.red by lane. Returns the stack to hand over to if the warp has to wait (%wait), or null.
-define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait) noinline {
+; %pred holds the predicate of bar.red by lane, %site is the instruction's. Returns the stack to hand over to if the warp has to wait (%wait), or null.
+define internal ptr @rk_barrier(ptr %blk, i32 %w, i32 %rawid, i32 %expected, i32 %mask, i32 %pred, i1 %wait, i32 %site) noinline {
   %id = and i32 %rawid, 15
   %bar = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}, i32 %id
   %parrived = &Bar.arrived %bar
@@ -217,6 +217,8 @@ sleep:
   store i32 2, ptr %pstate
   %pid = &Warp.barrier %warp
   store i32 %id, ptr %pid
+  %psite = &Warp.site %warp
+  store i32 %site, ptr %psite
   %up = add i32 %w, 1
   %past = icmp uge i32 %up, %n
   br i1 %past, label %search, label %look
@@ -237,13 +239,15 @@ out:
   ret ptr null
 }
 
-; A spin loop found nothing new: let the other warps run. Returns the stack to hand over to.
-define internal ptr @rk_yield(ptr %blk, i32 %w) noinline {
+; A spin loop, %site, found nothing new: let the other warps run. Returns the stack to hand over to.
+define internal ptr @rk_yield(ptr %blk, i32 %w, i32 %site) noinline {
   %pwarps = &Block.warps %blk
   %warps = load ptr, ptr %pwarps
   %warp = getelementptr %Warp, ptr %warps, i32 %w
   %pstate = &Warp.state %warp
   store i32 1, ptr %pstate
+  %psite = &Warp.site %warp
+  store i32 %site, ptr %psite
   %pn = &Block.nwarps %blk
   %n = load i32, ptr %pn
   %up = add i32 %w, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic_ns
 
@@ -64,8 +64,20 @@ def enter_all(enter: Callable, address: int, record: int, count: int) -> None:
 def run_threads(enter: Callable, record: int, count: int) -> None:
     """Enter from `count` threads at a time, without OpenMP."""
     others = [threading.Thread(target=enter, args=(record,)) for _ in range(count - 1)]
-    for t in others:
-        t.start()
-    enter(record)
-    for t in others:
-        t.join()
+    try:
+        for t in others:
+            t.start()
+        enter(record)
+    finally:
+        _join(others)
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    """Wait for threads that have started, whatever signals do: they use stacks that the caller may give back."""
+    try:
+        for t in threads:
+            if t.ident is not None:
+                t.join()
+    except BaseException:
+        _join(threads)
+        raise

@@ -11,6 +11,7 @@ import argparse
 import multiprocessing
 import random
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -175,17 +176,20 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     seeds = range(options.seed, options.seed + options.count)
-    failures = wrong = 0
-    context = multiprocessing.get_context("spawn")
-    for start in range(0, len(seeds), 20):  # a process for each part: one that ends with its process is seen
-        part = seeds[start : start + 20]
-        with context.Pool(options.jobs) as pool:
-            for seed, what in zip(part, pool.map(trial, part, chunksize=1), strict=True):
+    failures = 0
+    for start in range(0, len(seeds), 100):  # fresh processes for each part; one that dies is told, by the executor
+        part = seeds[start : start + 100]
+        with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+            for seed, future in [(seed, pool.submit(trial, seed)) for seed in part]:
+                try:
+                    what = future.result()
+                except Exception as error:
+                    what = f"{type(error).__name__}: {error}"
                 if what:
                     failures += 1
                     print(f"seed {seed}: {what}", flush=True)
     print(f"{len(seeds)} programs, {failures} failures", flush=True)
-    return bool(failures + wrong)
+    return bool(failures)
 
 
 if __name__ == "__main__":

@@ -295,6 +295,43 @@ def test_a_child_forked_while_other_threads_compile():
     assert output.endswith("done\n")
 
 
+def test_a_child_forked_while_other_threads_take_memory_from_the_device_heap():
+    """One of them holds its lock most of the time."""
+    output = run_python("""
+        import os
+        import threading
+        import torch
+        import rawkern
+
+        kernel = rawkern.RawKernel('''extern "C" __global__ void k(int n, int* x) {
+            for (int i = 0; i < n; ++i) { int* p = (int*)malloc(8); *p = i; x[blockIdx.x * 32 + threadIdx.x] += *p; free(p); }
+        }''')
+
+        def launch():
+            x = torch.zeros(128, dtype=torch.int32)
+            kernel[4, 32](200, x)
+            return bool((x == 19900).all())
+
+        def busy():
+            while not stop:
+                launch()
+
+        stop = []
+        assert launch()
+        thread = threading.Thread(target=busy)
+        thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if launch() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        stop.append(True)
+        thread.join()
+        print("done")
+    """)
+    assert output.endswith("done\n")
+
+
 def test_a_forked_child_of_a_pool_runs_kernels(module):
     """The child of a process whose other threads launch."""
     x = torch.arange(5000, dtype=torch.int32)
