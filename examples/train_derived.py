@@ -1,6 +1,6 @@
 """Train a small model whose layers are CUDA kernels with derived backwards, beside the same model in torch.
 
-    python examples/train_derived.py --steps 40
+For example: ``python examples/train_derived.py --steps 40``
 """
 
 import argparse
