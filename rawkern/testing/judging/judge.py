@@ -70,7 +70,7 @@ def judge(
     Parameters
     ----------
     source : str or path
-        CUDA C or Python, as text, or the path of a ``.cu`` or ``.py`` file (a `pathlib.Path`, or text that ends so).
+        CUDA C or Python, as text, or the path of a ``.cu`` or ``.py`` file (a ``pathlib.Path``, or text that ends so).
     reference : callable, torch.nn.Module or its class
         Computes the same in torch, or in place. It gets the inputs in float64 on the CPU; a module is converted, and
         runs on the device. A class is made with ``init_inputs`` after ``torch.manual_seed(seed)``, as ``ModelNew`` is.
@@ -86,8 +86,8 @@ def judge(
     mutates : sequence of int
         Places of arguments that are read and written.
     grid, block, forall, shared_mem : int, tuple of int or callable
-        How a kernel is launched, see `RawKernel`; functions are called with the arguments. By default there is a thread
-        for each element of the first output.
+        How a kernel is launched, see `rawkern.RawKernel`; functions are called with the arguments. By default there is
+        a thread for each element of the first output.
     init_inputs : sequence
         What ``ModelNew`` is made with.
     device : str or torch.device, optional
@@ -102,7 +102,7 @@ def judge(
     tolerance : float, optional
         As for `check_kernel`: the error that is allowed, relative to the largest element.
     options, include_dirs, cooperative
-        For CUDA C, see `RawKernel`: the compiler's options, where headers are, whether ``grid.sync()`` is used.
+        For CUDA C, see `rawkern.RawKernel`: the compiler's options, where headers are, whether ``grid.sync()`` is used.
     seconds : float
         How long the candidate's process may live.
     memory : int
@@ -110,7 +110,7 @@ def judge(
     seed : int
         Where random inputs begin.
     skip : sequence of str
-        Checks (`Verdict.checks`) that are left out: "deterministic" for sums by atomics.
+        Checks (``Verdict.checks``) that are left out: "deterministic" for sums by atomics.
     worker : Worker, optional
         The process that candidates are forked from. Without one it is started and ended, which takes seconds.
 

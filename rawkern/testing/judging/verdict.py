@@ -53,7 +53,7 @@ class Tampering:
     Attributes
     ----------
     kind : str
-        One of `rawkern.testing.judging.verdict.KINDS`: "no launch", "cached output", "replaced function".
+        Such as "no launch", "cached output", "replaced function".
     text : str
         What was seen.
     """
@@ -122,7 +122,13 @@ class Verdict:
         return [name for name, check in self.checks.items() if check.state == FAILED]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as dicts, lists, text and numbers, as JSON has them."""
+        """All of it as JSON has it.
+
+        Returns
+        -------
+        dict
+            Attributes by name, as dicts, lists, text and numbers; and ``ok`` and ``failed``.
+        """
         return {"ok": self.ok, "failed": self.failed, **asdict(self)}
 
     def __str__(self) -> str:
