@@ -15,7 +15,7 @@ from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.records import Globals
-from rawkern.engines.cpu.runtime.scheduler import BLOCK_BEGINS, SWITCH, scheduler
+from rawkern.engines.cpu.runtime.scheduler import BLOCK_BEGINS, SWITCH, scheduler, suffix
 
 # What reads PTX and writes LLVM IR is imported by what does: 60 modules that code from the disk cache does not need.
 if TYPE_CHECKING:
@@ -164,16 +164,16 @@ def emit(lowered: Lowered, cpu: Cpu) -> bytes:
 
 
 @cache
-def scheduler_object(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> bytes:
-    """The object file of what kernels share of the scheduler."""
+def scheduler_object(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> tuple[bytes, list[str]]:
+    """The object file of what kernels share of the scheduler, and the functions it has for them."""
     key = _key("scheduler", cpu, instrument, str(waiting))
     stored = disk.get_record(key)
     if stored is not None:
-        return stored[1]
+        return stored[1], stored[0]["functions"]
     parts = scheduler(instrument, waiting, cpu)
     body = object_file("\n".join(_once(parts.shared)), cpu, known=(*SWITCH, *instrument.own))
-    disk.put_record(key, {}, body)
-    return body
+    disk.put_record(key, {"functions": parts.names}, body)
+    return body, list(parts.names)
 
 
 @cache
@@ -214,8 +214,9 @@ def load_instrument(instrument: type[Instrument]) -> LoadedObject:
 @cache
 def load_scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, own: LoadedObject | None) -> LoadedObject:
     """Load what kernels share of the scheduler, which may call the instrument's `own` code; for those loaded then."""
-    parts, loaded = scheduler(instrument, waiting, cpu), LoadedObject(scheduler_object(instrument, waiting, cpu))
-    loaded.offer(parts.names, parts.suffix)
+    body, functions = scheduler_object(instrument, waiting, cpu)
+    loaded = LoadedObject(body)
+    loaded.offer(functions, suffix(instrument, waiting, cpu))
     loaded.offer(SWITCH[:1])
     _resident.append(loaded)
     return loaded

@@ -59,13 +59,17 @@ def scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> Schedule
     assembly = [line for line in rest.splitlines() if line.startswith("module asm")]
     common = [line for line in rest.splitlines() if not line.startswith("module asm")]
     linked = instrument.linked()
-    number = hashlib.sha256(repr((instrument.name, waiting, astuple(cpu))).encode()).hexdigest()[:8]
     return Scheduler(
         "\n".join([*common, *own, linked]),
         "\n".join([*assembly, *common, *shared, linked, "!1 = !{}"]),
         tuple(names),
-        f"_{number}",
+        suffix(instrument, waiting, cpu),
     )
+
+
+def suffix(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> str:
+    """What stands behind the names of a scheduler's functions."""
+    return "_" + hashlib.sha256(repr((instrument.name, waiting, astuple(cpu))).encode()).hexdigest()[:8]
 
 
 def _types(params: str) -> str:
