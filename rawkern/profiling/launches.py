@@ -100,10 +100,10 @@ def _profiled(given: intercept.Launch) -> None:
         torch.cuda.synchronize(device)
         copies = reachable.Copies(args)
         copied = careful.bind(signature, tuple(map(copies.of, args)), None, state.strided)
-        _from_gpu(state, device)
         with state.build.lock:
-            gpu_kernel = state.engine_kernel(device)
-        counted = _counted(state, plan.settled(given.launcher, gpu_kernel), copied, copies.behind)
+            config = plan.settled(given.launcher, state.engine_kernel(device))
+        with _variables_of(state, device):
+            counted = _counted(state, config, copied, copies.behind)
         counted.events = _timed(given, device)
         _tell(counted, device)
     else:
@@ -181,18 +181,24 @@ def _as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> It
             ctypes.memmove(start, values, len(values))
 
 
-def _from_gpu(state: State, device: torch.device) -> None:
-    """Give the variables of the build for the CPU the values of the GPU's."""
+@contextlib.contextmanager
+def _variables_of(state: State, device: torch.device) -> Iterator[None]:
+    """Let variables of the build for the CPU have a GPU's values meanwhile."""
+    ours = _kernel(state).kernel.module
+    kept = ctypes.string_at(ours.globals_address, ours.layout.size)
+    names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
     with state.build.lock:
-        ours = state.build.engine_module(CPU, state.asked)
-        names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
         usual: Any = state.build.engine_module(device, state.asked) if names else None
     for name in names:
-        with contextlib.suppress(KeyError):  # nobody uses it
+        with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
             (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
             if size == same:
                 values = variables.on_gpu(theirs, size, device, usual).cpu()
                 ctypes.memmove(address, values.data_ptr(), size)
+    try:
+        yield
+    finally:
+        ctypes.memmove(ours.globals_address, kept, len(kept))
 
 
 def _timed(given: intercept.Launch, device: torch.device) -> tuple[Any, Any]:

@@ -67,6 +67,8 @@ def test_variables_are_those_of_all_launches(device):
         module.get_function("scale")[1, 32](x, 4)
     assert torch.equal(x.cpu(), torch.full((4,), 25.0))
     assert calls.item() == 2
+    if device == "cuda":  # those for the CPU are left alone
+        assert module.get_global("calls", device="cpu").item() == 0
 
 
 def test_a_launch_stands_in_each_profile_that_is_on(module):
