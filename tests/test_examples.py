@@ -26,6 +26,7 @@ TESTED = [
     "nbody",
     "train",
     "train_ddp",
+    "train_derived",
     "autotune",
     "kernelbench",
 ]
@@ -205,3 +206,8 @@ blocks = (n + 255) // 256
 """
     (tmp_path / "readme.py").write_text(code + check + launches)
     assert "void saxpy(int n, float a, const float *x, float *y)" in python(str(tmp_path / "readme.py"))
+
+
+def test_train_derived(device: str) -> None:
+    output = run("train_derived", device, "--steps", "10")
+    assert re.search(r"step +9: loss [\d.]+; never further than \d\.\de-\d+ from torch's", output)
