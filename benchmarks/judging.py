@@ -141,6 +141,8 @@ def main(options: argparse.Namespace) -> None:
         f"{options.count} judgements, one after the other, with one worker: candidates of all kinds in turns, no two "
         f"the same, {mean * 1e3:.0f} ms each; one in 50 does not end and takes its limit, {SECONDS:g} s. On the CPU."
     )
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    report.notes.append(f"Load of the machine at the end: {busy:.1f} for each core; above 1 times are longer for it.")
     report.add(took, times)
     report.add(left, {"before": before, "after": after})
     if options.keep:
