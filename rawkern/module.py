@@ -87,8 +87,15 @@ class RawModule(OfUnit):
         )
         self._functions = {}
 
+    @classmethod
+    def of_unit(cls, unit: Unit) -> RawModule:
+        """Return a module of a source that there is."""
+        module = cls.__new__(cls)
+        module.unit, module._functions = unit, {}
+        return module
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of, (self.unit,)
+        return RawModule.of_unit, (self.unit,)
 
     def __repr__(self) -> str:
         return f"<RawModule from {self.unit.settings.title}>"
@@ -146,16 +153,19 @@ class RawModule(OfUnit):
                 f"RawModule has no attribute {name!r}; for a kernel of that name: get_function({name!r})"
             )
         try:
-            with self.unit.lock:
-                template = programs.template_declarations(self.unit.current().source, name)
-            # A template is launched as a kernel is, and asked nothing else.
-            kernel: Any = TemplateKernel(self, name) if template else self.get_function(name)
+            kernel = self.launchable(name)
         except (ValueError, CompileError) as error:
             if isinstance(error, CompileError) and error.line is not None:
                 raise
             raise AttributeError(str(error)) from None
         self.__dict__[name] = kernel
         return kernel
+
+    def launchable(self, name: str) -> Any:
+        """Return a kernel or, of a template's name, what is launched as a kernel is, and asked nothing else."""
+        with self.unit.lock:
+            template = programs.template_declarations(self.unit.current().source, name)
+        return TemplateKernel(self, name) if template else self.get_function(name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self.kernels if name.isidentifier())]
@@ -342,10 +352,3 @@ def _find(path: PathLike, caller: str | None) -> PathLike:
     own = f", nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu" if bare else ""
     places = f"{os.getcwd()}, or in {os.path.dirname(beside)}, where the call stands" if beside else os.getcwd()
     raise FileNotFoundError(f"there is no file {text!r} in {places}{own}")
-
-
-def _of(unit: Unit) -> RawModule:
-    """Make a module of a unit that there is."""
-    module = RawModule.__new__(RawModule)
-    module.unit, module._functions = unit, {}
-    return module
