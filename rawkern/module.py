@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
-from rawkern.errors import CompileError
+from rawkern.errors import CompileError, RawkernError
 from rawkern.kernel import RawKernel
 from rawkern.launch import variables
 from rawkern.launch.builds import CuPySettings, PathLike, Unit, make_unit
@@ -99,6 +100,21 @@ class RawModule(OfUnit):
 
     def __repr__(self) -> str:
         return f"<RawModule from {self.unit.settings.title}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the kernels with their parameters; for that the source is compiled."""
+        title = f"RawModule from {self.unit.settings.title}"
+        try:
+            with self.unit.lock:
+                build, there = self.unit.current(), self.kernels
+                compiled = build.program().entries if len(there) > len(programs.templates(build.source)) else ()
+                rows = [(one.name, ", ".join(one.params)) for one in compiled]
+                for one in programs.declared(build.source) if build.source.binary is None else ():
+                    if one.template and one.name in there:
+                        rows.append((f"template <{', '.join(one.template_params)}> {one.name}", ", ".join(one.types)))
+        except (RawkernError, ValueError) as error:
+            return markup.failure(title, error)
+        return markup.table(title, " ".join(self.options), list(dict.fromkeys(rows)), ("kernel", "parameters"))
 
     @property
     def name_expressions(self) -> tuple[str, ...]:

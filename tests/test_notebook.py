@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import rawkern
-
-pytest.importorskip("IPython", reason="%%cuda is IPython's")
-from IPython.core.interactiveshell import InteractiveShell
+from tests.shell import make_shell
 
 HALVE = """%%cuda OPTIONS
 __global__ void halve(float* x, int n) {
@@ -22,32 +21,30 @@ __global__ void halve(float* x, int n) {
 
 
 @pytest.fixture
-def shell() -> Iterator[InteractiveShell]:
+def shell(tmp_path: Path) -> Iterator[Any]:
     """An IPython shell that knows the magic."""
-    InteractiveShell.clear_instance()
-    shell = InteractiveShell.instance(colors="nocolor")
-    shell.history_manager.enabled = False
+    shell = make_shell(tmp_path)
     shell.user_ns.update(torch=torch, rawkern=rawkern)
     run(shell, "%load_ext rawkern")
     yield shell
-    InteractiveShell.clear_instance()
+    shell.clear_instance()
 
 
-def run(shell: InteractiveShell, cell: str) -> Any:
+def run(shell: Any, cell: str) -> Any:
     """The value of a cell's last line."""
     done = shell.run_cell(cell, store_history=True)
     done.raise_error()
     return done.result
 
 
-def refusal(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> str:
+def refusal(shell: Any, cell: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a reader sees of a cell that raises."""
     capsys.readouterr()
     assert not shell.run_cell(cell, store_history=True).success
     return capsys.readouterr().out
 
 
-def test_kernels_are_names_of_the_notebook(shell: InteractiveShell, device: str) -> None:
+def test_kernels_are_names_of_the_notebook(shell: Any, device: str) -> None:
     run(shell, f"by = 4; x = torch.ones(5, device={device!r})")
     run(shell, HALVE.replace("OPTIONS", "-DBY={by}"))
     assert run(shell, "halve.forall(4)(x, 4)\nx.tolist()") == [0.25, 0.25, 0.25, 0.25, 1]
@@ -57,7 +54,7 @@ def test_kernels_are_names_of_the_notebook(shell: InteractiveShell, device: str)
     assert shell.user_ns["halve"] is not first and "BY" not in shell.user_ns
 
 
-def test_a_name_gets_the_module(shell: InteractiveShell) -> None:
+def test_a_name_gets_the_module(shell: Any) -> None:
     code = "namespace ns { __global__ void reload(int* x) { *x = 7; } }\n__device__ int table[3];\n__global__ void _own() {}\n"
     run(shell, f"%%cuda made --strided --cooperative\n{code}")
     made = shell.user_ns["made"]
@@ -68,12 +65,12 @@ def test_a_name_gets_the_module(shell: InteractiveShell) -> None:
     assert x[0] == 7 and isinstance(shell.user_ns["_own"], rawkern.RawKernel)
 
 
-def test_templates_alone(shell: InteractiveShell) -> None:
+def test_templates_alone(shell: Any) -> None:
     run(shell, "%%cuda\ntemplate <class T> __global__ void fill(T* x) { x[threadIdx.x] = 3; }")
     assert run(shell, "x = torch.zeros(2, dtype=torch.float64)\nfill[1, 2](x)\nx.tolist()") == [3, 3]
 
 
-def test_compile_errors_name_the_line_of_the_cell(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compile_errors_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     shown = refusal(shell, HALVE.replace("OPTIONS", ""), capsys)
     count = shell.execution_count - 1
     assert shown.startswith(f'CompileError: Cell In[{count}] (halve), line 4: identifier "BY" is undefined\n  3 |')
@@ -84,7 +81,7 @@ def test_compile_errors_name_the_line_of_the_cell(shell: InteractiveShell, capsy
     assert f"CompileError: Cell In[{count + 1}]:1 (k), line 2: " in shown
 
 
-def test_findings_name_the_line_of_the_cell(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_name_the_line_of_the_cell(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     run(shell, HALVE.replace("OPTIONS", "-DBY=2"))
     count = shell.execution_count - 1
     shown = refusal(shell, "halve.forall(8)(torch.ones(7), 8)", capsys)
@@ -111,7 +108,7 @@ def test_findings_name_the_line_of_the_cell(shell: InteractiveShell, capsys: pyt
         ("%%cuda 'half\n__global__ void halve() {}", "No closing quotation"),
     ],
 )
-def test_refusals(shell: InteractiveShell, cell: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(shell: Any, cell: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = set(shell.user_ns)
     shown = refusal(shell, cell, capsys)
     assert message in shown

@@ -18,3 +18,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'rawkern.testing' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module("rawkern.testing.kernel"), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__
