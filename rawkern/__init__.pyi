@@ -29,6 +29,8 @@ from rawkern.kernel import RawKernel as RawKernel
 from rawkern.launch.limits import get_limit as get_limit
 from rawkern.launch.limits import set_limit as set_limit
 from rawkern.launch.limits import time_limit as time_limit
+from rawkern.launch.modes import architecture as architecture
+from rawkern.launch.modes import order as order
 from rawkern.launch.reports import Report as Report
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu
@@ -58,6 +60,7 @@ from rawkern.library.sum import sum as sum
 from rawkern.module import RawModule as RawModule
 from rawkern.module import load as load
 from rawkern.operators import op as op
+from rawkern.profiling.launches import profile as profile
 from rawkern.tuning.tuned import autotune as autotune
 
 __version__: str

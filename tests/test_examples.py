@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -26,6 +27,7 @@ TESTED = [
     "train",
     "train_ddp",
     "autotune",
+    "kernelbench",
 ]
 
 
@@ -178,6 +180,17 @@ def test_train_ddp(device: str) -> None:
         assert losses and float(losses[2]) < float(losses[1])
         ends.append(float(losses[2]))
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)  # the optimizer's step is the same on shards
+
+
+def test_kernelbench(device: str) -> None:
+    """The right candidate is right; the others are named for what they do."""
+    verdicts = json.loads(run("kernelbench", device, "--json"))
+    assert {name: v["ok"] for name, v in verdicts.items()} == {
+        "kept_results.py": False, "one_kernel.py": True, "torch_alone.py": False,
+    }  # fmt: skip
+    named = {name: [each["kind"] for each in v["tampering"]] for name, v in verdicts.items()}
+    assert named["kept_results.py"] == ["cached output"] and named["torch_alone.py"] == ["unused launches"]
+    assert verdicts["one_kernel.py"]["launches"] == {"linear_relu": 1}
 
 
 def test_readme(device: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, options ``--rawkern-device`` and others.
+"""The pytest plugin: fixtures ``device`` and ``rawkern_profile``, markers ``gpu`` and ``multigpu``, options.
 
 It is loaded in every environment that has rawkern, so torch and CuPy are imported only once a test needs a GPU or an
 option asks for something.
@@ -7,6 +7,8 @@ option asks for something.
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,15 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def rawkern_profile() -> Generator[Any, None, None]:
+    """A report of all launches of the test so far, as ``with rawkern.profile() as report`` gives it."""
+    from rawkern.profiling.launches import profile
+
+    with profile() as report:
+        yield report
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("rawkern", "kernels (rawkern)")
     group.addoption(
@@ -55,6 +66,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="rawkern_level",
         choices=("off", "bounds", "full"),
         help="how closely launches on the CPU are looked at; full is --rawkern-check",
+    )
+    group.addoption(
+        "--rawkern-order",
+        metavar="SEEDS",
+        help="run each test once for each seed, such as 0,1,7: launches on the CPU run their blocks and warps in an "
+        "order that the seed tells (rawkern.order)",
+    )
+    group.addoption(
+        "--rawkern-arch",
+        metavar="ARCH",
+        help="the GPU whose limits launches on the CPU keep, such as sm_90 (rawkern.architecture)",
     )
     group.addoption(
         "--rawkern-time-limit",
@@ -78,6 +100,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from rawkern.testing import checked
 
         checked.settle(config, config.option.rawkern_level)
+    order, arch = config.getoption("--rawkern-order"), config.getoption("--rawkern-arch")
+    if order is not None or arch is not None:
+        from rawkern.testing import modes
+
+        if arch is not None:
+            modes.settle_architecture(config, arch)
+        if order is not None:
+            modes.settle_orders(config, order)
     if config.option.rawkern_time_limit is not None:
         _limit_time(config, config.option.rawkern_time_limit)
 
@@ -115,6 +145,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
     said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
+    said += [f"in the order of {seeds}"] if (seeds := config.getoption("--rawkern-order")) is not None else []
+    said += [f"with the limits of {arch}"] if (arch := config.getoption("--rawkern-arch")) is not None else []
     said += [f"launches may take {limit} s"] if (limit := config.option.rawkern_time_limit) else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 
