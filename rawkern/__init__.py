@@ -37,6 +37,13 @@ def __dir__() -> list[str]:
     return sorted({*__all__, "__version__"})
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the magic ``%%cuda``: IPython's ``%load_ext rawkern`` calls it."""
+    from rawkern.notebook import register
+
+    register(shell)
+
+
 def _find_operators() -> None:
     """Have ``torch.ops.rawkern`` import a ready-made operator that it is asked for, as by a saved program.
 

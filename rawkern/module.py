@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
 from rawkern.engines.devices import architecture, default_device, normalised
-from rawkern.errors import CompileError
+from rawkern.errors import CompileError, RawkernError
 from rawkern.kernel import RawKernel
 from rawkern.launch import variables
 from rawkern.launch.builds import CuPySettings, PathLike, Unit, make_unit
@@ -87,11 +88,33 @@ class RawModule(OfUnit):
         )
         self._functions = {}
 
+    @classmethod
+    def of_unit(cls, unit: Unit) -> RawModule:
+        """Return a module of a source that there is."""
+        module = cls.__new__(cls)
+        module.unit, module._functions = unit, {}
+        return module
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of, (self.unit,)
+        return RawModule.of_unit, (self.unit,)
 
     def __repr__(self) -> str:
         return f"<RawModule from {self.unit.settings.title}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the kernels with their parameters; for that the source is compiled."""
+        title = f"RawModule from {self.unit.settings.title}"
+        try:
+            with self.unit.lock:
+                build, there = self.unit.current(), self.kernels
+                compiled = build.program().entries if len(there) > len(programs.templates(build.source)) else ()
+                rows = [(one.name, ", ".join(one.params)) for one in compiled]
+                for one in programs.declared(build.source) if build.source.binary is None else ():
+                    if one.template and one.name in there:
+                        rows.append((f"template <{', '.join(one.template_params)}> {one.name}", ", ".join(one.types)))
+        except (RawkernError, ValueError) as error:
+            return markup.failure(title, error)
+        return markup.table(title, " ".join(self.options), list(dict.fromkeys(rows)), ("kernel", "parameters"))
 
     @property
     def name_expressions(self) -> tuple[str, ...]:
@@ -146,16 +169,19 @@ class RawModule(OfUnit):
                 f"RawModule has no attribute {name!r}; for a kernel of that name: get_function({name!r})"
             )
         try:
-            with self.unit.lock:
-                template = programs.template_declarations(self.unit.current().source, name)
-            # A template is launched as a kernel is, and asked nothing else.
-            kernel: Any = TemplateKernel(self, name) if template else self.get_function(name)
+            kernel = self.launchable(name)
         except (ValueError, CompileError) as error:
             if isinstance(error, CompileError) and error.line is not None:
                 raise
             raise AttributeError(str(error)) from None
         self.__dict__[name] = kernel
         return kernel
+
+    def launchable(self, name: str) -> Any:
+        """Return a kernel or, of a template's name, what is launched as a kernel is, and asked nothing else."""
+        with self.unit.lock:
+            template = programs.template_declarations(self.unit.current().source, name)
+        return TemplateKernel(self, name) if template else self.get_function(name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self.kernels if name.isidentifier())]
@@ -345,10 +371,3 @@ def _find(path: PathLike, caller: str | None) -> PathLike:
     own = f", nor one of rawkern's own sources ({there or 'none'}); a file's name ends in .cu" if bare else ""
     places = f"{os.getcwd()}, or in {os.path.dirname(beside)}, where the call stands" if beside else os.getcwd()
     raise FileNotFoundError(f"there is no file {text!r} in {places}{own}")
-
-
-def _of(unit: Unit) -> RawModule:
-    """Make a module of a unit that there is."""
-    module = RawModule.__new__(RawModule)
-    module.unit, module._functions = unit, {}
-    return module

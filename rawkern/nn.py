@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class ReLU(nn.ReLU):
     """`torch.nn.ReLU` through `rawkern.relu`."""
 

@@ -13,6 +13,10 @@ from rawkern.library.adamw import adamw_
 __all__ = ["AdamW"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` with its step in one launch for each dtype and device; a state dict fits both.
 

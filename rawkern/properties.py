@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from rawkern.base import markup
 from rawkern.base.dynamo import untraced
 from rawkern.base.shared import Shared
 from rawkern.engines.devices import default_device
+from rawkern.errors import RawkernError
 from rawkern.launch.builds import Unit
 
 
@@ -44,6 +46,15 @@ class OfUnit(Shared):
 
 _RANGES = {"max_dynamic_shared_size_bytes": (0, (1 << 31) - 1), "preferred_shared_memory_carveout": (-1, 100)}
 
+_SHOWN = {  # in notebooks
+    "num_regs": ("registers of a thread", ""),
+    "local_size_bytes": ("local memory of a thread", "bytes"),
+    "shared_size_bytes": ("static shared memory of a block", "bytes"),
+    "max_dynamic_shared_size_bytes": ("dynamic shared memory of a block, at most", "bytes"),
+    "const_size_bytes": ("constant memory", "bytes"),
+    "max_threads_per_block": ("threads of a block, at most", ""),
+}
+
 
 def _attribute(name: str, what: str) -> property:
     def get(kernel: Attributes) -> int:
@@ -57,6 +68,21 @@ class Attributes:
 
     def _engine_kernel(self, device: Any) -> Any:
         raise NotImplementedError
+
+    @property
+    def signature(self) -> str:
+        """The kernel's declaration."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the signature, and what a launch takes; for that the kernel is compiled."""
+        try:
+            signature, found, device = self.signature, self.attributes, default_device()
+        except (RawkernError, ValueError) as error:
+            return markup.failure(repr(self), error)
+        rows = [(words, f"{found[name]:,} {unit}".rstrip()) for name, (words, unit) in _SHOWN.items()
+                if device.type == "cuda" or name != "num_regs"]  # fmt: skip
+        return markup.table(signature, f"on {'the CPU' if device.type == 'cpu' else device}", rows)
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
   block runs it.
 - ``sh``: runs ``rawkern`` (in this process, if the line is nothing else), and ``pytest`` and ``python`` on the page's own files; of others the files are looked up.
 - ``cuda``: compiled by NVRTC, but for files that are headers. ``yaml``, ``toml``, ``json``: parsed.
+- A block that begins with ``%`` is a notebook's cell, which IPython runs in the page's namespace.
 - ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
   block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text. A block is ``example.py``.
 - ``text``: a drawing, a form of words: nothing to check. ``{name}``: a directive of MyST.
@@ -43,6 +44,7 @@ import torch
 
 import rawkern
 from rawkern.cli import main
+from tests.shell import make_shell
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -64,6 +66,10 @@ class Block:
     @property
     def is_output(self) -> bool:
         return "output" in (self.language, self.more)
+
+    @property
+    def is_cell(self) -> bool:
+        return self.code.startswith("%")
 
     @property
     def skipped(self) -> bool:
@@ -115,7 +121,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, value)
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "page"}
-    ran, printing = None, False
+    ran, printing, shell = None, False, None
     for block, following in itertools.pairwise([*blocks_of(page), None]):
         shown = following is not None and following.is_output
         if block.is_output:
@@ -127,7 +133,10 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
         capfd.readouterr()
         if block.file is not None:
             Path(block.file).write_text(block.code)
-        if block.language == "python" and is_run(block, device):
+        if block.is_cell:
+            shell = shell or make_shell(folder / ".ipython")
+            ran = run_cell(block, shell, tensors, names, raises=shown)
+        elif block.language == "python" and is_run(block, device):
             ran = run_python(block, tensors, names, raises=shown)
         else:
             ran = check(block, raises=shown) if device == "cpu" else None
@@ -212,6 +221,16 @@ def run_python(block: Block, device: str, names: dict[str, Any], raises: bool) -
         place = rf"{re.escape(str(block.page))}:(\d+)"
         said = "".join(traceback.format_exception_only(error))
         return re.sub(place, lambda at: f"example.py:{int(at[1]) - block.line + 1}", said)
+    return ""
+
+
+def run_cell(block: Block, shell: Any, device: str, names: dict[str, Any], raises: bool) -> str:
+    """Run a notebook's cell; IPython prints what it raises."""
+    shell.user_ns = names
+    with torch.device(device):
+        done = shell.run_cell(block.code, store_history=True)
+    if not raises:
+        done.raise_error()
     return ""
 
 

@@ -196,7 +196,7 @@ def test_kernelbench(device: str) -> None:
 
 def test_readme(device: str, tmp_path: Path) -> None:
     """The code of the first screen and each form of launch run as they stand, on either device."""
-    first, launches = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[:2]
+    first, _, launches = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[:3]
     assert len(first.splitlines()) <= 15
     code = first.replace("requires_grad=True", f"requires_grad=True, device={device!r}")
     check = """

@@ -7,7 +7,8 @@ import sys
 from types import FrameType
 
 Place = tuple[str, int]  # a file of Python's, or what it calls a cell or an interactive line, and the line from 1
-_INTERNAL = ("rawkern", "torch", "importlib")
+WHOLE = 0  # the line of what is all of a cell
+_INTERNAL = ("rawkern", "torch", "importlib", "IPython")
 
 
 def own(frame: FrameType) -> bool:
@@ -16,7 +17,7 @@ def own(frame: FrameType) -> bool:
 
 
 def internal(frame: FrameType) -> bool:
-    """Whether a frame is of rawkern's own code, of torch's, or of an import."""
+    """Whether a frame is of rawkern's own code, of torch's or IPython's, or of an import."""
     return _package(frame) in _INTERNAL or own(frame)
 
 
@@ -34,9 +35,12 @@ def caller() -> Place | None:
 
 
 def spelled(place: Place) -> str:
-    """``train.py:12``, from the current directory if the file lies below it; a notebook's cell is ``Cell In[3]:12``."""
+    """``train.py:12``, from the current directory if the file lies below it; a notebook's cell is ``Cell In[3]:12``.
+
+    What is all of a cell is ``Cell In[3]``.
+    """
     file, line = place
-    return f"{_cell(file) or _nearby(file)}:{line}"
+    return (_cell(file) or _nearby(file)) + (f":{line}" if line != WHOLE else "")
 
 
 def _cell(file: str) -> str:

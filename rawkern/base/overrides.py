@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import handle_torch_function
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def stands_in(value: Any) -> bool:
@@ -21,7 +23,7 @@ def given_to_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -
     return handle_torch_function(function, found, *args, **kwargs)
 
 
-def overridable(function: Callable[..., Any], public: Callable[..., Any] | None = None) -> Any:
+def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
     """A function that leaves calls with stand-ins to them, as torch's own functions do; `public` is what they see."""
 
     @functools.wraps(function)
@@ -32,4 +34,5 @@ def overridable(function: Callable[..., Any], public: Callable[..., Any] | None 
                     return given_to_stand_in(public or call, *args, **kwargs)
         return function(*args, **kwargs)
 
-    return call
+    made: Any = call
+    return made

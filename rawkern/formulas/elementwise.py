@@ -22,6 +22,8 @@ from rawkern.formulas.gradient import Gradient, without_grads
 from rawkern.formulas.loop import Loop
 from rawkern.formulas.parameters import Formula, Parameter, differentiable, floating
 from rawkern.formulas.promotion import (
+    Argument,
+    Result,
     as_outs,
     check_out,
     device_of,
@@ -202,7 +204,9 @@ class Elementwise(Shared):
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, out: Any = None, size: int | None = None) -> Any:
+    def __call__(
+        self, *args: Argument, out: torch.Tensor | Sequence[torch.Tensor] | None = None, size: int | None = None
+    ) -> Result:
         """Compute the outputs.
 
         Parameters
@@ -265,7 +269,7 @@ class Elementwise(Shared):
             return self._into(tensors, dtypes, out)
         return self.operator(*tensors)
 
-    def in_place(self, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def in_place(self, x: torch.Tensor, *rest: Argument) -> torch.Tensor:
         """Write the result over the first argument, and return it; differentiable, as torch's ``add_`` is.
 
         Parameters

@@ -14,6 +14,9 @@ from rawkern.arguments.scalars import WRAPPERS, traced
 from rawkern.base.torch_private import wrapper_kind
 from rawkern.formulas.parameters import Parameter, check_dtype
 
+Argument = torch.Tensor | float | np.generic  # an int and a bool are floats to type checkers
+Result = torch.Tensor | Any  # a tensor, or a tuple of them where a formula has several outputs, which no type tells
+
 
 def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
     """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ."""

@@ -12,7 +12,7 @@ from rawkern.base.operator_state import in_fake_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
 from rawkern.formulas.declared import check_assigned, computes_floats, declared, qualified_name, read_parameters, typed
-from rawkern.formulas.promotion import as_outs, check_out, prepare
+from rawkern.formulas.promotion import Argument, Result, as_outs, check_out, prepare
 from rawkern.formulas.reduce_gradient import ReduceGradient
 from rawkern.formulas.reduce_loop import ReduceLoop
 from rawkern.operators import op
@@ -146,13 +146,13 @@ class Reduction(Shared):
 
     def __call__(
         self,
-        *args: torch.Tensor,
+        *args: Argument,
         axis: int | Sequence[int] | None = None,
         keepdims: bool = False,
-        out: Any = None,
+        out: torch.Tensor | Sequence[torch.Tensor] | None = None,
         dim: int | Sequence[int] | None = None,
         keepdim: bool = False,
-    ) -> Any:
+    ) -> Result:
         """Reduce.
 
         Parameters

@@ -71,9 +71,11 @@ _dropout.vmap(_dropout.operator.one_by_one)
 
 @_dropout.backward
 def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None]:
-    return _dropout(grad_out, *ctx.saved_tensors, ctx.p), None
+    (seed,) = ctx.saved_tensors
+    return _dropout(grad_out, seed, ctx.p), None
 
 
 @_dropout.jvp
 def _(ctx: Any, tangent: torch.Tensor, _: Any) -> torch.Tensor:
-    return _dropout(tangent, *ctx.saved_tensors, ctx.p)
+    (seed,) = ctx.saved_tensors
+    return _dropout(tangent, seed, ctx.p)

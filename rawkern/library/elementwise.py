@@ -289,9 +289,8 @@ def _(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, Tensor | None]:
 @_mul.jvp
 def _(ctx: Any, tangent_a: Tensor | None, tangent_b: Tensor | None) -> Tensor:
     a, b = ctx.saved_tensors
-    if tangent_a is None or tangent_b is None:
-        return _mul(a, tangent_b) if tangent_a is None else _mul(tangent_a, b)
-    return _mul(tangent_a, b) + _mul(a, tangent_b)
+    parts = [_mul(t, other) for t, other in ((tangent_a, b), (tangent_b, a)) if t is not None]
+    return parts[0] + parts[1] if len(parts) == 2 else parts[0]
 
 
 def _summed(grad: Tensor, shape: torch.Size) -> Tensor:

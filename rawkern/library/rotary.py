@@ -95,7 +95,8 @@ def _(ctx: Any, grad_out: torch.Tensor) -> tuple[torch.Tensor, None, None, None,
     for name, needed in zip(("cos", "sin"), ctx.needs_input_grad[1:3], strict=True):
         if needed:
             raise RuntimeError(f"rotary_embedding: {name} has no gradient; pass {name}.detach()")
-    return _rotary(grad_out, *ctx.saved_tensors, ctx.interleaved, -ctx.sign), None, None, None, None
+    cos, sin = ctx.saved_tensors
+    return _rotary(grad_out, cos, sin, ctx.interleaved, -ctx.sign), None, None, None, None
 
 
 def _halves(x: torch.Tensor, interleaved: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -92,7 +92,8 @@ def _(info: Any, dims: Any, x: Tensor, dim: int, log: bool) -> tuple[Tensor, int
 
 @_softmax.backward
 def _(ctx: Any, grad_out: Tensor) -> Tensor:
-    return _softmax_grad(grad_out, *ctx.saved_tensors, ctx.dim, ctx.log)
+    (out,) = ctx.saved_tensors
+    return _softmax_grad(grad_out, out, ctx.dim, ctx.log)
 
 
 @op("rawkern::softmax_grad", save=("grad_out", "y"))

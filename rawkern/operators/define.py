@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import torch
 
@@ -13,30 +13,76 @@ from rawkern.operators.derived import check_declaration, derived_backward
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
 
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+F = TypeVar("F", bound=Callable[..., Any])
 
-class DefinedOperator(Protocol):
+
+class DefinedOperator(Protocol[P, R_co]):
     """The function that `rawkern.op` makes: called as the function it was made of."""
 
     __name__: str
     overload: torch._ops.OpOverload
     operator: Operator
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the operator."""
+        ...
 
-    def backward(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(self, function: F) -> F:
         """Define the backward."""
         ...
 
-    def jvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def jvp(self, function: F) -> F:
         """Define the forward-mode derivative."""
         ...
 
-    def vmap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def vmap(self, function: F) -> F:
         """Define the rule for vmap."""
         ...
 
 
+class _Visible(Protocol):
+    """Makes an operator whose callers get what the function returns; one in place returns what it has changed."""
+
+    @overload
+    def __call__(self, function: Callable[P, None]) -> DefinedOperator[P, Any]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> DefinedOperator[P, R]: ...
+
+
+class _PartlyHidden(Protocol):
+    """Makes an operator whose callers get the first of what the function returns."""
+
+    def __call__(self, function: Callable[P, Any]) -> DefinedOperator[P, Any]: ...
+
+
+@overload
+def op(
+    name: str,
+    *,
+    save: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    mutates_args: Sequence[str] = (),
+    elementwise: bool = False,
+    strided: bool = False,
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
+    backward: Literal["derive"] | None = None,
+    max_iterations: int | None = None,
+) -> _Visible: ...
+@overload
+def op(
+    name: str,
+    *,
+    save: Sequence[str] | Mapping[str, Sequence[str]] | None = None,
+    mutates_args: Sequence[str] = (),
+    hidden: Sequence[str],
+    elementwise: bool = False,
+    strided: bool = False,
+    autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
+    backward: Literal["derive"] | None = None,
+    max_iterations: int | None = None,
+) -> _PartlyHidden: ...
 @border
 def op(
     name: str,
@@ -49,7 +95,7 @@ def op(
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
     backward: str | None = None,
     max_iterations: int | None = None,
-) -> Callable[[Callable[..., Any]], DefinedOperator]:
+) -> Any:
     """Make a torch operator of a function that launches kernels.
 
     The function's type hints are the operator's schema. It runs for CUDA and CPU tensors, and for fake ones, where its

@@ -29,3 +29,7 @@ def __getattr__(name: str) -> Any:
     home = importlib.import_module(f"rawkern.testing.{_HOME.get(name, 'kernel')}")
     value = globals()[name] = getattr(home, name)
     return value
+
+
+def __dir__() -> list[str]:
+    return __all__

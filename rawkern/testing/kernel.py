@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rawkern.base.border import border
+from rawkern.base.progress import progress
 from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
 from rawkern.testing.running import Run
 from rawkern.testing.samples import make_sample
@@ -121,11 +122,12 @@ def check_kernel(
             "the same; let both take their random numbers, or a seed, as an argument"
         )
     report, wanted = KernelReport(target.name), tuple(dtypes or ())
-    run = Run(target, report, wanted, differentiable, deterministic, backend, frozenset(skip))
     if reference is None:
         report.left_out["reference"] = "none is given; results are compared with those on plain inputs"
-    for place in places:
-        run.device(replace(first, device=place))
+    with progress(f"check_kernel {target.name}", None, "check") as step:
+        run = Run(target, report, wanted, differentiable, deterministic, backend, frozenset(skip), step)
+        for place in places:
+            run.device(replace(first, device=place))
     if report.failures:
         raise KernelCheckError(report)
     return report

@@ -44,6 +44,7 @@ class Run:
     deterministic: bool
     backend: str
     skip: frozenset[str]
+    step: Callable[[], Any] = lambda: None  # called at each trial
     known: set[str] = field(default_factory=set)  # kinds of problems that the sample itself has
     broken: set[str] = field(default_factory=set)  # checks that have failed, and the dtypes
 
@@ -229,6 +230,7 @@ class Run:
         failed: list[tuple[Trial, Problem]] = []
         count = 0
         for trial, expected in trials:
+            self.step()
             if expected is None and (expected := legal(self.target, trial)) is None:
                 continue
             count += 1
@@ -256,6 +258,7 @@ class Run:
         """Run one check of one trial."""
         if self.skips(check, trial):
             return
+        self.step()
 
         def guarded(t: Trial, e: Outcome) -> Problem | None:
             try:

@@ -16,6 +16,7 @@ from rawkern.arguments.careful import DEVICES, arrange
 from rawkern.base import cache
 from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
+from rawkern.base.progress import progress
 from rawkern.errors import LaunchError
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
@@ -24,7 +25,7 @@ from rawkern.tuning import configs as configurations
 from rawkern.tuning import record
 from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.keys import Key
-from rawkern.tuning.record import Tuning
+from rawkern.tuning.record import Trial, Tuning
 from rawkern.tuning.session import FAILURES, Launch, Session, Settle
 
 Choice = tuple[RawKernel, Config]
@@ -222,13 +223,21 @@ class Choices:
 
     def _try_all(self, session: Session) -> None:
         search = self.settings.search
-        if search is None:
-            for config in self.settings.configs:
-                session.measure(config)
-        else:
-            from rawkern.tuning.search import run
+        total = len(self.settings.configs) if search is None else None
+        with progress(f"autotune {self.name}", total, "configuration") as step:
 
-            run(search.strategy, search.options, search.space, search.where, session.measure)
+            def measure(config: Config) -> Trial:
+                trial = session.measure(config)
+                step()
+                return trial
+
+            if search is None:
+                for config in self.settings.configs:
+                    measure(config)
+            else:
+                from rawkern.tuning.search import run
+
+                run(search.strategy, search.options, search.space, search.where, measure)
 
     def _stored(self, launch: Launch) -> Choice | None:
         """Return the choice that is on disk."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rawkern._version import __version__
-from rawkern.base import cache
+from rawkern.base import cache, markup
 from rawkern.compile.toolchain import toolchain
 from rawkern.tuning.configs import Config, hashed, shown
 
@@ -64,13 +64,33 @@ class Tuning:
 
     def __str__(self) -> str:
         timed = sorted((t for t in self.trials if t.seconds is not None), key=lambda t: t.seconds or 0.0)
-        rows = [(shown(t.config), f"{(t.seconds or 0.0) * 1e6:.1f} us") for t in timed]
+        rows = [(shown(t.config), _times(t)) for t in timed]
         rows += [(shown(t.config), f"rejected: {t.reason}") for t in self.trials if t.seconds is None]
         width = max((len(config) for config, _ in rows), default=0)
         head = f"{self.kernel} on {self.device}" + (f", key {self.key}" if self.key else "")
         mark = shown(self.config)
         lines = [f"{'*' if config == mark else ' '} {config:<{width}}  {what}" for config, what in rows]
         return "\n".join([head, *lines])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table, the fastest first; the configuration chosen is bold."""
+        timed = sorted((t for t in self.trials if t.seconds is not None), key=lambda t: t.seconds or 0.0)
+        names = list(dict.fromkeys(name for trial in self.trials for name in trial.config))
+        ordered = [*timed, *(t for t in self.trials if t.seconds is None)]
+        rows = [
+            [
+                *(trial.config.get(name, "") for name in names),
+                f"rejected: {trial.reason}" if trial.seconds is None else _times(trial),
+            ]
+            for trial in ordered
+        ]
+        chosen = {i for i, trial in enumerate(ordered) if shown(trial.config) == shown(self.config)}
+        about = f"on {self.device}" + (f", key {self.key}" if self.key else "")
+        return markup.table(self.kernel, about, rows, [*names, "a launch"], chosen)
+
+
+def _times(trial: Trial) -> str:
+    return f"{(trial.seconds or 0.0) * 1e6:.1f} us"
 
 
 def device_name(device: torch.device) -> str:

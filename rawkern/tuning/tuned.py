@@ -7,12 +7,13 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.shared import Shared
 from rawkern.kernel import RawKernel
 from rawkern.tuning.choices import KEPT, Choices, Search, Settings
-from rawkern.tuning.configs import Config, read
+from rawkern.tuning.configs import Config, read, shown
 from rawkern.tuning.keys import Key
 from rawkern.tuning.launches import TunedLauncher, forced
 from rawkern.tuning.record import Tuning
@@ -137,6 +138,12 @@ class TunedKernel(Shared):
 
     def __repr__(self) -> str:
         return f"<TunedKernel {self.name}, {len(self._settings.configs)} configurations>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what was measured, or how many configurations there are to be measured."""
+        found = [tuning._repr_html_() for tuning in self.tunings]
+        configs = [[shown(config)] for config in self._settings.configs]
+        return "<br>".join(found) or markup.table(self.name, "its first launch times these configurations", configs)
 
     @property
     def name(self) -> str:

@@ -34,6 +34,15 @@ def test_import_is_light() -> None:
     assert run(code) == "True []"
 
 
+@pytest.mark.parametrize("name", ["nn", "optim", "testing"])
+def test_completion_offers_public_names_alone(name: str) -> None:
+    module = getattr(rawkern, name)
+    assert dir(module) == sorted(module.__all__) and all(hasattr(module, each) for each in dir(module))
+    assert name in dir(rawkern) and not [
+        each for each in dir(rawkern) if each.startswith("_") and each != "__version__"
+    ]
+
+
 def test_code_from_the_disk_cache_needs_no_compiler() -> None:
     code = (
         "import sys, torch, rawkern\n"
