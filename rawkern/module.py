@@ -13,7 +13,7 @@ import torch
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
-from rawkern.engines.devices import architecture, default_device, normalised
+from rawkern.engines.devices import default_device, normalised
 from rawkern.errors import CompileError
 from rawkern.kernel import RawKernel
 from rawkern.launch import variables
@@ -239,7 +239,8 @@ class RawModule(OfUnit):
             raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
         where = default_device() if device is None else normalised(device)
         with self.unit.lock:
-            return programs.constant(self.unit.current().source, architecture(where), expression)
+            build = self.unit.current()
+            return programs.constant(build.source, build.architecture(where), expression)
 
     # Compiling --------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,8 @@ class RawModule(OfUnit):
             The source does not compile, or it has templates alone and ``name_expressions`` names none.
         """
         with self.unit.lock:
-            program = self.unit.current().program(architecture(default_device()))
+            build = self.unit.current()
+            program = build.program(build.architecture(default_device()))
         if log_stream is not None:
             log_stream.write(program.log)
 
