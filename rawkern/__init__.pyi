@@ -29,6 +29,8 @@ from rawkern.kernel import RawKernel as RawKernel
 from rawkern.launch.limits import get_limit as get_limit
 from rawkern.launch.limits import set_limit as set_limit
 from rawkern.launch.limits import time_limit as time_limit
+from rawkern.launch.modes import architecture as architecture
+from rawkern.launch.modes import order as order
 from rawkern.launch.reports import Report as Report
 from rawkern.library.activations import add_sin_cos as add_sin_cos
 from rawkern.library.activations import geglu as geglu

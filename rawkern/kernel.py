@@ -291,6 +291,8 @@ class RawKernel(OfUnit, Attributes):
         with self.unit.lock:
             state = self.state(default_device())
             program = state.build.program(state.build.architecture(default_device()), state.asked)
+            if default_device().type == "cpu":  # a GPU's assembler has seen it by now
+                state.build.engine_module(default_device(), state.asked)
         if log_stream is not None:
             log_stream.write(program.log)
 

@@ -260,8 +260,10 @@ class RawModule(OfUnit):
             The source does not compile, or it has templates alone and ``name_expressions`` names none.
         """
         with self.unit.lock:
-            build = self.unit.current()
-            program = build.program(build.architecture(default_device()))
+            build, device = self.unit.current(), default_device()
+            program = build.program(build.architecture(device))
+            if device.type == "cpu":  # a GPU's assembler has seen it by now
+                build.engine_module(device)
         if log_stream is not None:
             log_stream.write(program.log)
 

@@ -352,10 +352,10 @@ yes:
 
 ; The target of a device, in the list that begins at %first; null if there is none.
 define internal ptr @rk_target(ptr %table, ptr %first, i64 %of) alwaysinline {
-  %punchecked = &Table.unchecked %table
-  %unchecked = load i64, ptr %punchecked
+  %pmode = &Table.mode %table
+  %mode = load i64, ptr %pmode
   %cpu = icmp eq i64 %of, {CPU}
-  %added = select i1 %cpu, i64 %unchecked, i64 0
+  %added = select i1 %cpu, i64 %mode, i64 0
   %device = add i64 %of, %added
   br label %search
 search:

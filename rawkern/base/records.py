@@ -111,8 +111,6 @@ TARGET = Record("Target", (("device", "i64"), ("next", "ptr"), ("go", "ptr"), ("
 #: What that function returns: the launch is done; nothing has happened; workers are missing; the rest is Python's.
 DONE, DECLINED, ROOM, UNFINISHED = range(4)
 CPU, CUDA = 1, 2  # DLPack's kinds of devices
-#: Added to the CPU for targets whose accesses are not compared with the launch's memory.
-UNCHECKED = 1 << 16
 
 
 def extents_at(size: int) -> int:

@@ -24,13 +24,13 @@ _PYTHON = (
     "PyTuple_New", "PyTuple_SetItem", "PyTuple_Size", "PyType_GenericAlloc", "Py_DecRef", "Py_IncRef",
 )  # fmt: skip
 #: `attention` counts what every launch has to go the careful way for. `keys_*` are the dispatch keys of plain tensors.
-#: `unchecked`: what is added to the CPU (`records.UNCHECKED`), or 0.
+#: `mode`: what is added to the CPU (`engines.cpu.mode.Mode.word`).
 #: `careful`, `finish`, `forward`, `relay` and `launcher_type` are `rawkern.launch.launcher`'s.
 TABLE = Record(
     "Table",
     (
         ("attention", "i64"), ("keys_cpu", "i64"), ("keys_cpu_inference", "i64"), ("keys_cuda", "i64"),
-        ("keys_cuda_inference", "i64"), ("unchecked", "i64"),
+        ("keys_cuda_inference", "i64"), ("mode", "i64"),
         *((name, "ptr") for name in (
             "none", "true", "false", "int_type", "bool_type", "float_type", "complex_type", "tuple_type",
             "bytes_type", "tensor_type", "parameter_type", "dltensor", "work_stream", *private.FUNCTIONS, "clock",

@@ -19,16 +19,19 @@ import torch
 from rawkern.arguments import careful
 from rawkern.arguments.memory import Piece
 from rawkern.arguments.signature import Signature
+from rawkern.base import gpus
 from rawkern.base import torch_private as private
 from rawkern.base.nested import tensors_in
-from rawkern.compile import programs
+from rawkern.compile import cubin, programs
+from rawkern.compile.toolchain import nvrtc
 from rawkern.engines.devices import CPU
 from rawkern.errors import CheckError, CompileError
-from rawkern.launch import intercept, reachable, reports, variables
+from rawkern.launch import intercept, modes, reachable, reports, variables
 from rawkern.launch import level as levels
 
 if TYPE_CHECKING:
     from rawkern.launch.builds import Build
+    from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
 _builds: weakref.WeakKeyDictionary[Build, dict[tuple[str, ...], Any]] = weakref.WeakKeyDictionary()
@@ -128,7 +131,11 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
         behind = reachable.reached(tensors, signature.numbers(bound.values), "cpu")
     pieces = [*bound.pieces, *map(_whole, [*behind, *levels.also()])]
     kernel = _kernel(state)
-    config = plan.settled(launcher, kernel)
+    with state.build.lock:
+        usual = state.engine_kernel(device)
+    config = plan.settled(launcher, usual)
+    if device.type == "cpu":
+        _compare_registers(state, config)
     pieces = _placed(signature, bound.values, pieces)
     from rawkern.engines.cpu.checker import launch as check_launch
 
@@ -150,6 +157,24 @@ def launch(launcher: intercept.Launcher, args: Sequence[Any], kwargs: Mapping[st
     return device
 
 
+def _compare_registers(state: State, config: LaunchConfig) -> None:
+    """Refuse a block for whose registers the GPU has no room; only its machine code tells, where it can be made."""
+    gpu, source, name = modes.current().gpu, state.build.source, state.entry.name
+    if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
+        return
+    if int(gpu.name.removeprefix("sm_")) not in nvrtc().getSupportedArchs():
+        return
+    with state.build.lock:
+        program = state.build.program(gpu.name, state.asked)
+    each = cubin.resources(program.code, gpu.name)[state.entry_in(program).symbol].registers
+    needed = gpus.block_registers(each, config.threads)
+    if needed > gpus.REGISTERS:
+        raise ValueError(
+            f"{name}: a block of {config.threads} threads needs {needed} registers on {gpu.name}, {each} a thread, and "
+            f"gets at most {gpus.REGISTERS}; use a smaller block, or __launch_bounds__({config.threads}) in the kernel"
+        )
+
+
 def _kernel(state: State) -> Any:
     """The kernel in the checked build of its source."""
     known = _builds.setdefault(state.build, {})
@@ -160,11 +185,12 @@ def _kernel(state: State) -> Any:
         program = _program(state)
         known[state.asked] = program, Module(program.ptx, Checker, program.source.readable), {}
     program, module, kernels = known[state.asked]
-    if state.entry.symbol not in kernels:
-        kernels[state.entry.symbol] = module.kernel(
-            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative
+    mode = modes.current()
+    if (state.entry.symbol, mode) not in kernels:
+        kernels[state.entry.symbol, mode] = module.kernel(
+            state.entry_in(program).symbol, state.signature, cooperative=state.build.settings.cooperative, mode=mode
         )
-    return kernels[state.entry.symbol]
+    return kernels[state.entry.symbol, mode]
 
 
 @contextlib.contextmanager

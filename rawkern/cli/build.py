@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawkern.base.ctype import parse
-from rawkern.cli import cubin, package
-from rawkern.cli.occupancy import MAX_THREADS, occupancy, specification
+from rawkern.base.gpus import MAX_THREADS, specification
+from rawkern.cli import package
+from rawkern.cli.occupancy import occupancy
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
-from rawkern.compile import lookup, programs, source, toolchain
+from rawkern.compile import cubin, lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
 
 _BLOCKS = (64, 128, 256, 512, 1024)

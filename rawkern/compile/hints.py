@@ -99,8 +99,12 @@ _HINTS = (
     (r'more than one instance of overloaded function "((?:std::)?\w+)" matches the argument list',
      "write the arguments of \\1 in one type, such as 2.0f beside a float, or cast them"),
     ("uses too much shared data",
-     "static shared memory ends at 48 KB; more is dynamic: extern __shared__ float s[]; with the bytes in the launch,\n"
-     "  kernel[grid, block, bytes](...)"),
+     "static shared memory of a block ends at 48 KiB on every GPU; more is dynamic: extern __shared__ float s[]; with\n"
+     "  the bytes in the launch, kernel[grid, block, bytes](...)"),
+    ("uses too much global constant data",
+     "the __constant__ variables of a source end at 64 KiB on every GPU; make large ones __device__, or pass tensors"),
+    ("uses too much parameter space|Formal parameter space overflowed",
+     "parameters end at 32764 bytes on every GPU, in PTX before 8.1 (CUDA 12.1) at 4352; pass a pointer to large ones"),
     ("ptxas application ptx input", "the assembler reads the text of asm statements; it is their PTX that is wrong"),
 )  # fmt: skip
 _HOST_HEADERS = """

@@ -21,6 +21,7 @@ import torch
 from rawkern.arguments.careful import Bound
 from rawkern.base import table
 from rawkern.base import torch_private as private
+from rawkern.base.gpus import STATIC_SHARED
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
@@ -47,7 +48,6 @@ CUDA_TARGET = Record(
 COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _forked = ctypes.c_int64(0)
 
-STATIC_LIMIT = 48 * 1024  # bytes of shared memory a block gets unless the kernel's limit is raised
 # CuPy's names, in the order of the driver's CU_FUNC_ATTRIBUTE_* numbers.
 ATTRIBUTES = (
     "max_threads_per_block",
@@ -201,9 +201,12 @@ class Module:
                 raise LaunchError(message) from None
 
     def kernel(
-        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, guarded: bool = True
+        self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, mode: Any = None
     ) -> EngineKernel:
-        """Make a compiled kernel ready for launches, by its symbol; nobody is asked while they run."""
+        """Make a compiled kernel ready for launches, by its symbol; nobody is asked while they run.
+
+        The mode of launches on the CPU means nothing here: a GPU has its own limits and order.
+        """
         _refuse_capture(signature.name)
         with self.current():
             return EngineKernel(self, symbol, signature, cooperative)
@@ -258,8 +261,9 @@ class EngineKernel:
         }
         properties = torch.cuda.get_device_properties(module.index)
         self.max_shared_mem: int = properties.shared_memory_per_block_optin
+        self.architecture = f"sm_{properties.major}{properties.minor}"
         self.multiprocessors: int = properties.multi_processor_count
-        self._dynamic_limit = STATIC_LIMIT - self.attributes["shared_size_bytes"]
+        self._dynamic_limit = STATIC_SHARED - self.attributes["shared_size_bytes"]
         self._raising = threading.Lock()
         self.offsets = tuple(signature.offsets)
         self.pack = struct.Struct(signature.format).pack

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numbers
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-Dim3 = tuple[int, int, int]
+from rawkern.base.gpus import LOCAL, MAX_BLOCK, MAX_GRID, MAX_THREADS, WARP, Dim3
+from rawkern.errors import LaunchError
 
-MAX_GRID: Dim3 = (2**31 - 1, 65535, 65535)
-MAX_BLOCK: Dim3 = (1024, 1024, 64)
-MAX_THREADS = 1024
 DEFAULT_BLOCK = 256
-WARP = 32
 AXES = "xyz"
 
 
@@ -30,6 +27,23 @@ class LaunchConfig:
         """Threads of one block."""
         x, y, z = self.block
         return x * y * z
+
+
+class Limited(Protocol):
+    """What tells the limits of a kernel on a device: an engine's kernel."""
+
+    @property
+    def attributes(self) -> dict[str, int]: ...
+
+    @property
+    def max_shared_mem(self) -> int:
+        """Bytes of shared memory that a block can have, static and dynamic together."""
+        ...
+
+    @property
+    def architecture(self) -> str:
+        """Of the GPU whose limits these are, such as ``"sm_90"``."""
+        ...
 
 
 def make_config(name: str, grid: Any, block: Any, shared_mem: Any = 0, *, cooperative: bool = False) -> LaunchConfig:
@@ -79,23 +93,31 @@ def cover(name: str, n: int, block: Any = DEFAULT_BLOCK, *, cooperative: bool = 
     return LaunchConfig((max(blocks, 1), 1, 1), (size, 1, 1), 0, cooperative)
 
 
-def check_kernel_limits(name: str, config: LaunchConfig, max_threads: int, max_shared_mem: int, static: int) -> None:
-    """Compare a launch with what the compiled kernel and its device allow; ValueError names limit and way out.
+def check_kernel_limits(name: str, config: LaunchConfig, kernel: Limited) -> None:
+    """Compare a launch with what the compiled kernel and its device allow; the error names limit and way out.
 
-    ``max_threads`` is the kernel's ``max_threads_per_block`` (registers and ``__launch_bounds__`` decide it); in bytes,
-    ``max_shared_mem`` is what a block can have here, static and dynamic together, ``static`` what the kernel declares.
+    ValueError for a block or its shared memory, LaunchError for a kernel that no launch can be made of.
     """
-    if config.threads > max_threads:
+    attributes, where = kernel.attributes, kernel.architecture
+    most = attributes["max_threads_per_block"]
+    if config.threads > most:
         raise ValueError(
             f"{name}: block {_show(config.block)} has {config.threads} threads, this kernel runs with at most "
-            f"{max_threads} a block (its registers or __launch_bounds__ set that); use a smaller block"
+            f"{most} a block on {where} (its registers or __launch_bounds__ set that); use a smaller block"
         )
-    room = max(max_shared_mem - static, 0)
+    static = attributes["shared_size_bytes"]
+    room = max(kernel.max_shared_mem - static, 0)
     if config.shared_mem > room:
-        declared = f" ({max_shared_mem} less {static} that the kernel declares itself)" if static else ""
+        declared = f" ({kernel.max_shared_mem} less {static} that the kernel declares itself)" if static else ""
         raise ValueError(
-            f"{name}: shared_mem is {config.shared_mem} bytes, the maximum here is {room} bytes{declared}; "
-            f"use a smaller tile or fewer threads per block"
+            f"{name}: shared_mem is {config.shared_mem} bytes, the maximum on {where} is {room} bytes{declared}; "
+            f"use a smaller tile or fewer threads per block, or a GPU that has more (on the CPU, RAWKERN_ARCH names it)"
+        )
+    local = attributes["local_size_bytes"]
+    if local > LOCAL:
+        raise LaunchError(
+            f"{name}: a thread needs {local} bytes of local memory, the maximum is {LOCAL} bytes on {where} and all "
+            f"other GPUs; use smaller arrays in the kernel, or global memory for them"
         )
 
 

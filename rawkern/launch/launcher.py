@@ -24,7 +24,7 @@ from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
 from rawkern.engines.devices import CPU, default_device
-from rawkern.launch import config, intercept, level, native
+from rawkern.launch import config, intercept, modes, native
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
 from rawkern.launch.unit import Kernel, State
@@ -44,7 +44,7 @@ class Plan:
         self.block = block
         self.shared_mem = shared_mem
         self.cooperative = cooperative
-        #: A state of the kernel, and what launches it by `level.place`: replaced together.
+        #: A state of the kernel, and what launches it by `modes.place`: replaced together.
         self.built: tuple[State | None, dict[object, Any]] = (None, {})
         self._left: list[Any] = []  # targets of builds before, which may still have launches
         threads = config.DEFAULT_BLOCK if block is None else block[0]
@@ -82,16 +82,15 @@ class Plan:
 
     def settled(self, launcher: Launcher, engine_kernel: Any) -> LaunchConfig:
         """The configuration, compared with a compiled kernel's limits."""
-        attributes, name = engine_kernel.attributes, self.kernel.name
-        most = attributes["max_threads_per_block"]
+        most = engine_kernel.attributes["max_threads_per_block"]
         found = self.config(launcher, self.block or (config.auto_block(most), 1, 1))
-        config.check_kernel_limits(name, found, most, engine_kernel.max_shared_mem, attributes["shared_size_bytes"])
+        config.check_kernel_limits(self.kernel.name, found, engine_kernel)
         return found
 
     def target(self, launcher: Launcher, state: State, device: torch.device) -> tuple[LaunchConfig, Any]:
         """Configuration and what launches it on a device; the kernel is loaded there first where need be."""
         built, targets = self.built
-        found = targets.get(level.place(device)) if built is state else None
+        found = targets.get(modes.place(device)) if built is state else None
         if found is None or not found.linked:
             with state.build.lock:
                 found = self._found(launcher, state, device)
@@ -103,7 +102,7 @@ class Plan:
             self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
             self.built = state, {}
             self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
-        targets, place = self.built[1], level.place(device)
+        targets, place = self.built[1], modes.place(device)
         found, second = targets.get(place), place in targets
         if found is None:
             engine_kernel = state.engine_kernel(device)

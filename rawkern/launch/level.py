@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import torch
 
 from rawkern.base.asked import Asked
-from rawkern.base.records import UNCHECKED
-from rawkern.base.table import field
 
 #: Not at all; each access stays inside the launch's memory; all that `rawkern.check` looks for.
 OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
@@ -40,14 +38,6 @@ def depth() -> int:
     return _level.depth
 
 
-def _tell_native(level: str) -> None:
-    field("unchecked", UNCHECKED if level == OFF else 0)
-
-
-followers.append(_tell_native)
-_tell_native(current())
-
-
 def lend(tensors: Sequence[torch.Tensor]) -> None:
     """Let launches use tensors besides their arguments: what addresses lead to that no argument tells of."""
     _lent.append(tensors)
@@ -61,13 +51,3 @@ def take_back(tensors: Sequence[torch.Tensor]) -> None:
 def also() -> list[torch.Tensor]:
     """The tensors that launches may use besides their arguments."""
     return [t for tensors in tuple(_lent) for t in tensors]
-
-
-def guarded(device: torch.device) -> bool:
-    """Whether launches on a device have their accesses compared with their memory."""
-    return device.type != "cpu" or current() != OFF
-
-
-def place(device: torch.device) -> object:
-    """What the launches of a device at this level have in common, as a key."""
-    return device if guarded(device) else (device, OFF)

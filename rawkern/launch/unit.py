@@ -12,7 +12,7 @@ from rawkern.arguments.addresses import storage
 from rawkern.arguments.signature import Signature
 from rawkern.compile import lookup, names, programs
 from rawkern.compile.programs import Entry, Program
-from rawkern.launch import level
+from rawkern.launch import level, modes
 from rawkern.launch.builds import Build
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ class State:
         self._behind: list[weakref.ref[torch.Tensor]] = []  # tensors that addresses have led to
 
     def engine_kernel(self, device: torch.device) -> Any:
-        """Load the kernel on a device, once for each level. Call it under the build's lock."""
-        place = level.place(device)
+        """Load the kernel on a device, once for each mode. Call it under the build's lock."""
+        place = modes.place(device)
         found = self.engine_kernels.get(place)
         if found is None:
             same = self.entry_in(self.build.program(self.build.architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
                 same.symbol, self.signature, cooperative=self.build.settings.cooperative, host=self,
-                guarded=level.guarded(device),
+                mode=modes.current(),
             )  # fmt: skip
             self.engine_kernels[place] = found
         return found

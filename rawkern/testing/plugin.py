@@ -57,6 +57,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how closely launches on the CPU are looked at; full is --rawkern-check",
     )
     group.addoption(
+        "--rawkern-order",
+        metavar="SEEDS",
+        help="run each test once for each seed, such as 0,1,7: launches on the CPU run their blocks and warps in an "
+        "order that the seed tells (rawkern.order)",
+    )
+    group.addoption(
+        "--rawkern-arch",
+        metavar="ARCH",
+        help="the GPU whose limits launches on the CPU keep, such as sm_90 (rawkern.architecture)",
+    )
+    group.addoption(
         "--rawkern-time-limit",
         metavar="SECONDS",
         help="end launches on the CPU that take longer (rawkern.time_limit), and say where their warps are",
@@ -78,6 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
         from rawkern.testing import checked
 
         checked.settle(config, config.option.rawkern_level)
+    order, arch = config.getoption("--rawkern-order"), config.getoption("--rawkern-arch")
+    if order is not None or arch is not None:
+        from rawkern.testing import modes
+
+        if arch is not None:
+            modes.settle_architecture(config, arch)
+        if order is not None:
+            modes.settle_orders(config, order)
     if config.option.rawkern_time_limit is not None:
         _limit_time(config, config.option.rawkern_time_limit)
 
@@ -115,6 +134,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     chosen = _chosen(config)
     said = [f"on {', '.join(chosen)}"] if chosen is not None else []
     said += [f"launches are checked: {level}"] if (level := config.option.rawkern_level) else []
+    said += [f"in the order of {seeds}"] if (seeds := config.getoption("--rawkern-order")) is not None else []
+    said += [f"with the limits of {arch}"] if (arch := config.getoption("--rawkern-arch")) is not None else []
     said += [f"launches may take {limit} s"] if (limit := config.option.rawkern_time_limit) else []
     return [f"rawkern: {'; '.join(said)}"] if said else []
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rawkern.cli import cubin
-from rawkern.cli.occupancy import SPECIFICATIONS, occupancy, specification
-from rawkern.compile import nvrtc, source, toolchain
+from rawkern.base.gpus import SPECIFICATIONS, specification
+from rawkern.cli.occupancy import occupancy
+from rawkern.compile import cubin, nvrtc, source, toolchain
 
 # Reads "major minor warps shared opt-in reserved threads registers static dynamic barriers" a line, answers with blocks.
 HEADER_PROGRAM = r"""

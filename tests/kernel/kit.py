@@ -63,7 +63,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.launches: list[dict[str, Any]] = []
-        self.attributes = {"max_threads_per_block": 1024, "shared_size_bytes": 0, "num_regs": 8}
+        self.attributes = {"max_threads_per_block": 1024, "shared_size_bytes": 0, "local_size_bytes": 0, "num_regs": 8}
         self.loaded = 0
         self.memory = (ctypes.c_char * 64)()
 
@@ -91,7 +91,9 @@ class Recorder:
         def target(block: Any, shared_mem: int) -> Any:
             return Target(signature, block, lambda grid, values: launch(grid, block, shared_mem, values))
 
-        return types.SimpleNamespace(target=target, attributes=self.attributes, max_shared_mem=49152)
+        return types.SimpleNamespace(
+            target=target, attributes=self.attributes, max_shared_mem=49152, architecture="sm_80"
+        )
 
     def configurations(self) -> list[tuple[Any, Any, int]]:
         return [(one["grid"], one["block"], one["shared_mem"]) for one in self.launches]

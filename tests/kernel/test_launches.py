@@ -74,7 +74,7 @@ def test_shared_memory_has_a_limit(recorder: Recorder) -> None:
     kernel = rawkern.RawKernel(SAXPY)
     x, y = xy()
     kernel[1, 32, 49152](37, 2.0, x, y)
-    with pytest.raises(ValueError, match="saxpy: shared_mem is 49153 bytes, the maximum here is 49152 bytes"):
+    with pytest.raises(ValueError, match="saxpy: shared_mem is 49153 bytes, the maximum on sm_80 is 49152 bytes"):
         kernel[1, 32, 49153](37, 2.0, x, y)
 
 

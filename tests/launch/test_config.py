@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import types
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rawkern.errors import LaunchError
 from rawkern.launch import config as launch
 from rawkern.launch.config import LaunchConfig, make_config
 
@@ -106,16 +108,26 @@ def test_bad_block_of_forall(block: Any, error: type[Exception], message: str) -
         launch.cover("k", 10, block)
 
 
+def limited(threads: int, static: int, local: int = 524288) -> Any:
+    attributes = {"max_threads_per_block": threads, "shared_size_bytes": static, "local_size_bytes": local}
+    return types.SimpleNamespace(attributes=attributes, max_shared_mem=49152, architecture="sm_75")
+
+
 def test_limits_of_the_compiled_kernel() -> None:
     config = make_config("k", 1, (16, 16), 40000)
-    launch.check_kernel_limits("k", config, 256, 49152, 9152)
+    launch.check_kernel_limits("k", config, limited(256, 9152))
     with pytest.raises(
         ValueError, match=re.escape("k: block (16, 16, 1) has 256 threads, this kernel runs with at most 255")
     ):
-        launch.check_kernel_limits("k", config, 255, 49152, 0)
-    expected = "k: shared_mem is 40000 bytes, the maximum here is 39999 bytes (49152 less 9153 that the kernel declares"
+        launch.check_kernel_limits("k", config, limited(255, 0))
+    expected = (
+        "k: shared_mem is 40000 bytes, the maximum on sm_75 is 39999 bytes (49152 less 9153 that the kernel declares"
+    )
     with pytest.raises(ValueError, match=re.escape(expected)):
-        launch.check_kernel_limits("k", config, 256, 49152, 9153)
+        launch.check_kernel_limits("k", config, limited(256, 9153))
+    expected = "k: a thread needs 524289 bytes of local memory, the maximum is 524288 bytes on sm_75"
+    with pytest.raises(LaunchError, match=re.escape(expected)):
+        launch.check_kernel_limits("k", config, limited(256, 9152, local=524289))
 
 
 @pytest.mark.parametrize(("most", "block"), [(1024, 256), (256, 256), (255, 224), (100, 96), (31, 31), (1, 1)])

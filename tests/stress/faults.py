@@ -147,7 +147,10 @@ def started(*scenes: str) -> subprocess.Popen:
 
 
 def _ends_well(process: subprocess.Popen) -> Figures:
-    out, _ = process.communicate(timeout=600)
+    try:
+        out, _ = process.communicate()
+    finally:
+        process.kill()
     insist(process.returncode == 0, f"a process ended with {process.returncode}: {out[-2000:]}")
     return json.loads(out.splitlines()[-1])
 
@@ -385,7 +388,7 @@ AROUND: tuple[Callable[[int], Figures], ...] = (processes, kills, disks, damage,
 def run(scenes: dict[Callable[[int], Figures], int]) -> Figures:
     """Run scenes with an empty cache, those within a process in one of their own; what they find lost is raised."""
     found: Figures = {}
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAWKERN_CACHE_DIR", os.path.join(folder, "cache"))
         within = [f"{scene.__name__}={count}" for scene, count in scenes.items() if scene in WITHIN]
         if within:

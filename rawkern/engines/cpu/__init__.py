@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.base.forking import Lock
 from rawkern.base.records import extents_at
+from rawkern.compile import diagnostics
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.mode import FIRST, Mode
+from rawkern.engines.cpu.needs import refusal
 from rawkern.errors import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -29,14 +32,14 @@ if TYPE_CHECKING:
 
     Dim3 = tuple[int, int, int]
 
-MAX_SHARED = 227 * 1024  # bytes of shared memory a block may have, as on compute capability 9.0
-
 
 def load_module(program: Program, *, device: Any = None) -> Module:
     """Make a PTX program ready to run on this machine's CPU.
 
     Raises
     ------
+    CompileError
+        If a kernel needs more than any GPU has, in the words of CUDA's assembler.
     UnsupportedError
         On machines other than Linux on x86-64 and AArch64.
     """
@@ -46,7 +49,10 @@ def load_module(program: Program, *, device: Any = None) -> Module:
         )
     from rawkern.engines.cpu.checker.bounds import Bounds
 
-    return Module(program.ptx, Bounds, readable=program.source.readable)
+    module = Module(program.ptx, Bounds, readable=program.source.readable)
+    if log := refusal(module.needs):
+        raise diagnostics.compile_error(program.source, log)
+    return module
 
 
 def set_limit(device: Any, name: str, value: int) -> None:
@@ -77,6 +83,7 @@ class Module:
         self.translation, self.readable = Translation(text), readable
         with self.named():
             self.layout = self.translation.globals()
+            self.needs = self.translation.needs()
         self.instrument = instrument
         self.lock = Lock()
         self._memory = ctypes.create_string_buffer(self.layout.size + 256)
@@ -88,13 +95,13 @@ class Module:
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
-        guarded: bool = True,
+        mode: Mode = FIRST,
     ) -> EngineKernel:  # fmt: skip
-        """Make a kernel ready for launches, by its symbol; `host` is asked while they run.
+        """Make a kernel ready for launches in a mode, by its symbol; `host` is asked while they run.
 
-        Unless it is `guarded` it is built without the module's instrument.
+        Unless the mode is guarded it is built without the module's instrument.
         """
-        return EngineKernel(self, symbol, signature, cooperative, host, guarded)
+        return EngineKernel(self, symbol, signature, cooperative, host, mode)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -114,13 +121,14 @@ class EngineKernel:
     """A kernel of a module; compiled at its first launch, once for each shape of block."""
 
     def __init__(
-        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, guarded: bool
+        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, mode: Mode
     ):
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
-        self.signature, self.host, self.guarded = signature, host, guarded
-        self.instrument = module.instrument if guarded else Instrument
+        self.signature, self.host, self.mode = signature, host, mode
+        self.architecture = mode.gpu.name
+        self.instrument = module.instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
@@ -129,6 +137,8 @@ class EngineKernel:
 
     def loaded(self, shape: str) -> tuple:
         """Machine code for a shape of block: (code, loaded, shape)."""
+        if self.mode.ordered and shape == "line":
+            shape = "rows"  # where a table says which warp's threads run
         found = self._shapes.get(shape)
         if found is None:
             from rawkern.engines.cpu.runtime.jit import Loaded
@@ -152,29 +162,35 @@ class EngineKernel:
     @property
     def attributes(self) -> dict[str, int]:
         """Resources under CuPy's names; the CPU engine has no registers to count."""
-        with self.module.named():
-            found = self.module.translation.resources(self.symbol)
+        needs = self.module.needs.kernels.get(self.symbol)
+        if needs is None:  # it was not understood: say why
+            with self.module.named():
+                self.module.translation.understood(self.symbol)
+        assert needs is not None
         return {
-            "max_threads_per_block": 1024,
-            "shared_size_bytes": found["shared_static"],
-            "const_size_bytes": 0,
-            "local_size_bytes": found["local_bytes"],
+            "max_threads_per_block": needs.max_threads,
+            "shared_size_bytes": needs.shared,
+            "const_size_bytes": self.module.needs.constant,
+            "local_size_bytes": needs.local,
             "num_regs": 0,
-            "ptx_version": found["ptx_version"],
+            "ptx_version": self.module.needs.version,
             "binary_version": 0,
             "cache_mode_ca": 0,
-            "max_dynamic_shared_size_bytes": MAX_SHARED - found["shared_static"],
+            "max_dynamic_shared_size_bytes": self.max_shared_mem - needs.shared,
             "preferred_shared_memory_carveout": -1,
             **self._set,
         }
 
     def set_attribute(self, name: str, value: int) -> None:
         """Note what `attributes` then tells; LaunchError for more shared memory than there is."""
-        room = MAX_SHARED - self.attributes["shared_size_bytes"]
+        room = self.max_shared_mem - self.attributes["shared_size_bytes"]
         if name == "max_dynamic_shared_size_bytes" and value > room:
-            raise LaunchError(f"{self.name}: {name} is {value} bytes, the maximum here is {room} bytes")
+            raise LaunchError(
+                f"{self.name}: {name} is {value} bytes, the maximum here is {room} bytes on {self.architecture}"
+            )
         self._set[name] = value
 
     @property
     def max_shared_mem(self) -> int:
-        return MAX_SHARED
+        """The most bytes of shared memory that a block may have."""
+        return self.mode.gpu.shared_per_block

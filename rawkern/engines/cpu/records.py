@@ -14,20 +14,27 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: at their start and end alone: what they read all the time lies beside them. `lost` is what several took beyond that.
 #: The fields up to `finished` are written for every launch, the others once.
 #: `told`: of how much memory Python has told while it runs (MEMORY).
+#: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
 #: `session` is what an instrument's session has put there, as in a block's record.
 LAUNCH = Record(
     "Launch",
     (
         ("grid_x", "i32"), ("grid_y", "i32"), ("grid_z", "i32"), ("max_resident", "i32"),
         ("nblocks", "i64"), ("chunk", "i64"), ("worked", "i64"), ("lost", "i64"), ("told", "i64"),
-        ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"), ("pad", "i32"),
-        ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"), ("last_mask", "i32"),
+        ("nworkers", "i32"), ("next_worker", "i32"), ("resuming", "i32"), ("finished", "i32"),
+        ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"), ("nwarps", "i32"),
+        ("last_mask", "i32"), ("last_warp", "i32"),
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("heap", "ptr"), ("session", "i64"), ("fork", "ptr"),
+        ("heap", "ptr"), ("session", "i64"), ("order", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
+#: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all
+#: are 0.
+ORDER = Record(
+    "Order", tuple((f, "i64") for f in ("window", "factor0", "term0", "factor1", "term1", "factor2", "term2"))
+)
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
 #: at by others. Records take whole pairs of the cache's lines, so that no worker waits for what another writes.
 WORKER = Record(
@@ -91,7 +98,7 @@ HEAP = Record(
 )  # fmt: skip
 #: A call's local variables, in a chain of the warp's: `size` bytes for each lane, from `low` on.
 FRAME = Record("Frame", (("before", "i64"), ("low", "i64"), ("size", "i64")))
-RECORDS = {r.name: r for r in (BAR, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
+RECORDS = {r.name: r for r in (BAR, ORDER, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
 SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock
 LATE_NS = 50_000  # a launch that loses more to them has waited for threads that had no core
@@ -252,17 +259,25 @@ _NUMBERS |= {
 
 
 @cache
-def runtime(waiting: bool, machine: str, barrier_opens: str = "", assembler: bool = True, wide: bool = False) -> str:
+def runtime(
+    waiting: bool,
+    machine: str,
+    barrier_opens: str = "",
+    block_begins: str = "",
+    assembler: bool = True,
+    wide: bool = False,
+) -> str:
     """LLVM IR of the scheduler for ``"x86_64"`` or ``"aarch64"``; `waiting`: the one with a stack for every warp.
 
-    `barrier_opens`: what else happens where a barrier does. Without an `assembler` the routine that switches stacks is
-    left out. `wide`: the CPU has AVX-512.
+    `barrier_opens`, `block_begins`: what else happens where a barrier or a block does. Without an `assembler` the
+    routine that switches stacks is left out. `wide`: the CPU has AVX-512.
     """
     kind = ("warps", "waiting") if waiting else ("plain",)
     names = "runtime.ll", *(f"runtime_{part}.ll" for part in ("launch", *kind))
     package = resources.files("rawkern.engines.cpu.runtime")
     text = linked("\n".join(package.joinpath(n).read_text() for n in names), RECORDS.values())
     values = {**_FRAME[machine], **REASONS, **_NUMBERS, "barrier_opens": barrier_opens}
+    values["block_begins"] = block_begins
     values |= {"float_environment_save": _FLOAT_SAVE[machine], "float_environment_restore": _FLOAT_RESTORE[machine]}
     for key, value in values.items():
         text = text.replace(f"{{{key}}}", str(value))

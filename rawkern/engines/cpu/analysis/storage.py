@@ -1,9 +1,12 @@
-"""Where a module's variables lie: offsets of global, shared and local memory, and the functions that use them."""
+"""Where a module's variables lie: offsets of global, shared and local memory, the functions that use them, and what
+kernels need of a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from rawkern.base.gpus import MAX_THREADS
+from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.ptx.data import TYPE_BYTES, Function, Imm, Instr, Mem, Ptx, Reg, Special, Sym, Var, Vec
 from rawkern.engines.cpu.ptx.operands import callee
 from rawkern.engines.cpu.records import Globals
@@ -111,14 +114,7 @@ def _calls_through_pointer(function: Function) -> bool:
 def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int], int]:
     """Offsets of the ``.shared`` variables that functions use, and their size; dynamic shared memory lies behind."""
     offsets, size, dynamic = {}, 0, []
-    variables: dict[str, Var] = {}
-    for function in functions:
-        variables |= {n: v for n, v in function.local_vars.items() if v.space == "shared"}
-        for name in symbols(function):
-            var = ptx.variables.get(name)
-            if var is not None and var.space == "shared":
-                variables[name] = var
-    for name, var in variables.items():
+    for name, var in shared_variables(ptx, functions).items():
         if var.extern or var.size == 0:
             dynamic.append(name)
             continue
@@ -130,6 +126,18 @@ def lay_out_shared(ptx: Ptx, functions: list[Function]) -> tuple[dict[str, int],
         offsets[RESERVED] = size
         size += RESERVED_BYTES
     return offsets | dict.fromkeys(dynamic, size), size
+
+
+def shared_variables(ptx: Ptx, functions: list[Function]) -> dict[str, Var]:
+    """The ``.shared`` variables that functions use, by name."""
+    variables: dict[str, Var] = {}
+    for function in functions:
+        variables |= {n: v for n, v in function.local_vars.items() if v.space == "shared"}
+        for name in symbols(function):
+            var = ptx.variables.get(name)
+            if var is not None and var.space == "shared":
+                variables[name] = var
+    return variables
 
 
 def _reads_reserved(function: Function) -> bool:
@@ -165,7 +173,30 @@ def parameter_offset(function: Function, name: str) -> int | None:
     return laid_out(function.params)[0].get(name)
 
 
-def sizes(ptx: Ptx, kernel: str) -> tuple[int, int]:
-    """Bytes of static shared memory of a block and of local memory of a thread."""
-    functions = reached(ptx, kernel)
-    return lay_out_shared(ptx, functions)[1], max(local_frame(f) for f in functions)
+def needs_of(ptx: Ptx) -> ModuleNeeds:
+    """Find out what the kernels of a module need."""
+    kernels = {}
+    for name, function in ptx.functions.items():
+        if not function.entry or not function.defined:
+            continue
+        try:
+            functions = reached(ptx, name)
+        except UnsupportedError:  # a launch of it says why
+            continue
+        static = (var for var in shared_variables(ptx, functions).values() if not var.extern)
+        kernels[name] = Needs(
+            _packed(static),
+            max(map(local_frame, functions)),
+            laid_out(function.params)[1],
+            min(function.max_threads or MAX_THREADS, MAX_THREADS),
+        )
+    constant = _packed(var for var in ptx.variables.values() if var.space == "const")
+    return ModuleNeeds(kernels, constant, ptx.version)
+
+
+def _packed(variables: Iterable[Var]) -> int:
+    """Bytes of variables in their order, each at the next multiple of its alignment."""
+    size = 0
+    for var in variables:
+        size = align_up(size, var.align) + var.size
+    return size

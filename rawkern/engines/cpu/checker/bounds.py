@@ -50,6 +50,17 @@ class Bounds(Instrument):
 
         return table(self.plan, self.sites) | {"frames": frames(self.plan), "heap": uses_heap(self.plan)}
 
+    def block_begins(self) -> str:
+        from rawkern.engines.cpu.checker.pattern import block_begins
+
+        return block_begins(self.plan)
+
+    @classmethod
+    def linked(cls) -> str:
+        from rawkern.engines.cpu.checker.pattern import runtime
+
+        return runtime()
+
     @classmethod
     def runtime(cls) -> str:
         from rawkern.engines.cpu.checker.guard import runtime

@@ -15,6 +15,7 @@ from rawkern.base.records import extents_at, linked
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root, array_of
 from rawkern.engines.cpu.analysis.storage import laid_out, local_frame, local_offset
+from rawkern.engines.cpu.checker import pattern
 from rawkern.engines.cpu.checker.sites import Site, place, root_of, sizes_of
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -29,6 +30,7 @@ from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY,
 ALL = (1 << 64) - 1
 SERVICE = Val("@rk_service", "ptr")
 REACH = 1 << 16  # bytes that accesses looked at together lie in
+FILLED = 64  # bytes of memory from malloc that get a pattern: more would be felt
 
 
 def runtime() -> str:
@@ -110,7 +112,9 @@ class Guard(Watch):
         heap, held = self._heap()
         return each_lane(
             self.f, "rk_malloc", "i64", heap, [self.f.e.splat(size, LANES), held],
-            lambda e, at, args: e.let("i64", 1, f"call i64 @rk_heap_take({at}, {pointer(e, args[1])}, {args[0]})"),
+            lambda e, at, args: pattern.fill_piece(
+                e, e.let("i64", 1, f"call i64 @rk_heap_take({at}, {pointer(e, args[1])}, {args[0]})"), args[0], FILLED
+            ),
         )  # fmt: skip
 
     def free(self, address: Val) -> None:

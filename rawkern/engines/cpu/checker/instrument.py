@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
-from rawkern.engines.cpu.checker import meetings, memory, sites, undefined, undefined_tiles
+from rawkern.engines.cpu.checker import meetings, memory, pattern, sites, undefined, undefined_tiles
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.ir import Val
@@ -30,9 +30,12 @@ class Checker(Instrument):
     def table(self) -> dict[str, Any]:
         return sites.table(self.plan, self.sites)
 
+    def block_begins(self) -> str:
+        return pattern.block_begins(self.plan)
+
     @classmethod
     def linked(cls) -> str:
-        return sites.connection()
+        return f"{sites.connection()}\n{pattern.runtime()}"
 
     @classmethod
     def runtime(cls) -> str:

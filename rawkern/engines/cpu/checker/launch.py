@@ -48,6 +48,7 @@ class CheckedLaunch(Session):
         self.entries: dict[int, Piece] = {}  # by address of the entry
         self.shared_total = shared_total
         self.found_at: float | None = None
+        self.order: Sequence[int] = range(layout.WARPS)  # which of a block's warps ran, one after the other
         self.regions = self._shadows()
         roots = self._roots(checks)
         self._segments()
@@ -264,6 +265,7 @@ class CheckedLaunch(Session):
         return next((p for p in self.pieces if p.address <= address < p.end), None)
 
     def _place(self, site: int, number: int, thread: int, grid: Dim3, block: Dim3) -> Place:
+        thread = self.order[thread // 32] * 32 + thread % 32
         return Place(self.sites[site], _three(thread, block), _three(number, grid), thread % 32)
 
 
@@ -298,6 +300,7 @@ def run(
         error = failed
     finally:
         checked.end()
+        checked.order = target.workers.order
     found = checked.findings(grid, block)
     if not found and error is not None and "deadlock" in str(error):
         found = checked.stuck(grid, block)

@@ -10,7 +10,8 @@ from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.provenance import Root
-from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
+from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES, local_frame
+from rawkern.engines.cpu.checker import pattern
 from rawkern.engines.cpu.checker.native.layout import CHECK, KINDS
 from rawkern.engines.cpu.emit.forms import LANES
 from rawkern.engines.cpu.emit.function import FunctionLowering
@@ -113,6 +114,8 @@ def enter(f: FunctionLowering) -> None:
     if f.function.entry:
         ck, blk, _ = identity(f)
         f.frame.lines.append(f"call i64 @rk_check_enter({ck}, {blk})")
+    if size := local_frame(f.function):
+        pattern.fill(f.frame.e, "ptr %frame", LANES * size)
 
 
 def field_now(f: FunctionLowering, name: str) -> Val:
@@ -159,7 +162,8 @@ def heap_call(f: FunctionLowering, name: str, argument: Val) -> Val:
 
     def one(e: Emitter, at: str, args: list[Val]) -> Val:
         if name == "malloc":
-            return e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+            found = e.let("i64", 1, f"call i64 @rk_check_malloc({args[1]}, {args[0]})")
+            return pattern.fill_piece(e, found, args[0])
         thread = e.bin("add", e.bin("mul", args[3], LANES), e.let("i64", 1, "zext i32 %lane to i64"))
         return e.let("i64", 1, f"call i64 @rk_check_free({args[1]}, {args[2]}, {thread}, {args[0]}, {args[4]})")
 

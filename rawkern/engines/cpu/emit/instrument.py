@@ -158,6 +158,10 @@ class Instrument:
         """Follow a function; `f` is its `FunctionLowering`, whose module needs this one."""
         return Watch()
 
+    def block_begins(self) -> str:
+        """A call in LLVM IR for the scheduler: the block ``%blk`` of ``%launch`` is about to run."""
+        return ""
+
     def table(self) -> dict[str, Any] | None:
         """What a launch must know of the build, as plain data that JSON takes; asked when all is lowered."""
         return None

@@ -26,6 +26,7 @@ class Lowered:
     shared_static: int
     frame_bytes: int  # that a call takes on the stack at least
     recursive: bool
+    block_begins: str  # LLVM IR for the scheduler, of the instrument
     sites: list[str] = field(default_factory=list)
     table: dict | None = None  # of the instrument
     instrument: type[Instrument] = Instrument
@@ -47,6 +48,7 @@ def lower(plan: Plan, features: frozenset[str] = frozenset(), instrument: type[I
         plan.shared_static,
         module.frame,
         bool(plan.recursive),
+        build.block_begins(),
         plan.sites,
         build.table(),
         instrument,

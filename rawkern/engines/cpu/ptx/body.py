@@ -21,7 +21,7 @@ from rawkern.engines.cpu.ptx.data import (
     Vec,
     describe,
 )
-from rawkern.engines.cpu.ptx.declarations import variables
+from rawkern.engines.cpu.ptx.declarations import thread_bound, variables
 from rawkern.engines.cpu.ptx.decode import decode
 from rawkern.engines.cpu.ptx.scopes import Scopes
 from rawkern.engines.cpu.ptx.selectors import selected
@@ -163,7 +163,9 @@ class Body:
                 unique = self.names.declare(var.name)
                 self.function.local_vars[unique] = replace(var, name=unique)
             self.cache = {}
-        elif part[0] not in (".pragma", ".maxntid"):
+        elif part[0] == ".maxntid":
+            self.function.max_threads = thread_bound(part)
+        elif part[0] != ".pragma":
             raise UnsupportedError(f"PTX directive not supported: {shown(part)!r}")
 
     def _list(self, part: list[str]) -> list:

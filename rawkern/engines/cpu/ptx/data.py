@@ -139,6 +139,7 @@ class Function:
     tables: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets
     defined: bool = True
     locs: list[Loc | None] = field(default_factory=list)  # those of the module
+    max_threads: int = 0  # of a block, 0 where nothing limits them
     refused: str = ""  # why no kernel can use it, where something in it was not understood
 
     def unsupported(self, instr: Instr, why: str) -> UnsupportedError:

@@ -97,6 +97,19 @@ def _value(part: list[str]) -> Imm | Sym:
     return Sym(f"generic:{name}" if generic else name, constant(rest).value if rest else 0)
 
 
+def thread_bound(part: list[str]) -> int:
+    """The most threads of a block by a function's directives, ``.maxntid`` or ``.reqntid``; 0 without them."""
+    most = 0
+    for name in (".maxntid", ".reqntid"):
+        at = part.index(name) + 1 if name in part else len(part)
+        sizes = []
+        while part[at : at + 1] and part[at].isdigit():
+            sizes.append(int(part[at]))
+            at += 2 if part[at + 1 : at + 2] == [","] else 1
+        most = prod(sizes) if sizes else most
+    return most
+
+
 def parameters(part: list[str]) -> list[Var]:
     """A list of parameters or results, without its brackets."""
     found = []

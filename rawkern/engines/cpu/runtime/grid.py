@@ -18,12 +18,14 @@ import numpy as np
 from rawkern.arguments.careful import Bound
 from rawkern.arguments.memory import Piece
 from rawkern.base import torch_private as private
-from rawkern.base.records import CPU, DONE, ROOM, UNCHECKED, UNFINISHED, Filled
+from rawkern.base.records import CPU, DONE, ROOM, UNFINISHED, Filled
 from rawkern.base.table import address_of
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
+from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
 from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits, stopped
+from rawkern.engines.cpu.runtime import order as orders
 from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
 from rawkern.engines.cpu.runtime.workers import Workers
 from rawkern.errors import LaunchError, LaunchTimeoutError
@@ -74,7 +76,7 @@ class Owner(Protocol):
     globals_address: int
     params_size: int
     instrument: type[Instrument]
-    guarded: bool
+    mode: Mode
     pack: Callable[..., bytes]
 
     def loaded(self, shape: str) -> tuple[Any, Any, str]: ...
@@ -93,6 +95,9 @@ class Target:
         if self.last_mask > 0x7FFFFFFF:
             self.last_mask -= 1 << 32
         self.shared_total = code.shared_static + shared_dynamic
+        self.shape = shape
+        self._seed: int | None = None
+        self._order: Filled | None = None
         self.tids = thread_indices(block, shape)
         self.enter_address = loaded.enter
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
@@ -101,8 +106,7 @@ class Target:
         self.record_address = ctypes.addressof(self.record)
         self.grid_sync = ctypes.create_string_buffer(64)
         self.session = owner.instrument.session(self)
-        self.workers = Workers(code, self.record_address, self.nwarps, self.shared_total)
-        self.workers.session = self.session
+        self.workers = self._new_workers(range(self.nwarps))
         # Python's lock is held: what takes long gives it up by itself.
         self._go = ctypes.PYFUNCTYPE(
             ctypes.c_int, ctypes.c_void_p, *[ctypes.c_int] * 3, ctypes.c_char_p, ctypes.c_void_p
@@ -110,14 +114,16 @@ class Target:
         python = ctypes.pythonapi
         self._native = Filled(
             TARGET,
-            device=CPU if owner.guarded else CPU + UNCHECKED, go=loaded.go, block=block[0], nwarps=self.nwarps,
+            device=CPU + owner.mode.word, go=loaded.go, block=block[0], nwarps=self.nwarps,
             params_size=owner.params_size,
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
-            launch=self.record_address, helpers=helpers.record.address,
+            launch=self.record_address, helpers=self._helpers(),
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
             restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
         )  # fmt: skip
-        self.address = self._native.address
+        self._address = self._native.address
+        #: For native launches, which know of no order.
+        self.address = 0 if owner.mode.ordered else self._address
         self._spare: list[Target] = []
         self.linked = False  # whether native launches know it
         self._room(1)
@@ -132,15 +138,41 @@ class Target:
     def watch(self, session: Session) -> None:
         """Have the launches that follow watched; the kernel must be built with the session's instrument."""
         self.session = self.workers.session = session
-        self._native.set(helpers=(helpers if session.parallel else nobody).record.address)
+        self._native.set(helpers=self._helpers())
         self.workers.clear()
         self._room(1)
 
     def resize_stacks(self) -> None:
         """Have stacks of the size that is set now; not while a launch runs."""
-        self.workers = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
-        self.workers.session = self.session
+        self.workers = self._new_workers(self.workers.order)
         self._room(1)
+
+    def _new_workers(self, order: Sequence[int]) -> Workers:
+        made = Workers(self.code, self.record_address, self.nwarps, self.shared_total)
+        made.session, made.order = self.session, order
+        return made
+
+    def _helpers(self) -> int:
+        """Who else may run blocks: none where the launch has an order, or is watched by one that takes no others."""
+        alone = self.owner.mode.ordered or not self.session.parallel
+        return (nobody if alone else helpers).record.address
+
+    def _arrange(self) -> None:
+        """Have blocks and warps in the order that is asked for, unless another launch has begun."""
+        seed, taken = orders.seed.current, ctypes.c_int64.from_address(self._address + TARGET.offset("busy"))
+        if seed == self._seed or taken.value:
+            return
+        taken.value = 1  # under Python's lock, and no other line of Python in between
+        try:
+            far = self.owner.cooperative or not self.code.spins
+            self._order = None if seed is None else orders.blocks(seed, orders.EVERYWHERE if far else orders.WINDOW)
+            self.workers.order = range(self.nwarps) if seed is None else orders.warps(self.nwarps, seed)
+            rows = thread_indices(self.block, self.shape).reshape(3, self.nwarps, -1)
+            self.tids = np.ascontiguousarray(rows[:, list(self.workers.order)])
+            self._seed = seed
+            self._settle()
+        finally:
+            taken.value = 0
 
     def _room(self, count: int) -> None:
         """Have at least `count` workers."""
@@ -148,11 +180,16 @@ class Target:
             return
         self.workers.make(count)
         self._native.set(room=count)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Write what all launches have in common."""
         _PACK_CONSTANTS(
-            self.record, _CONSTANTS, *self.block, self.nwarps, self.last_mask, self.shared_dynamic, self.shared_total,
+            self.record, _CONSTANTS, *self.block, self.nwarps,
+            self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            ctypes.addressof(limits.HEAP), self.session.address, openmp(),
+            ctypes.addressof(limits.HEAP), self.session.address, self._order.address if self._order else 0, openmp(),
         )  # fmt: skip
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
@@ -164,8 +201,10 @@ class Target:
             If the kernel traps, an assertion fails, or its warps wait for each other for ever.
         """
         params = self.owner.pack(*bound.values, *(bound.extents or (0,) * (2 * len(bound.values))))
+        if self.owner.mode.ordered:
+            self._arrange()
         while True:
-            result = self._go(self.address, *grid, params, None)
+            result = self._go(self._address, *grid, params, None)
             if result == DONE:
                 return
             if result == UNFINISHED:
@@ -193,7 +232,7 @@ class Target:
 
     def _grow(self) -> None:
         """Have the workers that the last launch asked for, unless another launch has begun."""
-        taken = ctypes.c_int64.from_address(self.address + TARGET.offset("busy"))
+        taken = ctypes.c_int64.from_address(self._address + TARGET.offset("busy"))
         if not taken.value:  # under Python's lock, and no other line of Python in between
             taken.value = 1
             try:

@@ -71,7 +71,7 @@ def _block_index(workers: Workers, k: int) -> Dim3:
 
 def place(workers: Workers, k: int, lane: int, block: Dim3) -> tuple[Dim3, Dim3]:
     """Thread and block of a lane of a request."""
-    thread = workers.get(k, "request_warp", "=i") * 32 + lane
+    thread = workers.order[workers.get(k, "request_warp", "=i")] * 32 + lane
     bx, by, _ = block
     return (thread % bx, thread // bx % by, thread // (bx * by)), _block_index(workers, k)
 

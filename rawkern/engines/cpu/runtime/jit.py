@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rawkern.base import cache as disk
 from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file
 from rawkern.engines.cpu.emit.instrument import Instrument
+from rawkern.engines.cpu.needs import ModuleNeeds, Needs
 from rawkern.engines.cpu.records import Globals, runtime
 
 # What reads PTX and writes LLVM IR is imported by what does: 60 modules that code from the disk cache does not need.
@@ -33,6 +34,7 @@ class Code:
     shared_static: int
     frame_bytes: int
     recursive: bool
+    spins: bool  # warps may wait for those of other blocks
     sites: tuple[str, ...]
     table: dict | None = None  # of the instrument
 
@@ -81,19 +83,24 @@ class Translation:
         disk.put_record(key, fields, layout.image)
         return layout
 
-    def resources(self, kernel: str) -> dict[str, int]:
-        """Static shared memory and local memory of a kernel in bytes, and the PTX version; no code is generated."""
-        key = "resources-" + hashlib.sha256(f"{self.key} {kernel} {own_version()}".encode()).hexdigest()
+    def needs(self) -> ModuleNeeds:
+        """What the module's kernels need of a GPU; no code is generated."""
+        key = f"needs-{self.key}-{own_version()}"
         stored = disk.get_record(key)
         if stored is not None:
-            return stored[0]
-        from rawkern.engines.cpu.analysis.storage import sizes
+            kernels = {name: Needs(*row) for name, row in stored[0]["kernels"].items()}
+            return ModuleNeeds(kernels, stored[0]["constant"], stored[0]["version"])
+        from rawkern.engines.cpu.analysis.storage import needs_of
 
-        parsed = self.parsed()
-        shared, local = sizes(parsed, kernel)
-        found = {"shared_static": shared, "local_bytes": local, "ptx_version": parsed.version}
-        disk.put_record(key, found)
+        found = needs_of(self.parsed())
+        disk.put_record(key, {**vars(found), "kernels": {name: astuple(n) for name, n in found.kernels.items()}})
         return found
+
+    def understood(self, kernel: str) -> None:
+        """Raise UnsupportedError for a kernel of which something is not understood."""
+        from rawkern.engines.cpu.analysis.storage import reached
+
+        reached(self.parsed(), kernel)
 
     def code(self, kernel: str, layout: Globals, tid_shape: str, instrument: type[Instrument] = Instrument) -> Code:
         """Machine code of `kernel` for blocks of one shape (`grid.shape_of`), compiled or from the disk cache."""
@@ -118,6 +125,7 @@ class Translation:
             lowered.shared_static,
             lowered.frame_bytes,
             lowered.recursive,
+            "@rk_yield(" in lowered.text,
             tuple(lowered.sites),
             lowered.table,
         )
@@ -135,7 +143,8 @@ def module_text(lowered: Lowered, cpu: Cpu) -> str:
     """The kernel with its scheduler."""
     instrument = lowered.instrument
     own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
-    scheduler = runtime(lowered.waiting, cpu.machine, instrument.barrier_opens, own, wide)
+    events = instrument.barrier_opens, lowered.block_begins
+    scheduler = runtime(lowered.waiting, cpu.machine, *events, own, wide)
     if linked := instrument.linked():
         scheduler = f"{scheduler}\n{linked}"
     # LLVM takes a declaration only once

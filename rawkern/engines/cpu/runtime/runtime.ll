@@ -11,6 +11,7 @@ declare void @rk_start()
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i32 @llvm.ctpop.i32(i32)
+declare i64 @llvm.ctlz.i64(i64, i1)
 declare ptr @llvm.frameaddress.p0(i32)
 
 ; Prepare a stack on which `fn(arg)` starts when it is switched to; returns its stack pointer.
@@ -175,17 +176,89 @@ out:
 
 ; Mask of the lanes of warp %w that hold threads.
 define internal i32 @rk_lanes(ptr %launch, i32 %w) alwaysinline {
-  %pn = &Launch.nwarps %launch
+  %pn = &Launch.last_warp %launch
   %n = load i32, ptr %pn, !invariant.load !1
-  %next = add i32 %w, 1
-  %last = icmp eq i32 %next, %n
+  %last = icmp eq i32 %w, %n
   %pm = &Launch.last_mask %launch
   %m = load i32, ptr %pm, !invariant.load !1
   %mask = select i1 %last, i32 %m, i32 -1
   ret i32 %mask
 }
 
-define internal void @rk_place(ptr %launch, ptr %blk, i64 %number) {
+; The block that runs in place of the one of a number, where another order is asked for: from the last to the first, or the
+; number is scrambled among so many as have its bits, until it is one of those that are mixed.
+define internal i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed) noinline {
+  %pwindow = &Order.window %order
+  %window = load i64, ptr %pwindow
+  %place = urem i64 %claimed, %window
+  %base = sub i64 %claimed, %place
+  %rest = sub i64 %nblocks, %base
+  %n = call i64 @llvm.umin.i64(i64 %rest, i64 %window)
+  %top = sub i64 %n, 1
+  %alone = icmp eq i64 %top, 0
+  br i1 %alone, label %same, label %several
+same:
+  ret i64 %claimed
+several:
+  %pf0 = &Order.factor0 %order
+  %f0 = load i64, ptr %pf0
+  %backwards = icmp eq i64 %f0, 0
+  br i1 %backwards, label %back, label %scramble
+back:
+  %opposite = sub i64 %top, %place
+  br label %found
+scramble:
+  %zeros = call i64 @llvm.ctlz.i64(i64 %top, i1 true)
+  %mask = lshr i64 -1, %zeros
+  %bits = sub i64 65, %zeros
+  %half = lshr i64 %bits, 1
+  %pt0 = &Order.term0 %order
+  %t0 = load i64, ptr %pt0
+  %pf1 = &Order.factor1 %order
+  %f1 = load i64, ptr %pf1
+  %pt1 = &Order.term1 %order
+  %t1 = load i64, ptr %pt1
+  %pf2 = &Order.factor2 %order
+  %f2 = load i64, ptr %pf2
+  %pt2 = &Order.term2 %order
+  %t2 = load i64, ptr %pt2
+  br label %walk
+walk:
+  %x = phi i64 [ %place, %scramble ], [ %z, %walk ]
+  %x1 = mul i64 %x, %f0
+  %x2 = add i64 %x1, %t0
+  %x3 = and i64 %x2, %mask
+  %x4 = lshr i64 %x3, %half
+  %y = xor i64 %x3, %x4
+  %y1 = mul i64 %y, %f1
+  %y2 = add i64 %y1, %t1
+  %y3 = and i64 %y2, %mask
+  %y4 = lshr i64 %y3, %half
+  %y5 = xor i64 %y3, %y4
+  %z1 = mul i64 %y5, %f2
+  %z2 = add i64 %z1, %t2
+  %z = and i64 %z2, %mask
+  %inside = icmp ult i64 %z, %n
+  br i1 %inside, label %found, label %walk
+found:
+  %chosen = phi i64 [ %opposite, %back ], [ %z, %walk ]
+  %number = add i64 %base, %chosen
+  ret i64 %number
+}
+
+; Settle which block runs next, by the number that was claimed.
+define internal void @rk_place(ptr %launch, ptr %blk, i64 %claimed) {
+  %porder = &Launch.order %launch
+  %order = load ptr, ptr %porder
+  %inorder = icmp eq ptr %order, null
+  br i1 %inorder, label %known, label %mix
+mix:
+  %pblocks = &Launch.nblocks %launch
+  %nblocks = load i64, ptr %pblocks
+  %mixed = call i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed)
+  br label %known
+known:
+  %number = phi i64 [ %claimed, %0 ], [ %mixed, %mix ]
   %pgx = &Launch.grid_x %launch
   %gx32 = load i32, ptr %pgx
   %gx = zext i32 %gx32 to i64

@@ -9,7 +9,8 @@ define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y
   %plast = &Launch.last_mask %launch
   %last = load i32, ptr %plast
   %lastwhole = icmp eq i32 %last, -1
-  %lastwarp = sub i32 %nwarps, 1
+  %plastwarp = &Launch.last_warp %launch
+  %lastwarp = load i32, ptr %plastwarp
   %partial = select i1 %lastwhole, i32 -1, i32 %lastwarp      ; the warp without all lanes, which lacks the highest
   %part = and i32 %last, 2147483647
   %px = &Block.x %blk
@@ -17,10 +18,11 @@ define internal void @rk_row(ptr %launch, ptr %blk, i32 %start, i32 %end, i32 %y
 block:
   %x = phi i32 [ %start, %0 ], [ %xnext, %blockdone ]
   store i32 %x, ptr %px
+  {block_begins}
   br label %warp
 warp:
   %w = phi i32 [ 0, %block ], [ %wnext, %warp ]
-  %ispart = icmp uge i32 %w, %partial
+  %ispart = icmp eq i32 %w, %partial
   %mask = select i1 %ispart, i32 %part, i32 -1
   call void @rk_body(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %x, i32 %y, i32 %z)
   %wnext = add i32 %w, 1
@@ -48,6 +50,9 @@ define internal void @rk_main(ptr %worker) {
   %pz = &Block.z %blk
   %pcount = &Launch.nworkers %launch
   %count = load i32, ptr %pcount
+  %porder = &Launch.order %launch
+  %order = load ptr, ptr %porder
+  %inorder = icmp eq ptr %order, null
   %pworkers = &Launch.workers %launch
   %workers = load ptr, ptr %pworkers
   %pself = &Worker.index %worker
@@ -87,7 +92,8 @@ place:
   %tillrow = sub i32 %gx, %x
   %tillrow64 = zext i32 %tillrow to i64
   %fewer = icmp ult i64 %left, %tillrow64
-  %blocks = select i1 %fewer, i64 %left, i64 %tillrow64
+  %row = select i1 %fewer, i64 %left, i64 %tillrow64
+  %blocks = select i1 %inorder, i64 %row, i64 1
   %blocks32 = trunc i64 %blocks to i32
   %xend = add i32 %x, %blocks32
   call void @rk_row(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)

@@ -83,6 +83,7 @@ complete:
 
 define internal void @rk_start_block(ptr %launch, ptr %blk, i64 %number) {
   call void @rk_place(ptr %launch, ptr %blk, i64 %number)
+  {block_begins}
   %pdone = &Block.done %blk
   store i32 0, ptr %pdone
   %pbars = getelementptr %Block, ptr %blk, i32 0, i32 {Block.bars}

@@ -24,7 +24,7 @@ def where(workers: Workers, count: int, sites: Sequence[str]) -> str:
     for k in range(count):
         for how, site, warp, block in _of_worker(workers, k):
             line = f": {sites[site]}" if 0 <= site < len(sites) else ""
-            found.setdefault((how, line), []).append("warp {} of block ({},{},{})".format(warp, *block))
+            found.setdefault((how, line), []).append("warp {} of block ({},{},{})".format(workers.order[warp], *block))
     order = sorted(found.items(), key=lambda item: -len(item[1]))
     lines = [
         f"  {len(warps)} warp{'s' * (len(warps) > 1)} {how}{line} ({warps[0]}{' and others' * (len(warps) > 1)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Sequence
 from functools import cache
 
 from rawkern.engines.cpu.emit.instrument import Session
@@ -60,6 +61,7 @@ class Workers:
 
     def __init__(self, code: Code, launch: int, nwarps: int, shared_total: int):
         self.launch, self.shared_total = launch, shared_total
+        self.order: Sequence[int] = range(nwarps)  # which of the block's warps run, one after the other
         self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
         frames = code.frame_bytes + code.frame_bytes // 2

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rawkern.cli import cubin
-from rawkern.compile import programs, source, toolchain
+from rawkern.compile import cubin, programs, source, toolchain
 from rawkern.errors import RawkernError
 
-FILE = Path(__file__).with_name("kernels.cu")
+FILE = Path(__file__).parents[1] / "cli" / "kernels.cu"
 INSTANCE = "axpy<double, 4>"
 
 

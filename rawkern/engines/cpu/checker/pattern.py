@@ -1,0 +1,50 @@
+"""What memory holds that nobody has set: a value that no right result comes from, instead of what was there before.
+
+Each half, bfloat16, float and double of it is a NaN, a signalling one as a double; each int is too large for an index,
+and no address begins so. NaNs of floats and halves cannot be signalling as well: a double's exponent is longer.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from rawkern.base.records import linked
+from rawkern.engines.cpu.analysis.plan import Plan
+from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
+from rawkern.engines.cpu.emit.lanes import pointer
+from rawkern.engines.cpu.ir import Emitter, Val, const
+from rawkern.engines.cpu.records import BLOCK, LAUNCH
+
+POSITIVE = 0x7FF47FF47FF47FF4
+NEGATIVE = POSITIVE | 0x8000800080008000
+
+
+def runtime() -> str:
+    """LLVM IR that stands in each kernel's object."""
+    text = resources.files("rawkern.engines.cpu.checker").joinpath("pattern.ll").read_text()
+    for name, value in (("POSITIVE", POSITIVE), ("NEGATIVE", NEGATIVE - (1 << 64))):
+        text = text.replace(f"{{{name}}}", str(value))
+    return linked(text, (BLOCK, LAUNCH))
+
+
+def block_begins(plan: Plan) -> str:
+    """What happens where a block begins: a call in LLVM IR, or nothing where a kernel has no shared memory."""
+    if not plan.shared:
+        return ""
+    kept = plan.shared.get(RESERVED)
+    hole = "i64 0, i64 0" if kept is None else f"i64 {kept}, i64 {kept + RESERVED_BYTES}"
+    return f"call void @rk_begin(ptr %launch, ptr %blk, {hole})"
+
+
+def fill(e: Emitter, start: Val | str, size: Val | int) -> None:
+    """Fill memory from a pointer on that is a multiple of 16, up to the next such multiple."""
+    e.line(f"call void @rk_fill({start}, {size if isinstance(size, Val) else f'i64 {size}'}, i64 {POSITIVE})")
+
+
+def fill_piece(e: Emitter, address: Val, size: Val, most: int = 0) -> Val:
+    """Fill memory that malloc gave, or the first bytes of it; returns its address, which may be null."""
+    if most:
+        size = e.select(e.cmp("icmp ult", size, most), size, const("i64", most))
+    size = e.select(e.cmp("icmp eq", address, 0), const("i64", 0), size)
+    fill(e, pointer(e, address), size)
+    return address
