@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,8 +16,8 @@ from rawkern.cli import main
 from rawkern.compile import packages
 from rawkern.compile.source import from_path
 from rawkern.errors import RawkernError, UnsupportedError
+from tests import without_compiler
 
-ROOT = Path(__file__).resolve().parent.parent
 HEADER = "#define UNIT 2.0f\n"
 KERNELS = """
 #include <cuda_fp16.h>
@@ -51,30 +48,6 @@ __global__ void fill(int* x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 2; }
 OTHER = '__device__ int seen[4]; extern "C" __global__ void see(int i) { seen[i] = i + 1; }\n'
 ASKED = ("--arch", "sm_75", "--arch", "sm_80", "--arch", "sm_90a", "--kernel", "add<float>", "--kernel", "add<__half>",
          "--constant", "TILE", "--constant", "sizeof(ns::P)", "--constant", "UNIT")  # fmt: skip
-# What a machine has that runs kernels and compiles none: the compiler's library is gone, on the CPU CuPy as well.
-NO_COMPILER = """
-import importlib.abc, sys
-class Blocked(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith(BLOCKED):
-            raise ImportError(f"{name} is blocked")
-class Gone:
-    def __getattr__(self, name):
-        raise ImportError("nvrtc is blocked")
-BLOCKED = ("nvidia.cuda_nvrtc", "cupy.cuda.nvrtc") + (("cupy", "cupy_backends") if DEVICE == "cpu" else ())
-sys.meta_path.insert(0, Blocked())
-if DEVICE != "cpu":
-    import cupy.cuda
-    cupy.cuda.nvrtc = Gone()
-import torch, rawkern
-def compiles():
-    try:
-        rawkern.RawKernel("__global__ void f(int n) { int never_in_a_cache; }").ptx()
-    except rawkern.MissingDependencyError:
-        return False
-    return True
-assert not compiles()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +70,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_without_a_compiler(built: Path, tmp_path: Path, device: str) -> None:
     """In a process that has none: kernels, instances, structs, variables, constants, and the words for wrong arguments."""
     script = f"""
-DEVICE = {device!r}
-{NO_COMPILER}
 module = rawkern.load_package({str(built)!r}, "kernels")
 assert module.kernels == ("look_up", "scaled", "fill", "add<__half>", "add<float>", "add"), module.kernels
 table = module.get_global("table", DEVICE)
@@ -132,13 +103,8 @@ try:
 except TypeError as error:
     print(error)
 """
-    path = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120,
-        env=os.environ | {"RAWKERN_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": path},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    printed = without_compiler.run(script, device, tmp_path / "cache")
+    assert printed.splitlines() == [
         "void look_up(const int *index, float *out, int n)",
         "look_up: argument 2 'out' is float64, the kernel writes float*; make it with dtype=torch.float32",
     ]
