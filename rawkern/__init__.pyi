@@ -61,6 +61,7 @@ from rawkern.library.sum import sum as sum
 from rawkern.module import RawModule as RawModule
 from rawkern.module import load as load
 from rawkern.operators import op as op
+from rawkern.packages import load_package as load_package
 from rawkern.profiling.launches import profile as profile
 from rawkern.tuning.tuned import autotune as autotune
 

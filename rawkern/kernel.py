@@ -13,7 +13,7 @@ from rawkern.arguments.signature import make_signature
 from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
-from rawkern.engines.devices import architecture, default_device
+from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError, UnsupportedError
 from rawkern.gradients.derived import Derivable
 from rawkern.launch import config as configs
@@ -291,7 +291,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         """
         with self.unit.lock:
             state = self.state(default_device())
-            program = state.build.program(architecture(default_device()), state.asked)
+            program = state.build.program(state.build.architecture(default_device()), state.asked)
             if default_device().type == "cpu":  # a GPU's assembler has seen it by now
                 state.build.engine_module(default_device(), state.asked)
         if log_stream is not None:
@@ -383,11 +383,11 @@ class RawKernel(OfUnit, Attributes, Derivable):
         name = self.asked_name
         asked: tuple[str, ...] = ()
         if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
-            asked = (name,)
-        arch = architecture(device) if device is not None else None
+            asked = (name,) if build.source.binary is None else ()  # what is compiled has what it has
+        arch = build.architecture(device) if device is not None else None
         program = build.program(arch, asked)
         entry = lookup.entry(program, name)
-        if entry is None and name is not None and "(" in name:
+        if entry is None and name is not None and "(" in name and build.source.binary is None:
             # An overload by types as the source spells them (typedefs, macros): the compiler has to read them.
             asked = (name,)
             program = build.program(arch, asked)

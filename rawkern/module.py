@@ -14,7 +14,7 @@ from rawkern.base import markup
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.compile import programs
-from rawkern.engines.devices import architecture, default_device, normalised
+from rawkern.engines.devices import default_device, normalised
 from rawkern.errors import CompileError, RawkernError
 from rawkern.kernel import RawKernel
 from rawkern.launch import variables
@@ -265,7 +265,8 @@ class RawModule(OfUnit):
             raise TypeError(f"constant takes a C++ expression as a string, got {type(expression).__name__}")
         where = default_device() if device is None else normalised(device)
         with self.unit.lock:
-            return programs.constant(self.unit.current().source, architecture(where), expression)
+            build = self.unit.current()
+            return programs.constant(build.source, build.architecture(where), expression)
 
     # Compiling --------------------------------------------------------------------------------------------------
 
@@ -286,7 +287,7 @@ class RawModule(OfUnit):
         """
         with self.unit.lock:
             build, device = self.unit.current(), default_device()
-            program = build.program(architecture(device))
+            program = build.program(build.architecture(device))
             if device.type == "cpu":  # a GPU's assembler has seen it by now
                 build.engine_module(device)
         if log_stream is not None:

@@ -48,9 +48,24 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
-def test_wheel(tree: Path, tmp_path: Path) -> None:
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(tree), cwd=tmp_path)
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+
+
+@pytest.fixture(scope="module")
+def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of the tree, as an index has it."""
+    folder = tmp_path_factory.mktemp("sdist")
+    make = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", make, cwd=tree)
+    (file,) = folder.glob("rawkern-*.tar.gz")
+    return file
+
+
+@pytest.mark.parametrize("of", ["tree", "sdist"])
+def test_wheel(of: str, request: pytest.FixtureRequest, tree: Path, tmp_path: Path) -> None:
+    """The wheel of a source tree, which `pip install .` makes, and that of the source distribution."""
+    given = request.getfixturevalue(of)
+    run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(given), cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -65,14 +80,29 @@ def test_wheel(tree: Path, tmp_path: Path) -> None:
     assert found == str(installed / "rawkern" / "cuda_src" / "packaged.cu")
 
 
-def test_editable_install(tree: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=tmp_path)
-    python = str(tmp_path / "venv" / "bin" / "python")
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
-    run(*pip, "install", "--no-deps", "--no-build-isolation", "-e", str(tree), cwd=tmp_path, PYTHONPATH=SITE)
+def test_install(tree: Path, tmp_path: Path) -> None:
+    """`pip install .` into an environment: the package and its command run, from another folder."""
+    packages, python = environment(tmp_path)
+    run(*PIP, "--python", python, "install", "--no-deps", "--no-build-isolation", str(tree), cwd=tmp_path,
+        PYTHONPATH=SITE)  # fmt: skip
+    assert run(python, "-c", FIND, cwd=tmp_path) == str(packages / "rawkern" / "cuda_src" / "packaged.cu")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert run(str(Path(python).with_name("rawkern")), "--version", cwd=tmp_path) == f"rawkern {version}"
+
+
+def environment(folder: Path) -> tuple[Path, str]:
+    """A new environment: the folder of its packages, which are rawkern's dependencies alone, and its Python."""
+    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=folder)
     # What rawkern depends on comes behind, by a .pth file: this environment may hold an editable rawkern itself.
-    (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     (packages / "dependencies.pth").write_text(SITE + "\n")
+    return packages, str(folder / "venv" / "bin" / "python")
+
+
+def test_editable_install(tree: Path, tmp_path: Path) -> None:
+    _, python = environment(tmp_path)
+    editable = ("install", "--no-deps", "--no-build-isolation", "-e", str(tree))
+    run(*PIP, "--python", python, *editable, cwd=tmp_path, PYTHONPATH=SITE)
     assert run(python, "-c", FIND, cwd=tmp_path) == str(tree / "cuda_src" / "packaged.cu")
     # A file that comes later is there without another install, and one that goes is gone.
     (tree / "cuda_src" / "later.cu").write_text(PROBE)

@@ -12,6 +12,7 @@ from typing import Any
 
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
+from rawkern.cli import package
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
@@ -19,6 +20,7 @@ from rawkern.errors import CompileError, RawkernError
 from rawkern.launch.occupancy import occupancy
 
 _BLOCKS = (64, 128, 256, 512, 1024)
+_NOT_OF_PACKAGES = ("watch", "ptx", "sass", "json", "max_registers", "no_spills", "block", "shared")
 _DEFAULT_ARCH = "sm_80"
 
 
@@ -47,6 +49,11 @@ def declare(commands: Any) -> None:
     shown.add_argument("--ptx", action="store_true", help="print the PTX instead")
     shown.add_argument("--sass", action="store_true", help="print the machine code instead (needs nvdisasm)")
     shown.add_argument("--json", action="store_true", help="print JSON instead")
+    parser.add_argument("--package", metavar="DIR",
+                        help="write machine code, PTX and a manifest there, for rawkern.load_package")  # fmt: skip
+    parser.add_argument("--constant", action="append", default=[], metavar="EXPRESSION",
+                        help="keep this constant's value in the package; may be repeated")  # fmt: skip
+    parser.add_argument("arguments", nargs="*", metavar="FILE.cu", help="more sources, with --package")
     parser.add_argument("--watch", action="store_true", help="compile again whenever the file or a header changes")
     parser.set_defaults(main=main)
 
@@ -79,17 +86,41 @@ def read_source(options: argparse.Namespace) -> source.Source:
 
 def main(options: argparse.Namespace) -> int:
     """Run the command."""
+    if options.arguments and not options.package:
+        raise Refused(f"build shows one file at a time; {options.arguments[0]} is too many (--package takes several)")
     with refusing(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
-    read = read_source(options)
-    if read.binary is not None:
-        raise Refused(f"{options.file} is a {read.kind} file, which is compiled already; pass the CUDA source")
+    sources = [_source(options, file) for file in (options.file, *options.arguments)]
     supported = toolchain.nvrtc().getSupportedArchs()
     for arch in archs:
         if int(arch.strip("sm_af")) not in supported:
             names = ", ".join(f"sm_{number}" for number in supported)
             raise Refused(f"--arch {arch}: this compiler knows {names}")
-    return _watch(options, archs) if options.watch else _once(options, archs, read)
+    if options.package:
+        return _package(options, archs, sources)
+    if options.constant:
+        raise Refused("--constant is for --package; module.constant(...) tells one from the source")
+    return _watch(options, archs) if options.watch else _once(options, archs, sources[0])
+
+
+def _source(options: argparse.Namespace, file: str) -> source.Source:
+    read = read_source(argparse.Namespace(**{**vars(options), "file": file}))
+    if read.binary is not None:
+        raise Refused(f"{file} is a {read.kind} file, which is compiled already; pass the CUDA source")
+    return read
+
+
+def _package(options: argparse.Namespace, archs: Sequence[str], sources: Sequence[source.Source]) -> int:
+    given = [f"--{name.replace('_', '-')}" for name in _NOT_OF_PACKAGES if getattr(options, name)]
+    if given:
+        raise Refused(f"--package writes files and shows nothing of the kernels; leave out {', '.join(given)}")
+    if not options.arch:
+        raise Refused("--package needs the GPUs that the kernels are for, such as --arch sm_80 --arch sm_90")
+    try:
+        return package.write(options, list(dict.fromkeys(archs)), sources)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _watch(options: argparse.Namespace, archs: Sequence[str]) -> int:

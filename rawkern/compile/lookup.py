@@ -58,6 +58,11 @@ def unknown(program: Program, name: str | None) -> str:
     templates = programs.templates(program.source)
     if name is not None and any(name in (t, t.rpartition("::")[2]) for t in templates):
         return f"{name!r} is a template; ask for an instance of it, such as {name + '<float>'!r}"
+    if program.source.kind == "manifest" and name is not None and "<" in name:
+        return (
+            f"there is no kernel {name!r} here: rebuild with --kernel {name!r} "
+            f"({program.source.name} has {_listed(program)})"
+        )
     return f"there is no kernel {name!r}; the source has {_listed(program)}"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rawkern.base import cache
 from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
-from rawkern.compile import constants, layout, precompiled
+from rawkern.compile import constants, layout, packages, precompiled
 from rawkern.compile.compile import Entry, Program, build, declared
 from rawkern.compile.declarations import Declaration
 from rawkern.compile.source import Source, Watch
@@ -56,7 +56,7 @@ def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str
     with mine:  # one thread compiles, others that want the same wait for it
         program = _remembered(key) or (source.binary is None and _stored(key, source, arch)) or None
         if program is None and source.binary is not None:
-            program = precompiled.program(source, arch, key)
+            program = (packages if source.kind == "manifest" else precompiled).program(source, arch, key)
         elif program is None:
             program = build(source, arch, name_expressions, key)
             if not Watch(source).changed():
@@ -74,17 +74,30 @@ def _made(source: Source, arch: str, name_expressions: tuple[str, ...], key: str
 
 def templates(source: Source) -> tuple[str, ...]:
     """Return the names of the template kernels in a source and its local headers, found by reading the text."""
-    return tuple(dict.fromkeys(kernel.name for kernel in declared(source) if kernel.template))
+    return tuple(dict.fromkeys(kernel.name for kernel in _declared(source) if kernel.template))
 
 
 def template_declarations(source: Source, name: str) -> tuple[Declaration, ...]:
     """Return the template kernels of a name, with or without its namespace; none where a kernel has the name, too."""
-    named = [kernel for kernel in declared(source) if name in (kernel.name, kernel.name.rpartition("::")[2])]
+    named = [kernel for kernel in _declared(source) if name in (kernel.name, kernel.name.rpartition("::")[2])]
     return tuple(named) if all(kernel.template for kernel in named) else ()
+
+
+def _declared(source: Source) -> tuple[Declaration, ...]:
+    return packages.package(source).templates if source.kind == "manifest" else declared(source)
+
+
+def own_files(source: Source) -> frozenset[str]:
+    """Return the user's files, as the code's line tables call them."""
+    if source.kind == "manifest":
+        return frozenset(packages.package(source).sources)
+    return frozenset((source.name, *(path for path, _ in source.headers)))
 
 
 def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
     """Return the names of a kernel's parameters; ``arg0``, ``arg1`` ... stand for those that have none."""
+    if source.kind == "manifest":
+        return packages.parameter_names(source, entry)
     if source.binary is not None:
         return tuple(f"arg{i}" for i in range(len(entry.params)))
     return layout.parameter_names(source, entry, _key(source, CPU_ARCH, ()))
@@ -92,6 +105,8 @@ def parameter_names(source: Source, entry: Entry) -> tuple[str, ...]:
 
 def struct_layout(program: Program, type_name: str) -> StructLayout:
     """Return size, alignment and members of a struct that the source defines; UnsupportedError if it does not."""
+    if program.source.kind == "manifest":
+        return packages.struct_layout(program.source, type_name)
     if program.source.binary is not None:
         raise UnsupportedError(f"{program.source.name} does not tell the layout of {type_name}")
     return layout.struct_layout(program.source, type_name, _key(program.source, CPU_ARCH, ()))
@@ -99,6 +114,8 @@ def struct_layout(program: Program, type_name: str) -> StructLayout:
 
 def constant(source: Source, arch: str, expression: str) -> bool | int | float:
     """Return the value of a constant expression in terms of a source; ValueError if it is none."""
+    if source.kind == "manifest":
+        return packages.constant(source, arch, expression)
     if source.binary is not None:
         raise UnsupportedError(f"{source.name} is compiled already; constants need the CUDA source")
     arch = arch.replace("sm_", "compute_")  # the same to the source, and no machine code is made

@@ -15,6 +15,7 @@ from rawkern.compile import names
 
 FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
 _MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
+_MANIFEST = re.compile(rb'\s*\{\s*"rawkern_manifest"')  # of code that `rawkern build --package` wrote
 _PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*+\*/)*+\.version\b")
 STRING_NAME = "kernel.cu"  # what the compiler calls a source that came as a string, wherever that stands
 
@@ -32,7 +33,7 @@ class Source:
     local_names: frozenset[str] = field(default=frozenset(), repr=False)
     # Paths looked for in vain: one may appear later.
     missing: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    # What a file holds that is compiled already: PTX, a cubin or a fatbin.
+    # What a file holds that is compiled already: PTX, a cubin or a fatbin, or the manifest of several of them.
     binary: bytes | None = field(default=None, repr=False)
     # Where in Python a string stands; what is compiled does not depend on it.
     origin: frames.Place | None = field(default=None, repr=False, compare=False)
@@ -44,8 +45,8 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """What it is: "CUDA", "PTX", "cubin" or "fatbin"."""
-        return "CUDA" if self.binary is None else _MACHINE_CODE.get(self.binary[:4], "PTX")
+        """What it is: "CUDA", "PTX", "cubin", "fatbin" or "manifest"."""
+        return "CUDA" if self.binary is None else _compiled(self.binary) or "PTX"
 
     @property
     def title(self) -> str:
@@ -108,7 +109,7 @@ def from_path(
     kept, directories = _settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
     data = _read_patiently(full)
-    if data[:4] in _MACHINE_CODE or _PTX.match(data):
+    if _compiled(data):
         return _precompiled(full, data, kept, directories)
     if full.endswith((".cubin", ".fatbin")):
         raise ValueError(f"{full} is no {full.rpartition('.')[2]}: its first bytes are {data[:4]!r}")
@@ -117,11 +118,15 @@ def from_path(
     return _source(text, full, kept, directories, os.path.dirname(full))
 
 
+def _compiled(data: bytes) -> str | None:
+    return _MACHINE_CODE.get(data[:4]) or ("manifest" if _MANIFEST.match(data) else "PTX" if _PTX.match(data) else None)
+
+
 def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs: tuple[str, ...]) -> Source:
     if options or include_dirs:
         given = "options" if options else "include_dirs"
         raise ValueError(f"{given} is given for {path}, which is compiled already; leave it out, or pass the source")
-    if data[:4] in _MACHINE_CODE:
+    if _compiled(data) != "PTX":
         return Source(f"// sha256 {_sha256(data)}", path, (), (), (), binary=data)
     data = data.rstrip(b"\0")
     return Source(_decode(data, path), path, (), (), (), binary=data)

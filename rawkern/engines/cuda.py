@@ -89,9 +89,14 @@ def load_module(program: Program, *, device: torch.device | None) -> Module:
     return Module(program, index)
 
 
-def architecture(device: torch.device) -> str:
-    """What to compile for: ``sm_XY`` of the device, or the nearest that this compiler knows and the device can run."""
+def architecture(device: torch.device, compiled: bool = False) -> str:
+    """What to compile for: ``sm_XY`` of the device, or the nearest that this compiler knows and the device can run.
+
+    Where everything is compiled, no compiler is asked.
+    """
     major, minor = torch.cuda.get_device_capability(device)
+    if compiled:
+        return f"sm_{major * 10 + minor}"
     return _nearest(major * 10 + minor, _compiler_architectures())
 
 

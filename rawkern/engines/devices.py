@@ -17,9 +17,9 @@ def engine(device: torch.device) -> Any:
     return importlib.import_module("rawkern.engines.cuda" if device.type == "cuda" else "rawkern.engines.cpu")
 
 
-def architecture(device: torch.device) -> str:
-    """What a program for the device is compiled for."""
-    return engine(device).architecture(device) if device.type == "cuda" else CPU_ARCH
+def architecture(device: torch.device, *, compiled: bool = False) -> str:
+    """What a program for the device is compiled for; where it is compiled already, what the device is."""
+    return engine(device).architecture(device, compiled) if device.type == "cuda" else CPU_ARCH
 
 
 def default_device() -> torch.device:

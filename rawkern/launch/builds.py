@@ -119,6 +119,10 @@ class Build:
         self._replaced = True
         self.until.value = 0
 
+    def architecture(self, device: torch.device) -> str:
+        """What a program for the device is compiled for; of compiled code, what runs on the device itself is taken."""
+        return architecture(device, compiled=self.source.binary is not None)
+
     def compiled_for(self, asked: tuple[str, ...] = ()) -> str | None:
         """An architecture that there is a program for."""
         return next((known for known, names in self._programs if names == asked), None)
@@ -140,7 +144,7 @@ class Build:
         """Load the program on a device, once."""
         module = self._modules.get((device, asked))
         if module is None:
-            program = self.program(architecture(device), asked)
+            program = self.program(self.architecture(device), asked)
             module = self._modules[device, asked] = engine(device).load_module(program, device=device)
         return module
 

@@ -10,9 +10,8 @@ import torch
 
 from rawkern.arguments.addresses import storage
 from rawkern.arguments.signature import Signature
-from rawkern.compile import lookup, names
+from rawkern.compile import lookup, names, programs
 from rawkern.compile.programs import Entry, Program
-from rawkern.engines.devices import architecture
 from rawkern.launch import level, modes
 from rawkern.launch.builds import Build
 
@@ -52,7 +51,7 @@ class State:
         place = modes.place(device)
         found = self.engine_kernels.get(place)
         if found is None:
-            same = self.entry_in(self.build.program(architecture(device), self.asked))
+            same = self.entry_in(self.build.program(self.build.architecture(device), self.asked))
             found = self.build.engine_module(device, self.asked).kernel(
                 same.symbol, self.signature, cooperative=self.build.settings.cooperative, host=self,
                 mode=modes.current(),
@@ -65,8 +64,7 @@ class State:
         from rawkern.launch import reports
 
         source = self.build.source
-        own = frozenset((source.name, *(path for path, _ in source.headers)))
-        return reports.report_of(finding, self.entry.name, source, own)
+        return reports.report_of(finding, self.entry.name, source, programs.own_files(source))
 
     def explain(self, finding: Finding) -> Exception:
         """The error of a launch that ends with what was found."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rawkern.base import ctype
+from rawkern.compile import packages
 from rawkern.compile.compile import PROBE, probe_of, probe_type
 from rawkern.compile.names import demangle, strip_anonymous
 from rawkern.compile.nvrtc import run_nvrtc
 from rawkern.compile.programs import CPU_ARCH
-from rawkern.engines.devices import architecture
 from rawkern.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -68,9 +68,11 @@ def describe(build: Build, name: str) -> Variable:
     known = build.variables.get(name)
     if known is not None:
         return known
+    if build.source.kind == "manifest":
+        return _packaged(build, name)
     if build.source.binary is not None:  # its types are gone: bytes, under the symbol or the C++ name
-        symbols = _symbols(build.source.text)
-        return Variable(next((one for one in symbols if demangle(one) == name), name), "", (), torch.uint8)
+        there = symbols(build.source.text)
+        return Variable(next((one for one in there if demangle(one) == name), name), "", (), torch.uint8)
     address, probe = f"&{name}", probe_of(f"decltype({name})")
     ptx = build.program(CPU_ARCH).code.decode()  # what does not compile at all says so here
     result = run_nvrtc(build.source, CPU_ARCH, (address, probe), append=PROBE)
@@ -78,7 +80,7 @@ def describe(build: Build, name: str) -> Variable:
     spelled = strip_anonymous(probe_type(lowered[probe])) if result.ok else ""
     pointer = _POINTER.search(spelled)
     if not result.ok or ("(" in spelled and pointer is None):
-        there = ", ".join(map(demangle, _symbols(ptx))) or "none"
+        there = ", ".join(map(demangle, symbols(ptx))) or "none"
         wrong = f"{name!r} is a function" if spelled else f"there is no variable {name!r}"
         raise ValueError(f"{wrong}; the source has these variables: {there}")
     bounds = pointer or _BOUNDS.search(spelled)
@@ -88,7 +90,16 @@ def describe(build: Build, name: str) -> Variable:
     return variable
 
 
-def _symbols(ptx: str, spaces: Sequence[str] = ("global", "const")) -> list[str]:
+def _packaged(build: Build, name: str) -> Variable:
+    known = packages.package(build.source).variables
+    if name not in known:
+        there = ", ".join(known) or "none"
+        raise ValueError(f"there is no variable {name!r}; {build.source.name} has these variables: {there}")
+    symbol, element, shape = known[name]
+    return Variable(symbol, element, shape, _dtype(element))
+
+
+def symbols(ptx: str, spaces: Sequence[str] = ("global", "const")) -> list[str]:
     """The user's variables in a program."""
     found = [match["symbol"] for match in _DECLARED.finditer(ptx) if match["space"] in spaces]
     return [symbol for symbol in found if not _HIDDEN.match(symbol)]
@@ -144,9 +155,13 @@ def every(state: State, device: torch.device, spaces: Sequence[str] = ("global",
     declares = source.headers or source.binary is not None
     if not declares and not re.search("__(?:device|managed|constant)__", source.text):
         return []
-    ptx = build.program(architecture(device).replace("sm_", "compute_"), state.asked).ptx
+    if source.kind == "manifest":
+        there = [symbol for symbol, _, _ in packages.package(source).variables.values()]
+    else:
+        arch = build.architecture(device).replace("sm_", "compute_")
+        there = symbols(build.program(arch, state.asked).ptx, spaces)
     module, found = build.engine_module(device, state.asked), []
-    for symbol in _symbols(ptx, spaces):
+    for symbol in there:
         try:
             address, nbytes = module.global_view(symbol)
         except (KeyError, LaunchError):  # in this architecture's code nobody uses it

@@ -1,0 +1,92 @@
+"""examples/package: built by its README's commands, its wheel runs where nothing compiles."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from rawkern.cli import main
+from tests import without_compiler
+
+EXAMPLE = without_compiler.ROOT / "examples" / "package"
+USE = """
+from snake_activation import snake
+x, expected, folder = torch.load(DATA)
+x = x.to(DEVICE)
+for dtype, tolerance in ((torch.float32, 1e-6), (torch.float16, 2e-3)):
+    given = x.detach().to(dtype, copy=True).requires_grad_()
+    exact = given.detach().double().requires_grad_()
+    formula = exact + (0.7 * exact).sin() ** 2 / 0.7
+    result = snake(given, 0.7)
+    result.backward(torch.ones_like(result))
+    formula.backward(torch.ones_like(formula))
+    torch.testing.assert_close(result.double(), formula, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(given.grad.double(), exact.grad, atol=tolerance, rtol=tolerance)
+program = torch.export.load(folder + "/program.pt2").module()
+torch.testing.assert_close(program(x), expected.to(DEVICE))
+"""
+SAVE = """
+from snake_activation import snake
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return snake(snake(x, 0.5), 2.0)
+x = torch.randn(7, 31, generator=torch.Generator().manual_seed(0))
+torch.save((x, Twice()(x), FOLDER), FOLDER + "/data.pt")
+torch.export.save(torch.export.export(Twice(), (x.to(DEVICE),)), FOLDER + "/program.pt2")
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the wheel installs."""
+    pytest.importorskip("setuptools", minversion="77")
+    pytest.importorskip("pip")
+    here = tmp_path_factory.mktemp("example")
+    ignored = shutil.ignore_patterns("kernels", "build", "*.egg-info", "__pycache__")
+    shutil.copytree(EXAMPLE, here / "package", ignore=ignored)
+    lines = re.search(r"```sh\n(.*?)```", (EXAMPLE / "README.md").read_text(), re.S)
+    assert lines is not None
+    build, wheel = lines[1].replace("\\\n", " ").strip().splitlines()
+    words = shlex.split(build)
+    assert words[:2] == ["rawkern", "build"] and shlex.split(wheel)[:2] == ["pip", "wheel"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here / "package")
+        assert main(words[1:]) == 0
+    command = [sys.executable, "-m", *shlex.split(wheel), "--no-build-isolation", "-w", str(here)]
+    done = subprocess.run(command, cwd=here / "package", capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = here.glob("*.whl")
+    assert file.name == "snake_activation-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(here / "site")
+    return here / "site"
+
+
+def test_the_wheel_has_what_runs(installed: Path) -> None:
+    there = {path.name for path in (installed / "snake_activation" / "kernels").iterdir()}
+    assert there == {"snake.json", "snake.sm_80.cubin", "snake.sm_90.cubin", "snake.compute_80.ptx", "snake.compute_90.ptx"}  # fmt: skip
+    assert not list(installed.rglob("*.cu"))
+
+
+def test_operator_and_saved_program(installed: Path, tmp_path: Path, device: str) -> None:
+    """In processes without a compiler: values, gradients, and a program that torch.export saved in another one."""
+    without_compiler.run(f"FOLDER = {str(tmp_path)!r}\n{SAVE}", device, tmp_path / "cache", installed)
+    used = USE.replace("DATA", repr(str(tmp_path / "data.pt")))
+    without_compiler.run(used, device, tmp_path / "cache", installed)
+
+
+def test_a_saved_program_needs_the_import(installed: Path, tmp_path: Path) -> None:
+    assert torch.ops.snake_activation is not None  # a namespace is there for every name, an operator is not
+    assert not hasattr(torch.ops.snake_activation, "snake")
+    without_compiler.run(
+        "import snake_activation\nassert hasattr(torch.ops.snake_activation, 'snake')",
+        "cpu", tmp_path / "cache", installed,
+    )  # fmt: skip
