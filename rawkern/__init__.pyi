@@ -23,6 +23,7 @@ from rawkern.errors import UnsupportedError as UnsupportedError
 from rawkern.errors import WarpSyncError as WarpSyncError
 from rawkern.formulas.elementwise import elementwise as elementwise
 from rawkern.formulas.reduction import reduction as reduction
+from rawkern.gradients.derived import Derived as Derived
 from rawkern.interop import from_torch as from_torch
 from rawkern.interop import to_torch as to_torch
 from rawkern.kernel import RawKernel as RawKernel
@@ -61,6 +62,7 @@ from rawkern.module import RawModule as RawModule
 from rawkern.module import load as load
 from rawkern.operators import op as op
 from rawkern.packages import load_package as load_package
+from rawkern.profiling.launches import profile as profile
 from rawkern.tuning.tuned import autotune as autotune
 
 __version__: str

@@ -127,4 +127,4 @@ class MissingDependencyError(RawkernError, ImportError):
 
 
 class NotDifferentiable(RawkernError):
-    """A formula from which no derivative can be derived; the message says why and what to do."""
+    """A formula or kernel from which no derivative can be derived; the message says why and what to do."""

@@ -15,6 +15,7 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError, UnsupportedError
+from rawkern.gradients.derived import Derivable
 from rawkern.launch import config as configs
 from rawkern.launch import cupy_form, level
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
@@ -31,7 +32,7 @@ if level.current() == level.FULL:  # asked for by the environment: nothing else 
 PLANS_KEPT = 256  # blocks with shared memory, per kernel
 
 
-class RawKernel(OfUnit, Attributes):
+class RawKernel(OfUnit, Attributes, Derivable):
     """One CUDA kernel, called on torch tensors.
 
     The device of the tensors decides where it runs: CUDA tensors on their GPU, CPU tensors on the CPU. There are three
@@ -358,10 +359,9 @@ class RawKernel(OfUnit, Attributes):
 
         Without options it is of the same unit, and so has the same variables.
         """
-        name = self.asked_name if name is None else name
+        name, settings = self.asked_name if name is None else name, self.unit.settings
         if not options:
             return self if name == self.asked_name else RawKernel.of_unit(self.unit, name)
-        settings = self.unit.settings
         return RawKernel.of_unit(Unit(dataclasses.replace(settings, options=(*settings.options, *options))), name)
 
     def build(self) -> Build:

@@ -1,4 +1,4 @@
-"""The tests' cache folder, and the seed of random programs. The fixture ``device`` and the markers are rawkern's plugin's."""
+"""The tests' cache folder, the seed of random programs, and how threads wait. The fixture ``device`` and the markers are rawkern's plugin's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ SEED = "RAWKERN_RANDOM_SEED"
 
 
 def pytest_configure() -> None:
-    """Draw the seed of this run's random programs, before the workers of a parallel run start: they take it over."""
+    """Set what the workers of a parallel run, which start after this, and all processes of tests take over.
+
+    The seed of this run's random programs; and that OpenMP's threads sleep where they wait. They spin otherwise, each on
+    a core that another worker needs: an operation of torch on 40,000 elements then takes 20 ms.
+    """
     os.environ.setdefault(SEED, str(random.randrange(10**9)))
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def pytest_report_header() -> str:

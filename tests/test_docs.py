@@ -8,7 +8,7 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 - ``LANGUAGE skip: REASON``: cannot run, or be compiled, by itself. Python is parsed, its CUDA compiled.
 - ``LANGUAGE FILE``: also written to the page's folder under that name; Python with a file's name runs only if a shell
   block runs it.
-- ``sh``: runs ``rawkern``, and ``pytest`` and ``python`` on the page's own files; of others the files are looked up.
+- ``sh``: runs ``rawkern`` (in this process, if the line is nothing else), and ``pytest`` and ``python`` on the page's own files; of others the files are looked up.
 - ``cuda``: compiled by NVRTC, but for files that are headers. ``yaml``, ``toml``, ``json``: parsed.
 - ``output``, or ``LANGUAGE output``: what the last block prints, with the exception it raises at the end; without one a
   block that raises fails. Spaces and line breaks do not count, ``...`` stands for any text. A block is ``example.py``.
@@ -18,10 +18,12 @@ What the word behind a fence's backticks says, and what is done with such a bloc
 from __future__ import annotations
 
 import ast
+import contextlib
 import doctest
 import gc
 import importlib.util
 import inspect
+import io
 import itertools
 import json
 import os
@@ -40,6 +42,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -148,6 +151,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
         ("```toml\n[a\n```", "Expected"),
         ("```json\n[a\n```", "Expecting"),
         ("```sh\nls\n```", "neither run nor checked"),
+        ("```sh\nrawkern cache --nothing\n```", "unrecognized arguments: --nothing"),
         ("```sh\npip install -e .[nothing]\n```", "unknown extra"),
         ("```sh\npython examples/nothing.py\n```", "do not exist"),
         ("```python fail.py\nraise SystemExit(3)\n```\n\n```sh\npython fail.py\n```", "python fail.py"),
@@ -250,10 +254,28 @@ def run_shell(block: Block, raises: bool) -> str | None:
         commands = [shlex.split(command, comments=True) for command in re.split(r"&&|;|\|", line)]
         commands = [[*drop_settings(words)] for words in commands if words]
         if commands and all([runs(block, words) for words in commands]):
-            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240)
-            assert raises or done.returncode == 0, f"{where(block)}: {line}\n{done.stdout}{done.stderr}"
-            ran = (ran or "") + done.stdout + done.stderr
+            [words, *more] = commands
+            alone = words[0] == "rawkern" and not more
+            status, printed = run_here(words[1:]) if alone else run_line(line)
+            assert raises or status == 0, f"{where(block)}: {line}\n{printed}"
+            ran = (ran or "") + printed
     return ran
+
+
+def run_here(arguments: list[str]) -> tuple[int, str]:
+    """Run the command ``rawkern`` in this process, which has torch already; its status and what it prints."""
+    printed, complaints = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaints):
+        try:
+            status = main(arguments)
+        except SystemExit as end:  # argparse's
+            status = end.code if isinstance(end.code, int) else 1
+    return status, printed.getvalue() + complaints.getvalue()
+
+
+def run_line(line: str) -> tuple[int, str]:
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=240)
+    return done.returncode, done.stdout + done.stderr
 
 
 def drop_settings(words: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -25,7 +26,9 @@ TESTED = [
     "nbody",
     "train",
     "train_ddp",
+    "train_derived",
     "autotune",
+    "kernelbench",
 ]
 
 
@@ -180,6 +183,17 @@ def test_train_ddp(device: str) -> None:
     assert ends[0] == pytest.approx(ends[1], abs=2e-4)  # the optimizer's step is the same on shards
 
 
+def test_kernelbench(device: str) -> None:
+    """The right candidate is right; the others are named for what they do."""
+    verdicts = json.loads(run("kernelbench", device, "--json"))
+    assert {name: v["ok"] for name, v in verdicts.items()} == {
+        "kept_results.py": False, "one_kernel.py": True, "torch_alone.py": False,
+    }  # fmt: skip
+    named = {name: [each["kind"] for each in v["tampering"]] for name, v in verdicts.items()}
+    assert named["kept_results.py"] == ["cached output"] and named["torch_alone.py"] == ["unused launches"]
+    assert verdicts["one_kernel.py"]["launches"] == {"linear_relu": 1}
+
+
 def test_readme(device: str, tmp_path: Path) -> None:
     """The code of the first screen and each form of launch run as they stand, on either device."""
     first, launches = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[:2]
@@ -192,3 +206,8 @@ blocks = (n + 255) // 256
 """
     (tmp_path / "readme.py").write_text(code + check + launches)
     assert "void saxpy(int n, float a, const float *x, float *y)" in python(str(tmp_path / "readme.py"))
+
+
+def test_train_derived(device: str) -> None:
+    output = run("train_derived", device, "--steps", "10")
+    assert re.search(r"step +9: loss [\d.]+; never further than \d\.\de-\d+ from torch's", output)

@@ -182,12 +182,12 @@ class LoadedObject:
         with _alone():
             return self._engine.get_function_address(name)
 
-    def offer(self, names: Iterable[str]) -> None:
-        """Let code that is loaded after this call some of its functions."""
+    def offer(self, names: Iterable[str], suffix: str = "") -> None:
+        """Let code that is loaded after this call some of its functions, by their names with a `suffix`."""
         for name in names:
             address = self.address(name)
             with _alone() as llvm:
-                llvm.add_symbol(name, address)
+                llvm.add_symbol(f"{name}{suffix}", address)
 
 
 def stored_object(text: str, effort: int = 2) -> bytes:

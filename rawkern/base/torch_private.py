@@ -281,7 +281,8 @@ def dispatch_mode_name() -> str:
 
 def stream_capturing() -> bool:
     """Whether torch's current CUDA stream is being captured into a graph."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    # Asking whether there is a GPU would start the driver, and a process in which that has started cannot be forked.
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def called_operators(run: Callable[[], Any]) -> list[tuple[Any, tuple[Any, ...], dict[str, Any]]]:

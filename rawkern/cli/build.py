@@ -13,11 +13,11 @@ from typing import Any
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
 from rawkern.cli import package
-from rawkern.cli.occupancy import occupancy
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
 from rawkern.errors import CompileError, RawkernError
+from rawkern.launch.occupancy import occupancy
 
 _BLOCKS = (64, 128, 256, 512, 1024)
 _NOT_OF_PACKAGES = ("watch", "ptx", "sass", "json", "max_registers", "no_spills", "block", "shared")

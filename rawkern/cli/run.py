@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _REPEATS = 100
 # Bytes around each tensor, which keep wild writes from other memory; they are no NaNs, so that `y[i] += 1` shows.
 _MARGIN = 1 << 20
-_ARGUMENTS = """\
+ARGUMENTS = """\
 an argument is NAME=EXPRESSION, or EXPRESSION in the order of the parameters:
   n=1000  a=-2.5  flag=True  p=None  v=(1,2,3)  s={'radius': 2.0}
   x=randn(1000)  x=rand(3,4)  k=randint(0,10,1000)  i=arange(1000)
@@ -70,25 +70,30 @@ def declare(commands: Any) -> None:
         "run",
         help="launch a kernel of a .cu file; show what it changed",
         description="Launch a kernel of a .cu file on arguments made here, and show what it changed.",
-        epilog=_ARGUMENTS,
+        epilog=ARGUMENTS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     source_options(parser)
     parser.add_argument("kernel", metavar="KERNEL", help="its name, or an instance: 'axpy<float, 4>'")
+    launch_options(parser)
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
+    parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
+    parser.add_argument("--time", nargs="?", type=_repeats, const=_REPEATS, default=0, metavar="REPEATS",
+                        help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
+    parser.add_argument("--save", metavar="DIR", help="write every tensor there afterwards, as NAME.npy")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(main=main)
+
+
+def launch_options(parser: argparse.ArgumentParser) -> None:
+    """Add a launch's arguments and options to a parser."""
     parser.add_argument("arguments", nargs="*", metavar="ARG", help="see below")
     parser.add_argument("--grid", metavar="N", help="blocks: 4, 4,2 or '(n + 255) // 256'")
     parser.add_argument("--block", metavar="N", help="threads of a block: 256 or 16,16")
     parser.add_argument("--forall", metavar="N", help="as many blocks as cover N elements, in place of --grid")
     parser.add_argument("--shared", metavar="BYTES", default="0", help="dynamic shared memory of a block")
     parser.add_argument("--cooperative", action="store_true", help="launch cooperatively, so that grid.sync() works")
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1 (default: cuda where there is one)")
-    parser.add_argument("--check", action="store_true", help="check every access; show what is wrong, and end with 1")
-    parser.add_argument("--time", nargs="?", type=_repeats, const=_REPEATS, default=0, metavar="REPEATS",
-                        help=f"measure launches, too: the median of so many (default: {_REPEATS})")  # fmt: skip
     parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, help="of randn, rand and randint (default: 0)")
-    parser.add_argument("--save", metavar="DIR", help="write every tensor there afterwards, as NAME.npy")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(main=main)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -97,7 +102,7 @@ def main(options: argparse.Namespace) -> int:
     with step("importing torch"):
         import torch
 
-    device = _device(options.device)
+    device = device_named(options.device)
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
         return _run(options, device)
 
@@ -110,7 +115,8 @@ def _repeats(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{error}{hint}") from None
 
 
-def _device(name: str | None) -> torch.device:
+def device_named(name: str | None) -> torch.device:
+    """The device of an option, by default a GPU where there is one; Refused for another."""
     import torch
 
     from rawkern.engines.devices import default_device, normalised
@@ -135,7 +141,7 @@ def _run(options: argparse.Namespace, device: torch.device) -> int:
         with refusing(FileExistsError):
             os.makedirs(options.save, exist_ok=True)
     with step(f"compiling {options.file}"):
-        launch = _launch(options, device)
+        launch = launch_of(options, device, margins=not options.check)
     tensors = tensors_in(launch.arguments)
     before = {name: tensor.clone() for name, tensor in tensors.items()}
     sys.stdout.flush()
@@ -224,7 +230,8 @@ def _checked(go: Callable[[], None]) -> tuple[Any, ...]:
 # The launch -----------------------------------------------------------------------------------------------------
 
 
-def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
+def launch_of(options: argparse.Namespace, device: torch.device, *, margins: bool) -> Launch:
+    """The launch that the options describe, its tensors with margins or without."""
     import rawkern
     from rawkern.cli.arguments import evaluated, replaced, tensors_in
     from rawkern.cli.expressions import POISON
@@ -240,15 +247,15 @@ def _launch(options: argparse.Namespace, device: torch.device) -> Launch:
         signature = kernel.state().signature
     with step("making arguments"):
         arguments, numbers = evaluated(options.arguments, signature, device, options.seed)
-        tensors = {} if options.check else tensors_in(arguments)
-        margins = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
-        arguments = replaced(arguments, lambda name, t: margins[name].tensor if margins else t)
+        tensors = tensors_in(arguments) if margins else {}
+        around = {name: surround(name, tensor, POISON, _MARGIN) for name, tensor in tensors.items()}
+        arguments = replaced(arguments, lambda name, t: around[name].tensor if around else t)
     if device.type == "cpu" and default_device().type != "cpu" and not tensors_in(arguments):
         raise Refused(f"{kernel.name} has no tensor that says where to run; hide the GPU with CUDA_VISIBLE_DEVICES=")
     with refusing(TypeError, ValueError):
         launcher, form = _configured(options, kernel, numbers)
     values = tuple(arguments.values())
-    return Launch(kernel, signature, arguments, margins, lambda: launcher(*values), form)
+    return Launch(kernel, signature, arguments, around, lambda: launcher(*values), form)
 
 
 def _configured(options: argparse.Namespace, kernel: RawKernel, numbers: dict[str, Any]) -> tuple[Any, str]:

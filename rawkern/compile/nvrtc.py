@@ -97,8 +97,9 @@ def _options(source: Source, arch: str) -> list[str]:
     if not any(re.match(r"--?std\b", option) for option in source.options):
         options.append("-std=c++17")
     debug = {"-lineinfo", "--generate-line-info", "-G", "--device-debug"}
-    if arch.startswith("compute_") and not debug.intersection(source.options):
-        options.append("-lineinfo")  # lets an error on the CPU name the CUDA line
+    if not debug.intersection(source.options):
+        # Lets an error on the CPU, and Nsight Compute, name the CUDA line; machine code is the same with it.
+        options.append("-lineinfo")
     if toolchain().version >= (12, 9):  # the first to know the option
         # Where there is a driver, NVRTC keeps machine code and takes that of the same source without -ftz=true for
         # it (seen with 13.0). rawkern has a cache of its own, whose key holds the options.

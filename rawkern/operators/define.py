@@ -9,6 +9,7 @@ import torch
 
 from rawkern.base.border import border
 from rawkern.operators.declaration import declare
+from rawkern.operators.derived import check_declaration, derived_backward
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
 
@@ -46,6 +47,8 @@ def op(
     elementwise: bool = False,
     strided: bool = False,
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
+    backward: str | None = None,
+    max_iterations: int | None = None,
 ) -> Callable[[Callable[..., Any]], DefinedOperator]:
     """Make a torch operator of a function that launches kernels.
 
@@ -93,6 +96,13 @@ def op(
         What floating-point tensors are cast to in a region of torch.autocast: a dtype, ``"lower"`` for the region's own
         dtype or ``"widest"`` for the widest among them. ``{"cuda": torch.float32}`` is for tensors on GPUs only.
 
+    backward : "derive", optional
+        Derive the backward from the text of the kernels that the function launches: their backwards run in reverse
+        order. The function may only allocate, take views and launch; anything else in it is refused by name, at the
+        first backward. It is once differentiable.
+    max_iterations : int, optional
+        As for `RawKernel.derive`.
+
     Returns
     -------
     callable
@@ -128,10 +138,16 @@ def op(
     name. A function that returns ``tuple[Tensor]`` returns a tuple of one.
     """
 
+    if backward not in (None, "derive"):
+        raise ValueError(f"{name}: backward is {backward!r}; it is 'derive', or the decorator of the operator")
+
     @border
     def make(function: Callable[..., Any]) -> Any:
         kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)
+        if backward == "derive":
+            check_declaration(operator.declaration)
+            operator.set_backward(derived_backward(operator.declaration, function, max_iterations))
         public: Any = make_public(operator)
         for name_of in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
             setattr(public, name_of, getattr(function, name_of))

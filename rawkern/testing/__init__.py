@@ -1,20 +1,31 @@
-"""What tests of kernels need: `check_kernel`, and the pytest plugin."""
+"""What tests of kernels need: `check_kernel`, `judge` for kernels that nobody vouches for, and the pytest plugin."""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["CHECKS", "Failure", "KernelCheckError", "KernelReport", "check_kernel"]
+__all__ = [
+    "CHECKS", "Check", "Failure", "KernelCheckError", "KernelReport", "Tampering", "Verdict", "Worker", "check_kernel",
+    "judge",
+]  # fmt: skip
 
 if TYPE_CHECKING:
+    from rawkern.testing.judging.judge import judge
+    from rawkern.testing.judging.verdict import Check, Tampering, Verdict
+    from rawkern.testing.judging.worker import Worker
     from rawkern.testing.kernel import CHECKS, check_kernel
     from rawkern.testing.reporting import Failure, KernelCheckError, KernelReport
+
+_HOME = {"judge": "judging.judge", "Worker": "judging.worker"} | dict.fromkeys(
+    ("Check", "Tampering", "Verdict"), "judging.verdict"
+)
 
 
 def __getattr__(name: str) -> Any:
     """Find a name at its first use: the plugin is loaded in every test run, also of programs without torch."""
     if name not in __all__:
         raise AttributeError(f"module 'rawkern.testing' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module("rawkern.testing.kernel"), name)
+    home = importlib.import_module(f"rawkern.testing.{_HOME.get(name, 'kernel')}")
+    value = globals()[name] = getattr(home, name)
     return value

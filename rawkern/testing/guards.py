@@ -121,7 +121,7 @@ def watched(inputs: Sequence[Guarded] = ()) -> Iterator[list[tuple[str, str]]]:
         names = [p.name for p in kernel.current(moved, named).signature.params]
         found.extend((kind, f"{kernel.name}: {text}") for kind, text in copies.back(names))
 
-    with intercept.intercepted(guarded), _filled_allocations():
+    with intercept.intercepted(guarded), filled_allocations():
         yield found
 
 
@@ -175,7 +175,7 @@ def _mark(raw: torch.Tensor, dtype: torch.dtype) -> None:
 
 
 @contextlib.contextmanager
-def _filled_allocations() -> Iterator[None]:
+def filled_allocations() -> Iterator[None]:
     """Let torch fill memory that it allocates without writing to it."""
     fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()

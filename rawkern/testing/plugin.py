@@ -1,4 +1,4 @@
-"""The pytest plugin: fixture ``device``, markers ``gpu`` and ``multigpu``, options ``--rawkern-device`` and others.
+"""The pytest plugin: fixtures ``device`` and ``rawkern_profile``, markers ``gpu`` and ``multigpu``, options.
 
 It is loaded in every environment that has rawkern, so torch and CuPy are imported only once a test needs a GPU or an
 option asks for something.
@@ -7,6 +7,8 @@ option asks for something.
 from __future__ import annotations
 
 import functools
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,15 @@ class _Device(str):
 def device(request: pytest.FixtureRequest) -> str:
     """Each device that kernels run on: "cpu", and "cuda" where there is a GPU."""
     return str(request.param)
+
+
+@pytest.fixture
+def rawkern_profile() -> Generator[Any, None, None]:
+    """A report of all launches of the test so far, as ``with rawkern.profile() as report`` gives it."""
+    from rawkern.profiling.launches import profile
+
+    with profile() as report:
+        yield report
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -118,7 +118,11 @@ class Sample:
 
 
 def make_sample(
-    op: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], mutates: Sequence[str | int] | None
+    op: Callable[..., Any],
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    mutates: Sequence[str | int] | None,
+    caller: str = "check_kernel",
 ) -> Sample:
     """Take the tensors out of the arguments of a call.
 
@@ -143,8 +147,8 @@ def make_sample(
     args = tuple(mapped(take(called[i] or i), v, called[i] or f"input {i}") for i, v in enumerate(inputs))
     named = {key: mapped(take(key), value, key) for key, value in kwargs.items()}
     if not tensors:
-        raise TypeError("check_kernel: there is no tensor among the sample inputs")
-    written = _written(op, mutates, owners, [called[i] or i for i in range(len(inputs))])
+        raise TypeError(f"{caller}: there is no tensor among the sample inputs")
+    written = _written(op, mutates, owners, [called[i] or i for i in range(len(inputs))], caller)
     floats = [i for i, t in enumerate(tensors) if t.is_floating_point() or t.is_complex()]
     leaves = [i for i in floats if tensors[i].requires_grad] or floats
     main = tensors[floats[0] if floats else 0].dtype
@@ -167,14 +171,18 @@ def _parameter_names(op: Callable[..., Any], count: int) -> list[str | None]:
 
 
 def _written(
-    op: Any, mutates: Sequence[str | int] | None, owners: Sequence[str | int], called: Sequence[str | int]
+    op: Any,
+    mutates: Sequence[str | int] | None,
+    owners: Sequence[str | int],
+    called: Sequence[str | int],
+    caller: str,
 ) -> frozenset[int]:
     """Which tensors are written to: as told, else as the operator's schema says."""
     if mutates is None:
         mutates = private.written_arguments(op)
     wanted = {called[m] if type(m) is int and m < len(called) else m for m in mutates}
     if unknown := wanted.difference(owners):
-        raise ValueError(f"check_kernel: mutates names {unknown.pop()!r}, which is no tensor of the sample inputs")
+        raise ValueError(f"{caller}: mutates names {unknown.pop()!r}, which is no tensor of the sample inputs")
     return frozenset(i for i, owner in enumerate(owners) if owner in wanted)
 
 

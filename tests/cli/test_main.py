@@ -77,12 +77,12 @@ def test_ctrl_c_during_a_launch(tmp_path: Path) -> None:
 _ENDLESS = """
 import sys
 from rawkern.cli import main, run
-launch = run._launch
-def announced(*arguments):
-    found = launch(*arguments)
+launch = run.launch_of
+def announced(*arguments, **options):
+    found = launch(*arguments, **options)
     print("launching", flush=True)
     return found
-run._launch = announced
+run.launch_of = announced
 sys.exit(main(["run", sys.argv[1], "endless", "zeros(2)", "--forall", "1", "--device", "cpu"]))
 """
 

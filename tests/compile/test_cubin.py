@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rawkern.compile import cubin, programs, source, toolchain
+from rawkern.compile import cubin, elf, nvrtc, programs, source, toolchain
 from rawkern.errors import RawkernError
 
 FILE = Path(__file__).parents[1] / "cli" / "kernels.cu"
@@ -106,3 +106,35 @@ def test_driver_agrees() -> None:
         if theirs["max_threads_per_block"] != most:
             different[symbol, "max_threads"] = most, theirs["max_threads_per_block"]
     assert not different
+
+
+LINES = """
+__device__ float table[32];
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  __shared__ float s[256];
+  float v = 0;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    v += x[i] * table[i % 32];
+  s[threadIdx.x] = v;
+  __syncthreads();
+  if (threadIdx.x < 32) atomicAdd(y, s[threadIdx.x] + s[threadIdx.x + 32]);
+}"""
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_lines_for_profilers_leave_the_machine_code_as_it_is(arch: str) -> None:
+    binding = toolchain.nvrtc()
+    options = ("-std=c++17", "--device-int128", "-no-cache") if toolchain.toolchain().version >= (12, 9) else ()
+    program = binding.createProgram(LINES, "kernel.cu", (), ())
+    binding.compileProgram(program, (f"-arch={arch}", *(options or ("-std=c++17", "--device-int128"))))
+    plain = binding.getCUBIN(program)
+    ours = nvrtc.run_nvrtc(source.from_text(LINES), arch).cubin
+    assert _code(plain) == _code(ours)
+    assert ".debug_line" in {section.name for section in elf.sections(ours)}
+
+
+def _code(data: bytes) -> dict[str, bytes]:
+    """The instructions and constants of a cubin."""
+    kept = [s for s in elf.sections(data) if s.name.startswith((".text", ".nv.constant"))]
+    assert any(s.name.startswith(".text") for s in kept)
+    return {s.name: data[s.offset : s.offset + s.size] for s in kept}

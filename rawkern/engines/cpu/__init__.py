@@ -95,13 +95,13 @@ class Module:
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Host | None = None,
-        mode: Mode = FIRST,
+        mode: Mode = FIRST, instrument: type[Instrument] | None = None,
     ) -> EngineKernel:  # fmt: skip
         """Make a kernel ready for launches in a mode, by its symbol; `host` is asked while they run.
 
-        Unless the mode is guarded it is built without the module's instrument.
+        It is built with the module's instrument unless another one is given, or with none if the mode is not guarded.
         """
-        return EngineKernel(self, symbol, signature, cooperative, host, mode)
+        return EngineKernel(self, symbol, signature, cooperative, host, mode, instrument or self.instrument)
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
@@ -121,14 +121,15 @@ class EngineKernel:
     """A kernel of a module; compiled at its first launch, once for each shape of block."""
 
     def __init__(
-        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, mode: Mode
-    ):
+        self, module: Module, symbol: str, signature: Signature, cooperative: bool, host: Host | None, mode: Mode,
+        instrument: type[Instrument],
+    ):  # fmt: skip
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
         self.signature, self.host, self.mode = signature, host, mode
         self.architecture = mode.gpu.name
-        self.instrument = module.instrument if mode.guarded else Instrument
+        self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
         self.params_size = extents + 16 * len(signature.params)
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack

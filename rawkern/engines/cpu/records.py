@@ -15,7 +15,8 @@ BAR = Record("Bar", tuple((f, "i32") for f in ("arrived", "expected", "count", "
 #: The fields up to `finished` are written for every launch, the others once.
 #: `told`: of how much memory Python has told while it runs (MEMORY).
 #: Warp `last_warp` has the threads `last_mask`, the others all. `order`: null where blocks run from first to last.
-#: `session` is what an instrument's session has put there, as in a block's record.
+#: `session` is what an instrument's session has put there, as in a block's record. `code`: the kernel's `rk_row` or
+#: `rk_start_block`.
 LAUNCH = Record(
     "Launch",
     (
@@ -27,7 +28,7 @@ LAUNCH = Record(
         ("shared_dynamic", "i32"), ("shared_total", "i32"),
         ("slice", "ptr"), ("stack_room", "i64"),
         ("workers", "ptr"), ("globals", "ptr"), ("params", "ptr"), ("tids", "ptr"), ("grid_sync", "ptr"),
-        ("heap", "ptr"), ("session", "i64"), ("order", "ptr"), ("fork", "ptr"),
+        ("heap", "ptr"), ("session", "i64"), ("order", "ptr"), ("code", "ptr"), ("fork", "ptr"),
     ),
 )  # fmt: skip
 #: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 import rawkern
 
 N = 77
+EFFORT = int(os.environ.get("RAWKERN_RANDOM_EFFORT", "1"))  # how many times as many programs as usual
 QUICK = settings(
-    max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=15 * EFFORT, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 SLOTS = 3  # variables that a program changes
 
@@ -301,19 +303,19 @@ def test_expressions(es):
     check([("set", k, e) for k, e in enumerate(es)])
 
 
-@settings(QUICK, max_examples=60)
+@settings(QUICK, max_examples=30 * EFFORT)
 @given(blocks(2), st.integers(-3, 40))
 def test_control_flow(block, u):
     check(block, u=u)
 
 
-@settings(QUICK, max_examples=15)
+@settings(QUICK, max_examples=8 * EFFORT)
 @given(blocks(3), st.sampled_from([(48,), (6, 8), (32, 2)]))
 def test_deep_control_flow(block, threads):
     check(block, threads=threads)
 
 
-@settings(QUICK, max_examples=25)
+@settings(QUICK, max_examples=12 * EFFORT)
 @given(blocks(2), st.sampled_from([(48,), (6, 8), (32, 2)]))
 def test_control_flow_that_may_wait(block, threads):
     check(block, threads=threads, waiting=True)

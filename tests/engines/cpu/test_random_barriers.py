@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rawkern
 
-from .test_random import QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, blocks, execute, program_text
+from .test_random import EFFORT, QUICK, SLOTS, TABLE, Jumps, N, State, X, Y, blocks, execute, program_text
 
 BLOCK = 48  # threads: the last warp is half full, and the second block has threads that end at once
 ABSENT = -9  # what threads that end at once leave in shared memory
@@ -87,7 +87,7 @@ out:
 @pytest.mark.rawkern_unchecked(
     "of threads that leave by a jump to the kernel's end, past barriers, which CUDA does not allow"
 )
-@settings(QUICK, max_examples=20)
+@settings(QUICK, max_examples=10 * EFFORT)
 @given(together(2), st.integers(-3, 40))
 def test_barriers_where_a_block_goes_together(statements, u):
     """Threads that have returned take no part any more, and the others do not wait for them."""

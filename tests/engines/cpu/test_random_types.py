@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rawkern
+
+from .test_random import EFFORT, QUICK
 
 N = 77
 C_TYPES = {
@@ -164,7 +166,7 @@ PACKED = torch.from_numpy(np.stack([np.resize(v.view(np.uint8), (N, v.itemsize))
                                     np.pad(v.view(np.uint8).reshape(N, -1), ((0, 0), (0, 8 - v.itemsize))) for v in INPUTS.values()]))  # fmt: skip
 
 
-@settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(QUICK, max_examples=8 * EFFORT)
 @given(st.lists(st.sampled_from(list(C_TYPES)).flatmap(lambda t: expressions(t, 3)), min_size=8, max_size=8))
 def test_typed_expressions(es):
     """Integers leave as long long, floats as double, which hold all of their values."""

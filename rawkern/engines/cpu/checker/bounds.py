@@ -75,8 +75,10 @@ class Bounds(Instrument):
 class Memory(Session):
     """What launches of one kernel with one shape of block may touch; `target` is their `runtime.grid.Target`."""
 
+    layout = MEMORY  # of the record that kernels find; an instrument that adds to this one has a longer one
+
     def __init__(self, target: Any):
-        owner, self._table = target.owner, target.code.table
+        owner, self.table = target.owner, target.code.table
         self._target, self._owner = target, owner
         self._told: list[tuple[int, int]] = []
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
@@ -89,7 +91,7 @@ class Memory(Session):
         rows = [(offset, at) for offset, (_, at) in self._pointers.items()]
         self._variables = {
             name: Piece(name, owner.globals_address + at, size, 0, space == "const")
-            for name, (at, size, space) in self._table["variables"].items()
+            for name, (at, size, space) in self.table["variables"].items()
         }
         own = (
             Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False),
@@ -97,17 +99,17 @@ class Memory(Session):
         )
         self._fixed = (*self._variables.values(), *own)
         ranges = sorted((p.address, p.size) for p in self._fixed)
-        if self._table["heap"]:
+        if self.table["heap"]:
             _open_heap()
         self._words = [_words(rows), _words(ranges)]
-        self._record = Filled(
-            MEMORY, pointers=ctypes.addressof(self._words[0]), npointers=len(rows),
+        self.record = Filled(
+            self.layout, pointers=ctypes.addressof(self._words[0]), npointers=len(rows),
             variables=ctypes.addressof(self._words[1]), nvariables=len(ranges), heap=_heap().address,
         )  # fmt: skip
-        self.address = self._record.address
+        self.address = self.record.address
 
     def block(self, shared_total: int) -> int:
-        if not self._table["frames"]:
+        if not self.table["frames"]:
             return 0
         self._heads.append((ctypes.c_uint64 * self._target.nwarps)())
         return ctypes.addressof(self._heads[-1])
@@ -116,7 +118,7 @@ class Memory(Session):
         """Tell a worker of memory that its lanes may touch after all, or raise what they have done."""
         target = self._target
         workers = target.workers
-        site = self._table["sites"][workers.get(worker, "request_site", "=i")]
+        site = self.table["sites"][workers.get(worker, "request_site", "=i")]
         meant, known = self._meant(site, pieces)
         for lane in host_calls.lanes(workers, worker):
             address, start = (host_calls.argument(workers, worker, name, lane) for name in ("request_a", "request_b"))
@@ -150,7 +152,7 @@ class Memory(Session):
         count = ctypes.c_int64.from_address(self._target.record_address + LAUNCH.offset("told"))
         self._told = _joined((*(self._told if count.value else ()), *ranges))
         self._words[2:] = [_words(self._told)]
-        self._record.set(told=ctypes.addressof(self._words[2]))
+        self.record.set(told=ctypes.addressof(self._words[2]))
         count.value = len(self._told)
 
     def _near(self, address: int, pieces: Sequence[Piece]) -> list[tuple[int, int]]:
@@ -194,7 +196,7 @@ class Memory(Session):
         if kind in ("global", "const") and name is not None:
             return self._variables[name], True
         if kind == "shared" and name is not None:
-            at, size = self._table["shared"][name]
+            at, size = self.table["shared"][name]
             return Piece(name, at, size or self._target.shared_total - at, 0, False), True
         return None, kind in ("shared", "local")
 

@@ -182,7 +182,7 @@ class Guard(Watch):
         """Let no active lane of `mask` go on unless what it touches is aligned and inside of memory."""
         f, e = self.f, self.f.e
         root = root_of(f, a.mem)
-        found = self._range(a, root)
+        found = self.range_of(a, root)
         if found is None:
             self._look(a, root, None, form, group, mask)
             return
@@ -194,7 +194,7 @@ class Guard(Watch):
         f.cache = known
 
     # -- where memory lies --------------------------------------------------------------------------------------
-    def _range(self, a: Access, root: Root | None) -> Range | None:
+    def range_of(self, a: Access, root: Root | None) -> Range | None:
         """The memory that an access may touch, where that is known when code is made."""
         f = self.f
         kind, name = root or ("", "")

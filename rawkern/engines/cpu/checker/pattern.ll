@@ -1,7 +1,7 @@
 ; What memory holds that nobody has set (pattern.py).
 
 ; Fill %size bytes, up to the next 16.
-define internal void @rk_fill(ptr %start, i64 %size, i64 %value) noinline {
+define internal void @rk_fill(ptr %start, i64 %size, i64 %value) noinline minsize optsize {
   %some = icmp ne i64 %size, 0
   br i1 %some, label %fill, label %out
 fill:
@@ -35,7 +35,7 @@ out:
 
 ; A block begins: its shared memory, but for what CUDA keeps for itself from %kept to before %behind. What is less than all
 ; numbers in one block is greater in the next.
-define internal void @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) noinline {
+define internal void @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) noinline minsize optsize {
   %px = &Block.x %blk
   %x = load i32, ptr %px
   %low = and i32 %x, 1

@@ -229,6 +229,7 @@ def _diverge(f: FunctionLowering, i: int, act: Val, form: Val | Agreed) -> None:
 def _both(f: FunctionLowering, i: int, taken: Val, rest: Val) -> None:
     """Lanes of both kinds leave block `i`: `taken` for its first target, the rest for the second."""
     yes, no = f.flow.blocks[i].targets
+    f.watch.parted(f.flow.blocks[i], (taken, rest))
     for target, other, ending, going in ((yes, no, taken, rest), (no, yes, rest, taken)):
         if f.flow.blocks[target].exit_only:
             f.values.copy(target, ending)
@@ -280,13 +281,15 @@ def _switch(f: FunctionLowering, i: int, index: Val) -> None:
             jump(f, t, act)
         return
     f.control.part()
-    going = {}
+    going, ways = {}, {}
     for t in dict.fromkeys(targets):
         mask = const("i32", 0)
         for k, other in enumerate(targets):
             if other == t:
                 mask = e.bin("or", mask, f.lanes.mask_of(e.cmp("icmp eq", index, k)))
-        mask = e.bin("and", act, mask)
+        ways[t] = e.bin("and", act, mask)
+    f.watch.parted(f.flow.blocks[i], tuple(ways.values()))
+    for t, mask in ways.items():
         f.values.copy(t, mask)
         if f.flow.blocks[t].exit_only:
             retire(f, mask)

@@ -91,6 +91,9 @@ class Watch:
     def branch(self, block: Block) -> None:
         """Lanes choose among the targets of `block` by its register, which can be read."""
 
+    def parted(self, block: Block, ways: Sequence[Val]) -> None:
+        """Lanes leave `block` for several targets: those for each, of which some may be none where there are many."""
+
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
         """The lanes `mask` go on to block `target`, and take values along: pairs of registers, to and from."""
 

@@ -99,7 +99,7 @@ class Target:
         self._seed: int | None = None
         self._order: Filled | None = None
         self.tids = thread_indices(block, shape)
-        self.enter_address = loaded.enter
+        self.enter_address, self._code = loaded.enter, loaded.code
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
         self.globals_address = owner.globals_address
         self.record = ctypes.create_string_buffer(LAUNCH.size + max(owner.params_size, 1) + 64)
@@ -189,7 +189,8 @@ class Target:
             self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            ctypes.addressof(limits.HEAP), self.session.address, self._order.address if self._order else 0, openmp(),
+            ctypes.addressof(limits.HEAP), self.session.address, self._order.address if self._order else 0, self._code,
+            openmp(),
         )  # fmt: skip
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:

@@ -14,15 +14,15 @@ from rawkern.base import cache as disk
 from rawkern.base.llvm import Cpu, LoadedObject, binding, host, object_file
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.needs import ModuleNeeds, Needs
-from rawkern.engines.cpu.records import Globals, runtime
+from rawkern.engines.cpu.records import Globals
+from rawkern.engines.cpu.runtime.scheduler import BLOCK_BEGINS, SWITCH, scheduler
 
 # What reads PTX and writes LLVM IR is imported by what does: 60 modules that code from the disk cache does not need.
 if TYPE_CHECKING:
     from rawkern.engines.cpu.emit.program import Lowered
     from rawkern.engines.cpu.ptx.data import Ptx
 
-_OWN = ("rk_switch", "rk_start")  # in the scheduler, as assembly
-_resident: list[LoadedObject] = []  # instruments' own code
+_resident: list[LoadedObject] = []  # schedulers, and instruments' own code
 
 
 @dataclass(frozen=True)
@@ -140,16 +140,13 @@ class Translation:
 
 
 def module_text(lowered: Lowered, cpu: Cpu) -> str:
-    """The kernel with its scheduler."""
-    instrument = lowered.instrument
-    own, wide = cpu.machine == host().machine, "avx512f" in cpu.arithmetic()
-    events = instrument.barrier_opens, lowered.block_begins
-    scheduler = runtime(lowered.waiting, cpu.machine, *events, own, wide)
-    if linked := instrument.linked():
-        scheduler = f"{scheduler}\n{linked}"
+    """The kernel with its own part of the scheduler."""
+    parts = scheduler(lowered.instrument, lowered.waiting, cpu)
+    own = parts.own.replace(BLOCK_BEGINS, lowered.block_begins)
     # LLVM takes a declaration only once
-    known = {line for line in scheduler.splitlines() if line.startswith("declare")}
-    return "\n".join([*_once(scheduler), *(line for line in lowered.text.splitlines() if line not in known)])
+    known = {line for line in own.splitlines() if line.startswith("declare")}
+    lines = [*_once(own), *(line for line in lowered.text.splitlines() if line not in known)]
+    return parts.calls("\n".join(lines))
 
 
 def _once(text: str) -> list[str]:
@@ -161,13 +158,22 @@ def _once(text: str) -> list[str]:
 
 
 def emit(lowered: Lowered, cpu: Cpu) -> bytes:
-    """Optimise and generate an object file.
-
-    llvmlite has no assembler for another kind of CPU than the host's: an object for one lacks the routine that switches
-    stacks. It shows what generating it takes and how large it is, and cannot be run.
-    """
-    known = (*_OWN, *lowered.instrument.own)
+    """Optimise and generate an object file; one for another kind of CPU shows what that takes, and how large it is."""
+    known = (*SWITCH, *scheduler(lowered.instrument, lowered.waiting, cpu).names, *lowered.instrument.own)
     return object_file(module_text(lowered, cpu), cpu, lowered.text.count("\n"), known)
+
+
+@cache
+def scheduler_object(instrument: type[Instrument], waiting: bool, cpu: Cpu) -> bytes:
+    """The object file of what kernels share of the scheduler."""
+    key = _key("scheduler", cpu, instrument, str(waiting))
+    stored = disk.get_record(key)
+    if stored is not None:
+        return stored[1]
+    parts = scheduler(instrument, waiting, cpu)
+    body = object_file("\n".join(_once(parts.shared)), cpu, known=(*SWITCH, *instrument.own))
+    disk.put_record(key, {}, body)
+    return body
 
 
 @cache
@@ -188,16 +194,28 @@ class Loaded(LoadedObject):
     """Machine code of a kernel."""
 
     def __init__(self, code: Code, instrument: type[Instrument] = Instrument):
-        if instrument.own:
-            load_instrument(instrument)
+        own = load_instrument(instrument) if instrument.own else None
+        shared = load_scheduler(instrument, code.waiting, host(), own)
         super().__init__(code.object)
-        self.enter, self.go = self.address("rk_enter"), self.address("rk_go")
+        self.enter, self.go = shared.address("rk_enter"), shared.address("rk_go")
+        self.code = self.address("rk_start_block" if code.waiting else "rk_row")
 
 
 @cache
-def load_instrument(instrument: type[Instrument]) -> None:
+def load_instrument(instrument: type[Instrument]) -> LoadedObject:
     """Load an instrument's own code for all kernels that are loaded after it."""
     body, functions = instrument_object(instrument, host())
     loaded = LoadedObject(body)
     loaded.offer(functions)
     _resident.append(loaded)
+    return loaded
+
+
+@cache
+def load_scheduler(instrument: type[Instrument], waiting: bool, cpu: Cpu, own: LoadedObject | None) -> LoadedObject:
+    """Load what kernels share of the scheduler, which may call the instrument's `own` code; for those loaded then."""
+    parts, loaded = scheduler(instrument, waiting, cpu), LoadedObject(scheduler_object(instrument, waiting, cpu))
+    loaded.offer(parts.names, parts.suffix)
+    loaded.offer(SWITCH[:1])
+    _resident.append(loaded)
+    return loaded

@@ -1,4 +1,5 @@
-; The scheduler that is linked into every kernel: blocks to workers, warps of a block to their stacks.
+; The scheduler: blocks to workers, warps of a block to their stacks. What calls the kernel's body, and what is inlined,
+; stands in every kernel; the rest is one object file for all (scheduler.py).
 ;
 ; An ampersand before Record.field stands for the address of that field of a pointer (records.py holds the layout).
 ;

@@ -57,6 +57,8 @@ define internal void @rk_main(ptr %worker) {
   %workers = load ptr, ptr %pworkers
   %pself = &Worker.index %worker
   %self = load i32, ptr %pself
+  %pcode = &Launch.code %launch
+  %run = load ptr, ptr %pcode
   %pdue = alloca i64                              ; blocks until the next look at the clock
   store i64 64, ptr %pdue
   br label %victim
@@ -96,7 +98,7 @@ place:
   %blocks = select i1 %inorder, i64 %row, i64 1
   %blocks32 = trunc i64 %blocks to i32
   %xend = add i32 %x, %blocks32
-  call void @rk_row(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)
+  call void %run(ptr %launch, ptr %blk, i32 %x, i32 %xend, i32 %y, i32 %z)
   %behind = add i64 %number, %blocks
   %again = icmp ult i64 %behind, %stop
   br i1 %again, label %place, label %taken

@@ -173,7 +173,9 @@ begin:
   store ptr %rest, ptr %pfree
   %resident1 = add i32 %resident, 1
   store i32 %resident1, ptr %president
-  call void @rk_start_block(ptr %launch, ptr %have, i64 %number)
+  %pcode = &Launch.code %launch
+  %start = load ptr, ptr %pcode
+  call void %start(ptr %launch, ptr %have, i64 %number)
   br label %run
 revisit:
   %head = load ptr, ptr %phead

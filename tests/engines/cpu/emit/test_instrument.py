@@ -59,6 +59,9 @@ class Recording(Watch):
     def branch(self, block: Block) -> None:
         self.tell("branch", self.f.function.name, self.f.block, block.kind)
 
+    def parted(self, block: Block, ways: Sequence[Val]) -> None:
+        self.tell("parted", self.f.function.name, self.f.block, len(ways))
+
     def edge(self, target: int, copies: Sequence[tuple[str, str]], mask: Val) -> None:
         self.tell("edge", self.f.function.name, self.f.block, target, len(copies))
 
@@ -158,7 +161,7 @@ def test_each_form_tells_what_it_does(name):
         for event in table["events"]:
             if event[0] == "instruction":
                 told.append(event[1])
-            elif event[0] not in ("enter", "block", "edge", "branch"):
+            elif event[0] not in ("enter", "block", "edge", "branch", "parted"):
                 rest.append(event)
         if name == "call":
             assert told.pop() == "ret"  # of what is called
@@ -225,6 +228,9 @@ def test_blocks_edges_and_branches_are_all_told(name, shape):
                 assert ("edge", function, i, t, len(block.copies.get(t, ()))) in events
             if block.kind in ("cond", "switch") and len(set(block.targets)) > 1:
                 assert ("branch", function, i, block.kind) in events
+    parted = {e[:3] for e in events if e[0] == "parted"}
+    assert {("branch", *e[1:]) for e in parted} <= {e[:3] for e in events}
+    assert parted or name == "barriers"
     ops = Counter(i.op.text for flow in flows.values() for block in flow.blocks for i in block.instrs)
     ops += Counter(
         b.ending.op.text

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rawkern.base.gpus import SPECIFICATIONS, specification
-from rawkern.cli.occupancy import occupancy
 from rawkern.compile import cubin, nvrtc, source, toolchain
+from rawkern.launch.occupancy import occupancy
 
 # Reads "major minor warps shared opt-in reserved threads registers static dynamic barriers" a line, answers with blocks.
 HEADER_PROGRAM = r"""

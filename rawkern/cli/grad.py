@@ -1,0 +1,59 @@
+"""``rawkern grad``: the derived backward of a kernel, as CUDA C."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import rawkern
+from rawkern.cli.build import compile_options, source_options
+from rawkern.cli.text import Refused, whole
+
+
+def declare(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "grad",
+        help="derive a kernel's backward and print it as CUDA C",
+        description="Derive the backward of a kernel from its text, for one shape of blocks, and print it as CUDA C. "
+        "The exit status is 1 for a kernel that has no derived backward; the message has line, reason and way out.",
+    )
+    source_options(parser)
+    parser.add_argument("kernel", metavar="KERNEL", help="the kernel; also an instance of a template, 'axpy<float, 4>'")
+    parser.add_argument("--block", default="256", metavar="X[,Y[,Z]]", help="the blocks' shape (default: 256)")
+    parser.add_argument("--grid", metavar="X[,Y[,Z]]",
+                        help="a grid like those of the launches: which axes have one block matters")  # fmt: skip
+    parser.add_argument("--wrt", metavar="NAME[,NAME]",
+                        help="parameters to differentiate by (default: all pointers that are only read)")  # fmt: skip
+    parser.add_argument("--max-iterations", type=whole(1), metavar="N",
+                        help="the most iterations of a loop that carries on what is no sum")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the text to a file")
+    parser.set_defaults(main=main)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    kernel = rawkern.RawKernel(
+        path=options.file, name=options.kernel, options=compile_options(options), include_dirs=options.include_dirs
+    )
+    wrt = None if options.wrt is None else [name.strip() for name in options.wrt.split(",")]
+    grid = None if options.grid is None else _shape(options.grid)
+    try:
+        found = kernel.derive(block=_shape(options.block), grid=grid, wrt=wrt, max_iterations=options.max_iterations)
+    except (ValueError, TypeError) as error:
+        raise Refused(str(error)) from None
+    if options.output is None:
+        print(found.source, end="")
+        return 0
+    Path(options.output).write_text(found.source)
+    print(f"{os.fspath(options.output)}: {found.kernel.name}, {found.atomics} additions that may meet")
+    return 0
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise Refused(f"{text!r} is no shape; write it as 16,16") from None

@@ -1,0 +1,145 @@
+"""``rawkern profile``: count what a kernel of a file, or every launch of a Python program, does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rawkern.cli import ncu
+from rawkern.cli.build import read_source, source_options
+from rawkern.cli.run import ARGUMENTS, device_named, launch_of, launch_options
+from rawkern.cli.text import Refused, refusing, step
+
+if TYPE_CHECKING:
+    from rawkern.profiling.report import Report
+
+
+def declare(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        "profile",
+        help="count what a kernel's lines do, and say what makes it slow; needs no GPU",
+        description="Count what the lines of a kernel do, launched as by `rawkern run`, and say what makes it slow. Of "
+        "FILE.py, a Python program, all launches are counted; its arguments stand behind --.",
+        epilog=ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    source_options(parser)
+    parser.add_argument("kernel", metavar="KERNEL", nargs="?", help="its name, or an instance: 'axpy<float, 4>'")
+    launch_options(parser)
+    parser.add_argument("--device", metavar="NAME", help="the GPU to tell occupancy and the least time for, such as "
+                        "h200; or where to launch: cpu, cuda or cuda:1 (default: cuda where there is one)")  # fmt: skip
+    parser.add_argument("--html", metavar="FILE", help="write a page with sources, heat and findings")
+    parser.add_argument("--json", metavar="FILE", help="write all counters as JSON; - for stdout")
+    parser.add_argument("--csv", metavar="FILE", help="write all counters as CSV")
+    parser.add_argument("--compare", metavar="FILE", help="show what has changed since that JSON; end with 1 if worse")
+    parser.add_argument("--ncu", action="store_true", help="run it under Nsight Compute, too, and put its figures "
+                        "beside; needs a GPU, and permission to read its counters")  # fmt: skip
+    parser.set_defaults(main=main)
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command."""
+    script = options.file.endswith(".py")
+    if options.kernel is None and options.arguments:  # argparse gives it up where options stand before it
+        options.kernel, *options.arguments = options.arguments
+    if not script and options.kernel is None:
+        raise Refused(f"name the kernel of {options.file} to launch")
+    if options.ncu:
+        ncu.program()  # refused before anything runs
+    report = _of_script(options) if script else _of_kernel(options)
+    for path in (options.html, options.csv, options.json):
+        if path and path != "-":
+            with refusing(ValueError):
+                report.save(path)
+    if options.json == "-":
+        import json
+
+        print(json.dumps(report.as_dict(), indent=1))
+    else:
+        print(report)
+    if options.ncu:
+        print(f"\n{_beside_ncu(options, report, script)}", file=sys.stderr if options.json == "-" else sys.stdout)
+    if not options.compare:
+        return 0
+    with refusing(ValueError):
+        changes = report.compare(options.compare)
+    print(f"\nSince {options.compare}:\n{changes}", file=sys.stderr if options.json == "-" else sys.stdout)
+    return 1 if changes else 0
+
+
+def _beside_ncu(options: argparse.Namespace, report: Report, script: bool) -> str:
+    data = report.as_dict()
+    with step("running under ncu"):
+        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"])
+    return ncu.beside(data["launches"], theirs)
+
+
+def _script_words(options: argparse.Namespace) -> list[str]:
+    return [options.file, *([] if options.kernel is None else [options.kernel]), *options.arguments]
+
+
+def _run_words(options: argparse.Namespace) -> list[str]:
+    """The same launch as words of ``python -m rawkern run``."""
+    place = _gpu(options)[1]
+    words = ["-m", "rawkern", "run", options.file, options.kernel, *options.arguments, "--device", place or "cuda"]
+    for flag, values in (("-I", options.include_dirs), ("-D", options.macros), ("--option", options.options)):
+        words += [f"{flag}={value}" if flag == "--option" else f"{flag}{value}" for value in values]
+    for name in ("grid", "block", "forall", "shared", "seed"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name}", str(value)]
+    return [*words, *(["--cooperative"] if options.cooperative else [])]
+
+
+def _gpu(options: argparse.Namespace) -> tuple[str | None, str | None]:
+    """The GPU that is named to compare with, and the place that is named to launch on."""
+    name = options.device
+    if name is None or name.split(":")[0] in ("cpu", "cuda"):
+        return None, name
+    return name, None
+
+
+def _of_kernel(options: argparse.Namespace) -> Report:
+    read_source(options)  # the file and options, before torch is imported
+    with step("importing torch"):
+        import rawkern
+
+    gpu, place = _gpu(options)
+    with refusing(ValueError):
+        profile = rawkern.profile(device=gpu)
+    with step(f"compiling {options.file}"):
+        launch = launch_of(options, device_named(place), margins=False)
+    with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), profile as report:
+        launch.go()
+    return report
+
+
+def _of_script(options: argparse.Namespace) -> Report:
+    """Run a program as Python would, with every launch counted; the report is there even if it fails or exits."""
+    if not os.path.isfile(options.file):
+        raise Refused(f"there is no file {options.file}")
+    given = [name for name in ("grid", "block", "forall") if getattr(options, name) is not None]
+    if given:
+        raise Refused(f"--{given[0]} goes with a kernel; {options.file} makes its own launches")
+    import rawkern
+
+    gpu, place = _gpu(options)
+    if place is not None:
+        raise Refused(f"--device {place}: {options.file} says itself where its tensors are; name a GPU such as h200")
+    with refusing(ValueError):
+        profile = rawkern.profile(device=gpu)
+    before = sys.argv, sys.path[:]
+    sys.argv = _script_words(options)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(options.file)))
+    try:
+        with profile as report:
+            runpy.run_path(options.file, run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            print(f"{options.file} ended with {end.code}", file=sys.stderr)
+    finally:
+        sys.argv, sys.path[:] = before
+    return report

@@ -1,0 +1,76 @@
+"""One profiled launch: run, and what each instruction did as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rawkern.arguments.careful import Bound
+from rawkern.base.forking import Lock
+from rawkern.engines.cpu.mode import Mode
+from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a launch was counted to do: a build's table, and the counters that it tells of."""
+
+    table: dict[str, Any]
+    counters: np.ndarray
+
+    def instructions(self) -> list[dict[str, Any]]:
+        """What each instruction did, in order."""
+        table, counters = self.table, self.counters
+        found, rows = [], {}
+        for number, block in enumerate(table["blocks"]):
+            warps, lanes, parted = (int(counters[block["at"] + k]) for k in range(3))
+            for k, (text, lines, kind) in enumerate(block["instructions"]):
+                ends = k == len(block["instructions"]) - 1 and block["branch"]
+                row = {
+                    "ptx": text, "function": block["function"], "lines": [tuple(line) for line in lines],
+                    "warps": warps, "lanes": lanes, "float": kind, "accesses": [],
+                    "branch": ends, "leaves": ends and block["leaves"], "loops": ends and block["loops"],
+                    "parted": parted if ends else 0,
+                }  # fmt: skip
+                rows[number, k] = row
+                found.append(row)
+        for access in table["accesses"]:
+            row = rows[access["block"], access["instruction"]]
+            what = {name: access[name] for name in ("what", "space", "size", "root", "at")}
+            row["accesses"].append(what | access_counters(counters, access))
+        return found
+
+
+class Profiled:
+    """A kernel of a module, built so that it counts."""
+
+    def __init__(self, module: Any, symbol: str, signature: Any, *, cooperative: bool, host: Any, mode: Mode) -> None:
+        self.kernel = module.kernel(
+            symbol, signature, cooperative=cooperative, host=host, mode=mode, instrument=Profiler
+        )
+        self._lock = Lock()
+        self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
+
+    def run(
+        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]]
+    ) -> tuple[Counts, list[int]]:
+        """Run a launch to its end; what it raises is raised.
+
+        `memory`: what may be touched, in pieces apart from each other, as starts and bytes. Returns what was counted,
+        and how many sectors of each piece were touched.
+        """
+        with self._lock:
+            free = self._free.setdefault((block, shared_mem), [])
+            target = free.pop() if free else None
+        target = target or self.kernel.target(block, shared_mem)
+        target.session.start(memory)
+        target.run(grid, None, bound)  # one that raises is not used again
+        found = Counts(target.session.table, target.session.counted()), target.session.touched()
+        with self._lock:
+            free.append(target)
+        return found

@@ -1,0 +1,207 @@
+"""Declarations of a kernel: parameters, types, variables, arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.calls import Calls
+from rawkern.gradients.ir import Array, Place
+from rawkern.gradients.places import Cell, Pointer, Var
+from rawkern.gradients.syntax import TYPES, contains, identifier, named, text_of, words
+from rawkern.gradients.types import Aggregate, Type
+
+QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
+
+
+class Declarations(Calls):
+    """Parameters, types and declared variables."""
+
+    params: list[tuple[str, Type, bool]]
+    arrays: dict[str, Array]
+    shared: list[Array]
+    structs: dict[str, tuple[Aggregate, str]]
+
+    def parameter(self, node: Any) -> None:
+        declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
+        if name in self.file.macros or name in self.file.unclear:
+            raise self.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
+        if declarator is None or name is None or node.type != "parameter_declaration":
+            raise self.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
+        kind = self.type_of(node.child_by_field_name("type"))
+        if words(node) - QUALIFIERS:
+            raise self.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
+        if declarator.type == "identifier":
+            self.params.append((name, kind, False))
+            if isinstance(kind, Aggregate):
+                raise self.refuse(node, f"the parameter {name} is a struct by value", "pass its numbers one by one")
+            self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
+            return
+        inner = [c for c in named(declarator) if c.type != "type_qualifier"]
+        if declarator.type == "array_declarator" or (
+            declarator.type == "pointer_declarator" and inner[0].type == "identifier"
+        ):
+            self.params.append((name, kind, True))
+            self.arrays[name] = array = Array(name, kind, const="const" in words(node))
+            self.scopes[-1][name] = Var(name, None, Pointer(array))
+            return
+        raise self.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
+
+    # Types --------------------------------------------------------------------------------------------------------
+
+    def type_of(self, node: Any) -> Type:
+        """The type that a node of the tree names."""
+        return self.type_named(node, text_of(node))
+
+    def type_named(self, node: Any, text: str) -> Type:
+        text = text.removeprefix("struct ").removeprefix("const ").strip()
+        if text in self.file.unclear:
+            raise self.refuse(
+                node,
+                f"{text} is defined more than once, or in something that is not followed",
+                "give it a name of its own",
+            )
+        if text in self.type_names:
+            return self.type_names[text]
+        if text in self.file.macros:
+            return self.type_named(node, self.file.macros[text])
+        if text in self.file.aliases:
+            return self.type_of(self.file.aliases[text])
+        if text in self.file.structs:
+            return self._struct(text)
+        kind = types.scalar(text) or types.VECTORS.get(text)
+        if kind is None:
+            raise self.refuse(
+                node,
+                f"the type {text} is not known",
+                "use float, double, integers, their vectors or plain structs of them",
+            )
+        return kind
+
+    def scalar_type(self, node: Any) -> str:
+        kind = self.type_of(node)
+        if isinstance(kind, Aggregate):
+            raise self.refuse(node, f"{kind.name} where a number is expected", "use its fields")
+        return kind
+
+    def _struct(self, name: str) -> Aggregate:
+        if name in self.structs:
+            return self.structs[name][0]
+        node, fields = self.file.structs[name], []
+        for each in named(node.child_by_field_name("body")):
+            plain = all(d.type == "field_identifier" for d in each.children_by_field_name("declarator"))
+            if each.type != "field_declaration" or not plain or words(each) - {";", ","}:
+                raise self.refuse(each, f"struct {name} has {text_of(each)!r}", "use structs of plain numbers")
+            kind = self.type_of(each.child_by_field_name("type"))
+            fields += [(text_of(d), kind) for d in each.children_by_field_name("declarator")]
+        made = Aggregate(name, tuple(fields))
+        self.structs[name] = made, text_of(node.parent if node.parent.type == "type_definition" else node)
+        return made
+
+    # Declarations -------------------------------------------------------------------------------------------------
+
+    def do_declaration(self, node: Any) -> None:
+        self.declare(node)
+
+    def declare(self, node: Any) -> None:
+        qualifiers = words(node)
+        if qualifiers - QUALIFIERS:
+            raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
+        kind_node = node.child_by_field_name("type")
+        auto = kind_node.type == "placeholder_type_specifier"
+        if kind_node.type not in TYPES and kind_node.type != "struct_specifier":
+            raise self.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
+        if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
+            raise self.refuse(node, text_of(node), "write it in simpler terms")
+        kind = None if auto else self.type_of(kind_node)
+        for each in node.children_by_field_name("declarator"):
+            value = each.child_by_field_name("value") if each.type == "init_declarator" else None
+            declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
+            self._declare(node, declarator, kind, value, qualifiers)
+
+    def _declare(self, node: Any, declarator: Any, kind: Type | None, value: Any, qualifiers: set[str]) -> None:
+        name = identifier(declarator)
+        sizes, inner = [], declarator
+        while inner.type == "array_declarator":
+            size = inner.child_by_field_name("size")
+            sizes.insert(0, 0 if size is None else self._extent(size))
+            inner = inner.child_by_field_name("declarator")
+        if (
+            name is None
+            or inner.type not in ("identifier", "pointer_declarator")
+            or name in self.file.macros
+            or name in self.file.unclear
+        ):
+            raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
+        if "__shared__" in qualifiers:
+            return self._share(node, name, kind, tuple(sizes), value, inner)
+        if inner.type == "pointer_declarator" or (kind is None and not sizes):
+            found = self.expression(value) if value is not None else None
+            if isinstance(found, Pointer):
+                self.scopes[-1][name] = Var(name, None, found)
+                return None
+            if inner.type == "pointer_declarator" or found is None:
+                raise self.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
+            var = self.fresh(name, found.type)
+            self.assign(node, var, found)
+        elif sizes:
+            var = self._local(node, name, kind, sizes)
+            if value is not None:
+                self._fill(node, var, value)
+        else:
+            var = self.fresh(name, kind)  # type: ignore[arg-type]
+            if value is not None and value.type == "initializer_list":
+                self._fill(node, var, value)
+            elif value is not None:
+                self.assign(node, var, self.expression(value))
+        self.scopes[-1][name] = var
+        return None
+
+    def _extent(self, node: Any) -> int:
+        found = self.scalar(node).const
+        if found is None or found <= 0:
+            raise self.refuse(node, f"the extent {text_of(node)}", "make it a positive constant")
+        return found
+
+    def _share(self, node: Any, name: str, kind: Any, sizes: tuple[int, ...], value: Any, inner: Any) -> None:
+        if (
+            kind is None
+            or value is not None
+            or inner.type != "identifier"
+            or 0 in sizes[1:]
+            or any(a.name == name for a in self.shared)
+        ):
+            raise self.refuse(node, f"the shared array {name}", "declare it once, with a type and extents")
+        array = Array(name, kind, True, sizes)
+        self.shared.append(array)
+        self.scopes[-1][name] = Var(name, None, Pointer(array) if sizes else Cell(Place(array), (), kind))
+
+    def fresh(self, name: str, kind: Type) -> Var:
+        return self.aggregate(name, kind, lambda *_: None) if isinstance(kind, Aggregate) else Var(name, kind)
+
+    def _local(self, node: Any, name: str, kind: Any, sizes: Sequence[int]) -> Var:
+        if not sizes:
+            return self.fresh(name, kind)
+        if sizes[0] == 0 or sizes[0] > 256:
+            raise self.refuse(node, f"the local array {name}", "give it up to 256 elements")
+        var = Var(name, None)
+        var.fields = {str(k): self._local(node, f"{name}_{k}", kind, sizes[1:]) for k in range(sizes[0])}
+        return var
+
+    def _fill(self, node: Any, var: Var, value: Any) -> None:
+        """An initializer in braces; what it leaves out is 0."""
+        given = named(value) if value.type == "initializer_list" else None
+        if given is None or len(given) > len(var.fields or [0]):
+            raise self.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
+        if not var.fields:
+            self.assign(node, var, self.scalar(given[0]) if given else self.integer(node, 0))
+            return
+        for k, each in enumerate(var.fields.values()):
+            if k < len(given) and given[k].type != "initializer_list":
+                self.assign(node, each, self.expression(given[k]))
+            elif k < len(given):
+                self._fill(node, each, given[k])
+            else:
+                for leaf in each.leaves():
+                    self.assign(node, leaf, self.integer(node, 0))

@@ -1,0 +1,256 @@
+"""`kernel.derive`: the backward of a kernel as a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rawkern.base.border import border
+from rawkern.errors import LaunchError
+from rawkern.gradients import verify
+from rawkern.gradients.derive import Text, derive, forward
+from rawkern.gradients.syntax import Where
+from rawkern.launch import config as configs
+from rawkern.launch.builds import Build, Unit
+
+Shape = tuple[int, int, int]
+
+
+class Derived:
+    """The backward of a kernel, derived from its text; made by ``kernel.derive``.
+
+    Attributes
+    ----------
+    source : str
+        CUDA C, which can be kept and edited.
+    kernel : RawKernel
+        That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
+    parameters : tuple of (str, str)
+        What each parameter is: ``("value", name)``, as the forward was given it, or ``("grad", name)``.
+    wrt : tuple of str
+        Parameters whose gradients it adds to; those begin with zeros.
+    outputs : tuple of str
+        Pointers whose gradients it reads.
+    saved : tuple of str
+        Pointers whose values it reads, which so have to be what the forward saw.
+    exchanged : tuple of str
+        Outputs whose gradients it sets to zero while it reads them; calling gives it copies.
+    block : tuple of int
+        The shape of the blocks that it is right for; the grid is the forward's.
+    atomics : int
+        Places in the text that add where several threads may meet. 0 means: the same result every time.
+    """
+
+    def __init__(self, original: Any, text: Text, twin: Any, where: str) -> None:
+        self._original, self._text, self._twin, self._where = original, text, twin, where
+        self.source, self.parameters = text.source, text.parameters
+        self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
+        self.block, self.atomics, self.assigned = text.block, text.atomics, text.assigned
+        self.kernel = type(original)(text.source, text.name, options=original.options)
+
+    def __repr__(self) -> str:
+        return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"
+
+    @border
+    def __call__(
+        self, grid: int | Sequence[int], args: Sequence[Any], grads: Mapping[str, torch.Tensor | None]
+    ) -> dict[str, torch.Tensor]:
+        """Run the backward of a launch of the forward.
+
+        Parameters
+        ----------
+        grid : int or tuple of ints
+            Blocks of the grid, as the forward's.
+        args : sequence
+            The forward's arguments.
+        grads : mapping of str to torch.Tensor
+            For each of ``outputs`` its gradient, of the output's shape and dtype; None or left out for zeros.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            The gradient of each of ``wrt``: of the argument's shape and dtype, of one element for a number.
+
+        Raises
+        ------
+        LaunchError
+            The grid has more than one block along an axis that was taken to have one, or tensors overlap.
+        TypeError, ValueError
+            Arguments that do not fit.
+        """
+        shape = self.checked_grid(grid)
+        named = self.named(args)
+        self.check_overlaps(named)
+        found: dict[str, torch.Tensor] = {}
+        given: list[Any] = []
+        for kind, name in self.parameters:
+            if kind == "value":
+                given.append(named[name])
+            elif name in self.wrt:
+                found[name] = self._zeros(named, name)
+                given.append(found[name])
+            else:
+                given.append(self._gradient(named, name, grads))
+        unknown = set(grads) - set(self.outputs)
+        if unknown:
+            raise ValueError(
+                f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
+            )
+        with torch.no_grad():
+            self.kernel[shape, self.block](*given)
+        return found
+
+    def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
+        """Compare with a directional derivative of the forward, in double on the CPU engine.
+
+        Two things are compared, on copies of the arguments: the kernel itself with the kernel as it was understood, and
+        the derived gradient along a random direction with a central difference.
+
+        Parameters
+        ----------
+        grid, args
+            As for the call.
+        seed : int
+            Of the direction.
+
+        Returns
+        -------
+        float
+            The relative difference that was found.
+
+        Raises
+        ------
+        ArithmeticError
+            They differ; with both numbers.
+        """
+        shape = self.checked_grid(grid)
+        return verify.verify(self._original, self._twin(), self._text, self.named(args), shape, seed, self._where)
+
+    # What calls and operators share -------------------------------------------------------------------------------
+
+    def checked_grid(self, grid: int | Sequence[int]) -> Shape:
+        """A grid that the derived text is right for."""
+        shape = configs.make_config(self._text.name, grid, self.block).grid
+        for axis, blocks, unit in zip("xyz", shape, self._text.unit_axes, strict=True):
+            if unit and blocks != 1:
+                raise LaunchError(
+                    f"{self._text.name} was derived for gridDim.{axis} = 1 and the grid has {blocks} blocks there; "
+                    f"derive it again with grid={tuple(shape)}"
+                )
+        return shape
+
+    def named(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The forward's arguments by name."""
+        names = [p.name for p in self._original.state().signature.params]
+        if len(args) != len(names):
+            raise TypeError(
+                f"{self._text.name}: {len(args)} arguments, the forward takes {len(names)}: {', '.join(names)}"
+            )
+        return dict(zip(names, args, strict=True))
+
+    def check_overlaps(self, named: Mapping[str, Any]) -> None:
+        """What the forward wrote may be nothing that it also read."""
+        tensors = {n: t for n, t in named.items() if isinstance(t, torch.Tensor) and t.numel()}
+        written = {p.name for p in self._original.state().signature.params if p.is_pointer and not p.const}
+        for output in sorted(written & set(tensors)):
+            for other, t in tensors.items():
+                if other != output and verify.overlap(tensors[output], t):
+                    raise LaunchError(
+                        f"{self._text.name}: {output} and {other} share memory, so the forward overwrote what it read; "
+                        "give it an output of its own"
+                    )
+
+    def _zeros(self, named: Mapping[str, Any], name: str) -> torch.Tensor:
+        value = named[name]
+        if isinstance(value, torch.Tensor):
+            return torch.zeros_like(value, memory_format=torch.contiguous_format)
+        like = next(t for t in named.values() if isinstance(t, torch.Tensor))
+        kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
+        return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)
+
+    def _gradient(self, named: Mapping[str, Any], name: str, grads: Mapping[str, torch.Tensor | None]) -> torch.Tensor:
+        grad, output = grads.get(name), named[name]
+        if grad is None:
+            return torch.zeros_like(output, memory_format=torch.contiguous_format)
+        if grad.shape != output.shape or grad.dtype != output.dtype or grad.device != output.device:
+            raise ValueError(
+                f"{self._text.name}: the gradient of {name} is {tuple(grad.shape)} {grad.dtype} on {grad.device}, "
+                f"{name} is {tuple(output.shape)} {output.dtype} on {output.device}"
+            )
+        return (
+            grad.detach().clone(memory_format=torch.contiguous_format)
+            if name in self.exchanged
+            else grad.detach().contiguous()
+        )
+
+
+class Derivable:
+    """Kernels whose backward can be derived."""
+
+    unit: Unit
+
+    @border
+    def derive(
+        self,
+        *,
+        block: int | Sequence[int],
+        grid: int | Sequence[int] | None = None,
+        wrt: Sequence[str] | None = None,
+        max_iterations: int | None = None,
+    ) -> Derived:
+        """Derive the kernel's backward from its text.
+
+        Parameters
+        ----------
+        block : int or tuple of ints
+            The shape of the blocks, which decides who owns which element: another shape needs another derivation.
+        grid : int or tuple of ints, optional
+            A grid like those of the launches: which of its axes have one block matters. By default those that the
+            source does not mention.
+        wrt : sequence of str, optional
+            Parameters to differentiate by: pointers to floating-point elements, and floating-point numbers. By default
+            every pointer that is only read.
+        max_iterations : int, optional
+            The most iterations of loops that carry on what is no sum, and whose number is no constant. More end the
+            launch with an error.
+
+        Returns
+        -------
+        Derived
+            The backward: its text, and a callable.
+
+        Raises
+        ------
+        NotDifferentiable
+            The kernel does what has no derived backward; with line, reason and way out.
+        ModuleNotFoundError
+            tree-sitter or tree-sitter-cuda is not installed.
+        """
+        build: Build = self.build()  # type: ignore[attr-defined]
+        name = self.name if getattr(self, "_known", None) or self.asked_name else self.state().entry.name  # type: ignore[attr-defined]
+        shape = configs.make_config(name, 1 if grid is None else grid, block)
+        units = None if grid is None else tuple(n == 1 for n in shape.grid)
+        source = build.source
+        if source.binary is not None:
+            raise LaunchError(
+                f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
+            )
+        where = Where(source.title, name, lambda line: source.place(source.name, line))
+        common = {"where": where, "options": source.options, "block": shape.block, "units": units}
+        headers = [path for path, _ in source.headers]
+        text = derive(source.text, name, headers=headers, wrt=wrt, max_iterations=max_iterations, **common)  # type: ignore[arg-type]
+
+        def twin() -> dict[str, Any]:
+            """The texts and kernels that `verify` compares."""
+            double = derive(source.text, name, wrt=text.wrt, max_iterations=max_iterations, double=True, **common)  # type: ignore[arg-type]
+            make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
+            base = name.partition("<")[0].strip()
+            return {
+                "backward": make(double.source, double.name),
+                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),  # type: ignore[arg-type]
+                "single": make(forward(source.text, name, **common), f"{base}_forward"),  # type: ignore[arg-type]
+            }
+
+        return Derived(self, text, twin, source.title)

@@ -1,0 +1,286 @@
+"""Expressions of a kernel to values; whatever is not on the lists here is refused."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.ir import Block, If, Value
+from rawkern.gradients.places import Places, Pointer, Var
+from rawkern.gradients.rules import TESTS, rule_of, spelled
+from rawkern.gradients.syntax import named, parse, text_of
+
+FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
+SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
+
+
+class Expressions(Places):
+    """Values of expressions, put into the block at hand."""
+
+    def scalar(self, node: Any) -> Value:
+        """An expression that has to be a number."""
+        found = self.expression(node)
+        if not isinstance(found, Value):
+            raise self.refuse(node, f"{text_of(node)!r} is used as a number", "write its elements one by one")
+        return found
+
+    # Expressions --------------------------------------------------------------------------------------------------
+
+    def expression(self, node: Any) -> Any:
+        """The value of an expression: a `Value`, a `Pointer`, or a `Var` for an aggregate."""
+        handler = getattr(self, f"on_{node.type}", None)
+        if handler is None:
+            raise self.refuse(node, f"{text_of(node)!r} ({node.type.replace('_', ' ')}) is not known here",
+                              "write it in simpler terms")  # fmt: skip
+        return handler(node)
+
+    def on_parenthesized_expression(self, node: Any) -> Any:
+        return self.expression(named(node)[0])
+
+    def on_number_literal(self, node: Any) -> Value:
+        text = text_of(node)
+        plain = text.replace("'", "").lstrip("+-")  # the grammar takes a sign for a part of the number
+        sign = -1 if text.startswith("-") else 1
+        if re.fullmatch(r"(0[xX][\da-fA-F]+|\d+)([uUlL]*)", plain):
+            digits = re.sub(r"[uUlL]*\Z", "", plain)
+            number = int(digits, 16) if digits[:2] in ("0x", "0X") else int(digits, 8 if digits[0] == "0" else 10)
+            suffix = plain[len(digits) :].lower()
+            wide = "ll" in suffix or suffix.count("l") == 1 or number > (0xFFFFFFFF if "u" in suffix else 0x7FFFFFFF)
+            unsigned = "u" in suffix or (digits[:2] in ("0x", "0X") and 0x7FFFFFFF < number <= 0xFFFFFFFF)
+            wide = wide and not (unsigned and number <= 0xFFFFFFFF and "l" not in suffix)
+            kind = ("unsigned " if unsigned else "") + ("long long" if wide else "int")
+            known = None if sign < 0 and unsigned else sign * number
+            return self.value(node, kind, "const", attr=text, const=known)
+        if re.fullmatch(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fF]?", plain):
+            return self.value(node, "float" if plain[-1] in "fF" else "double", "const", attr=text)
+        raise self.refuse(node, f"the number {text} is not known", "write it in decimal")
+
+    def on_true(self, node: Any) -> Value:
+        return self.value(node, "bool", "const", attr="true", const=1)
+
+    def on_false(self, node: Any) -> Value:
+        return self.value(node, "bool", "const", attr="false", const=0)
+
+    def on_identifier(self, node: Any) -> Any:
+        name = text_of(node)
+        if name in self.file.unclear:
+            raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
+                              "give it a name of its own")  # fmt: skip
+        macro, var = self.file.macros.get(name), self.lookup(name)
+        if macro is not None:
+            return self.macro(node, name, macro)
+        if var is not None:
+            return self.read(node, var)
+        if name in self.file.constants:
+            kind, value = self.file.constants[name]
+            return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
+        if name == "warpSize":
+            return self.value(node, "int", "const", attr="32", const=32)
+        known = {"INFINITY": "INFINITY", "FLT_MAX": "3.402823466e+38f", "M_PI": "3.14159265358979323846"}
+        if name in known:
+            return self.value(node, "double" if name == "M_PI" else "float", "const", attr=known[name])
+        raise self.refuse(node, f"{name} is not known", "declare it in the kernel, or as a macro or const beside it")
+
+    def macro(self, node: Any, name: str, text: str) -> Any:
+        """A macro without parameters, whose text has to be one expression whatever stands around it."""
+        text = re.sub(r"//.*|/\*.*?\*/", "", text).strip()
+        root = parse(f"void f() {{ x = {text}; }}")
+        statement = named(named(root)[0].child_by_field_name("body"))
+        inner = statement[0] if len(statement) == 1 and not root.has_error else None
+        right = named(inner)[0].child_by_field_name("right") if inner is not None and named(inner) else None
+        plain = right is not None and right.type in (
+            "number_literal",
+            "identifier",
+            "parenthesized_expression",
+            "true",
+            "false",
+        )
+        signed = right is not None and re.fullmatch(r"-\s*[\w.]+", text_of(right)) is not None
+        if right is None or text_of(right) != text or not (plain or signed) or name in re.findall(r"\w+", text):
+            raise self.refuse(
+                node, f"the macro {name} is {text!r}", "make it a number, or an expression in parentheses"
+            )
+        return self.within_top(lambda: self.expression(right))
+
+    def within_top(self, make: Any) -> Any:
+        """Call with the names of the file's top only."""
+        scopes, self.scopes = self.scopes, self.scopes[:1]
+        try:
+            return make()
+        finally:
+            self.scopes = scopes
+
+    def on_unary_expression(self, node: Any) -> Value:
+        sign = text_of(node.child_by_field_name("operator"))
+        value = self.scalar(node.child_by_field_name("argument"))
+        if sign == "!":
+            return self.value(
+                node, "bool", "unary", (value,), "!", const=None if value.const is None else int(not value.const)
+            )
+        kind = types.promoted(value.type)
+        if sign not in ("-", "+", "~") or (sign == "~" and types.is_float(kind)):
+            raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        value = self.converted(node, value, kind)
+        const = -value.const if sign == "-" and value.const is not None and not kind.startswith("unsigned") else None
+        return value if sign == "+" else self.value(node, kind, "unary", (value,), sign, const=const)
+
+    def on_binary_expression(self, node: Any) -> Any:
+        sign = text_of(node.child_by_field_name("operator"))
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if sign in ("&&", "||"):
+            return self.logical(node, sign, left, right)
+        a, b = self.expression(left), self.expression(right)
+        if isinstance(b, Pointer) and isinstance(a, Value) and sign == "+":
+            a, b = b, a
+        if isinstance(a, Pointer) and isinstance(b, Value) and sign in "+-":
+            return self.moved(node, a, b, sign)
+        if not isinstance(a, Value) or not isinstance(b, Value):
+            raise self.refuse(
+                node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
+            )
+        return self.binary(node, sign, a, b)
+
+    def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
+        shift = sign in ("<<", ">>")
+        kind = types.promoted(a.type) if shift else types.common(a.type, b.type)
+        if types.is_float(kind) and sign not in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!="):
+            raise self.refuse(node, f"the operator {sign} on {kind}", "write it in simpler terms")
+        if sign not in ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!="):
+            raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        a = self.converted(node, a, kind)
+        b = self.converted(node, b, types.promoted(b.type) if shift else kind)
+        test = sign in ("<", ">", "<=", ">=", "==", "!=")
+        const = None
+        if a.const is not None and b.const is not None and not types.is_float(kind):
+            const = _folded(sign, a.const, b.const)
+        if const is not None and not (0 if kind.startswith("unsigned") else -(2**31)) <= const < 2**31:
+            const = None
+        return self.value(node, "bool" if test else kind, "binary", (a, b), sign, const=const)
+
+    def moved(self, node: Any, pointer: Pointer, by: Value, sign: str) -> Pointer:
+        if types.is_float(by.type) or pointer.inner:
+            raise self.refuse(node, "this pointer arithmetic", "write an index")
+        if sign == "-":
+            by = self.value(node, by.type, "unary", (by,), "-")
+        offset = by if pointer.offset is None else self.binary(node, "+", pointer.offset, by)
+        return Pointer(pointer.array, offset)
+
+    def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
+        """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""
+        a = self.truth(self.scalar(left))
+        inner = Block()
+        made = If(node.start_point[0] + 1, self.block, condition=a)
+        b = self.alone(right, inner, lambda: self.truth(self.scalar(right)))
+        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
+            for item in inner.items:
+                item.block = self.block
+            self.block.items += inner.items
+            const = (
+                None
+                if a.const is None or b.const is None
+                else int(bool(a.const and b.const if sign == "&&" else a.const or b.const))
+            )
+            return self.value(node, "bool", "binary", (a, b), sign, const=const)
+        inner.parent = made
+        empty = Block(parent=made)
+        fixed = self.within(empty, lambda: self.value(node, "bool", "const", attr="false" if sign == "&&" else "true"))
+        made.then, made.other = (inner, empty) if sign == "&&" else (empty, inner)
+        self.block.items.append(made)
+        result = self.value(node, "bool", "result", attr=made)
+        made.results.append((result, b, fixed) if sign == "&&" else (result, fixed, b))
+        return result
+
+    def truth(self, value: Value) -> Value:
+        return self.converted(value.line, value, "bool")
+
+    def within(self, block: Block, make: Any) -> Any:
+        """Call with another block at hand."""
+        outer, self.block = self.block, block
+        try:
+            return make()
+        finally:
+            self.block = outer
+
+    def alone(self, node: Any, block: Block, make: Any) -> Any:
+        """`within` for what may be left out when the kernel runs, and so may change no variable."""
+        leaves = self.leaves()
+        before = [v.value for v in leaves]
+        found = self.within(block, make)
+        if any(v.value is not old for v, old in zip(leaves, before, strict=True)):
+            raise self.refuse(node, "a variable changes within ?:, && or ||", "write an if")
+        return found
+
+    def leaves(self) -> list[Var]:
+        raise NotImplementedError
+
+    def on_conditional_expression(self, node: Any) -> Any:
+        parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
+        condition = self.truth(self.scalar(parts[0]))
+        made = If(node.start_point[0] + 1, self.block, condition=condition)
+        then, other = Block(parent=made), Block(parent=made)
+        a = self.alone(node, then, lambda: self.scalar(parts[1]))
+        b = self.alone(node, other, lambda: self.scalar(parts[2]))
+        kind = types.common(a.type, b.type) if a.type != b.type else a.type
+        a = self.within(then, lambda: self.converted(node, a, kind))
+        b = self.within(other, lambda: self.converted(node, b, kind))
+        items = [*then.items, *other.items]
+        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result", "call") for i in items):
+            for item in items:
+                item.block = self.block
+            self.block.items += items
+            const = None if condition.const is None else (a if condition.const else b).const
+            return self.value(node, kind, "select", (condition, a, b), const=const)
+        made.then, made.other = then, other
+        self.block.items.append(made)
+        result = self.value(node, kind, "result", attr=made)
+        made.results.append((result, a, b))
+        return result
+
+    # Calls that compute -------------------------------------------------------------------------------------------
+
+    def math(self, node: Any, name: str, args: list[Value]) -> Value | None:
+        """A call of a function of the table; None for one that is not there."""
+        found = rule_of(name)
+        if name in ("max", "min", "abs") and args and not any(types.is_float(a.type) for a in args):
+            kind = args[0].type if len(args) == 1 else types.common(args[0].type, args[1].type)
+            args = [self.converted(node, a, kind) for a in args]
+            return self.value(node, kind, "call", tuple(args), name)
+        if name in TESTS and len(args) == 1:
+            return self.value(node, TESTS[name], "call", tuple(args), name)
+        if found is None:
+            return None
+        rule, kind = found
+        if len(args) != len(rule.derivatives):
+            raise self.refuse(node, f"{name} takes {len(rule.derivatives)} arguments", "see CUDA's manual")
+        if kind is None:
+            kinds = {a.type for a in args}
+            kind = "float" if kinds == {"float"} else "double"
+            if "double" not in kinds and kinds != {"float"}:
+                if name in ("max", "min", "pow", "abs") or not kinds & {"float"}:
+                    raise self.refuse(
+                        node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to one floating type"
+                    )
+                raise self.refuse(node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to float")
+        args = [self.converted(node, a, kind) for a in args]
+        text = name if kind == "float" and name.startswith("__") else spelled(rule, kind)
+        return self.value(node, kind, "call", tuple(args), (rule, text))
+
+
+def _folded(sign: str, a: int, b: int) -> int | None:
+    """The result of an integer operator on what is known; None where C leaves it open."""
+    if sign in "/%" and (b <= 0 or a < 0):
+        return None
+    if sign in ("<<", ">>") and not (0 <= b < 31 and a >= 0):
+        return None
+    if sign in ("&", "|", "^") and (a < 0 or b < 0):
+        return None
+    return int(_FOLDS[sign](a, b))
+
+
+_FOLDS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
+    "<<": operator.lshift, ">>": operator.rshift, "<": operator.lt, ">": operator.gt, "<=": operator.le,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_, "^": operator.xor,
+}  # fmt: skip

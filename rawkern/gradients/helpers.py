@@ -1,0 +1,48 @@
+"""Device functions that a derived backward may call, as text."""
+
+from __future__ import annotations
+
+HELPERS = {
+    "lane": """\
+// The lane of a thread in its warp.
+__device__ __forceinline__ int lane() {
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) & 31;
+}
+""",
+    "warp_sum": """\
+// The sum over the lanes of a warp, in each of them.
+template <typename T>
+__device__ __forceinline__ T warp_sum(T value) {
+    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);
+    return value;
+}
+""",
+    "warp_add": """\
+// Adds to *place; once for a warp whose lanes all mean the same place.
+template <typename T>
+__device__ __forceinline__ void warp_add(T* place, T value) {
+    int same = 0;
+    if (__activemask() == 0xffffffff) __match_all_sync(0xffffffff, (unsigned long long)place, &same);
+    if (!same) {
+        atomicAdd(place, value);
+        return;
+    }
+    value = warp_sum(value);
+    if (lane() == 0) atomicAdd(place, value);
+}
+""",
+    "take": """\
+// What is in *place, which is 0 afterwards: one of the threads that set an element gets its gradient.
+__device__ __forceinline__ float take(float* place) { return atomicExch(place, 0.0f); }
+__device__ __forceinline__ double take(double* place) {
+    return __longlong_as_double(atomicExch((unsigned long long*)place, 0ULL));
+}
+""",
+}
+NEEDS = {"warp_add": ("lane", "warp_sum")}
+
+
+def texts(names: set[str]) -> list[str]:
+    """The texts of helpers with those that they call, in an order that compiles."""
+    wanted = names | {inner for name in names for inner in NEEDS.get(name, ())}
+    return [text for name, text in HELPERS.items() if name in wanted]

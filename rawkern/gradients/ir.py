@@ -1,0 +1,167 @@
+"""A kernel as data: structured SSA, whose loops and branches are those of the text.
+
+A `Block` lists values and what happens to memory, in the order of the text. `order` counts them, so that the item with
+the larger number stands later in the text; a loop or branch ends before whatever has a number above its `last`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawkern.gradients.types import Aggregate, Type
+
+
+@dataclass(eq=False, repr=False)
+class Block:
+    """Items in order; `parent` is the branch or loop that the block belongs to, None for a kernel's own."""
+
+    items: list[Any] = field(default_factory=list)
+    parent: Any = None
+
+
+@dataclass(eq=False, repr=False)
+class Item:
+    line: int
+    block: Block
+    order: int = -1
+
+
+@dataclass(eq=False, repr=False)
+class Value(Item):
+    """A scalar with its C type. `op` says what it is:
+
+    const (attr: its text), param (attr: the parameter), special (attr: such as threadIdx.x), unary and binary (attr:
+    the operator), cast, call (attr: the function), select, load (attr: `Place`; args: indices), shfl (attr: which),
+    phi (of a loop) and result (of a loop or branch).
+    """
+
+    type: str = "int"
+    op: str = "const"
+    args: tuple[Value, ...] = ()
+    attr: Any = None
+    name: str | None = None  # the user's variable
+    const: int | None = None  # the integer that it is known to be, in the launch at hand
+
+
+@dataclass(frozen=True)
+class Array:
+    """Memory: a pointer parameter, or a shared array with its extents (0: as many as the launch brings)."""
+
+    name: str
+    type: Type
+    shared: bool = False
+    sizes: tuple[int, ...] = ()
+    const: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is accessed of an array: the elements themselves, or a field of each."""
+
+    array: Array
+    fields: tuple[str, ...] = ()
+
+    @property
+    def suffix(self) -> str:
+        return "".join(f".{name}" for name in self.fields)
+
+
+@dataclass(eq=False, repr=False)
+class Store(Item):
+    place: Place = None  # type: ignore[assignment]
+    index: tuple[Value, ...] = ()
+    value: Value = None  # type: ignore[assignment]
+    adds: str = ""  # "plain" or "atomic": the value is added to what is there
+
+
+@dataclass(eq=False, repr=False)
+class Barrier(Item):
+    text: str = "__syncthreads()"
+
+
+@dataclass(eq=False, repr=False)
+class Exit(Item):
+    """Ends the threads for which the condition holds; in a kernel's own block only."""
+
+    condition: Value = None  # type: ignore[assignment]
+
+
+@dataclass(eq=False, repr=False)
+class If(Item):
+    condition: Value = None  # type: ignore[assignment]
+    then: Block = field(default_factory=Block)
+    other: Block = field(default_factory=Block)
+    results: list[tuple[Value, Value, Value]] = field(default_factory=list)  # after it, of `then`, of `other`
+    last: int = -1
+
+
+@dataclass(eq=False, repr=False)
+class Carried:
+    """A variable that a loop changes: its value at the start of an iteration, before the loop, at the end, after."""
+
+    phi: Value
+    init: Value
+    next: Value
+    result: Value
+
+
+@dataclass(eq=False, repr=False)
+class Loop(Item):
+    test: Block = field(default_factory=Block)  # the values that the condition is made of
+    condition: Value = None  # type: ignore[assignment]
+    body: Block = field(default_factory=Block)
+    carried: list[Carried] = field(default_factory=list)
+    node: int = 0  # which loop of the text
+    last: int = -1
+
+
+@dataclass
+class Kernel:
+    """A kernel that was read: its parameters in order (name, C type as it is written), arrays, shared arrays, body."""
+
+    name: str
+    title: str
+    params: list[tuple[str, Type, bool]]  # name, type (of elements for pointers), whether it is a pointer
+    arrays: dict[str, Array]
+    shared: list[Array]
+    body: Block
+    structs: dict[str, tuple[Aggregate, str]]  # with the text of each that the kernel uses
+    block: tuple[int, int, int]
+    grid: tuple[int | None, int | None, int | None]
+
+
+def children(item: Any) -> tuple[Block, ...]:
+    """The blocks in an item."""
+    if isinstance(item, If):
+        return item.then, item.other
+    return (item.test, item.body) if isinstance(item, Loop) else ()
+
+
+def walk(block: Block) -> Iterator[Any]:
+    """Every item of a block and of those in it."""
+    for item in block.items:
+        yield item
+        for inner in children(item):
+            yield from walk(inner)
+
+
+def operands(item: Any) -> tuple[Value, ...]:
+    """The values that an item itself uses; for a loop or branch also what they yield."""
+    if isinstance(item, Value):
+        return item.args
+    if isinstance(item, Store):
+        return (*item.index, item.value)
+    if isinstance(item, If):
+        return (item.condition, *(v for _, a, b in item.results for v in (a, b)))
+    if isinstance(item, Loop):
+        return (item.condition, *(v for c in item.carried for v in (c.init, c.next)))
+    return (item.condition,) if isinstance(item, Exit) else ()
+
+
+def inside(block: Block | None, outer: Block) -> bool:
+    """Whether a block is another or lies in it."""
+    while block is not None and block is not outer:
+        block = block.parent.block if block.parent is not None else None
+    return block is outer

@@ -1,0 +1,88 @@
+"""Lines of CUDA C: their nesting, their width, and names for values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Group:
+    """Lines between a head and the brace that closes it."""
+
+    head: str
+    body: list[Any] = field(default_factory=list)
+    other: list[Any] = field(default_factory=list)  # behind "} else {"
+
+
+WIDTH = 120
+
+
+def wrapped(line: str) -> list[str]:
+    """A line of C in as many as the width asks for; broken at blanks."""
+    found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
+    while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
+        at = line.rindex(" ", 0, WIDTH)
+        found.append(line[:at])
+        line = indent + line[at + 1 :]
+    return [*found, line]
+
+
+def rendered(lines: list[Any], depth: int = 1) -> list[str]:
+    """Lines of text, indented."""
+    return [part for line in _indented(lines, depth) for part in wrapped(line)]
+
+
+def _indented(lines: list[Any], depth: int) -> list[str]:
+    found: list[str] = []
+    for line in lines:
+        if isinstance(line, str):
+            text = "    " * depth + line
+            if not (line.startswith("__sync") and found and found[-1] == text):  # one barrier does what two do
+                found.append(text)
+            continue
+        found += ["    " * depth + line.head, *_indented(line.body, depth + 1)]
+        if line.other:
+            found += ["    " * depth + "} else {", *_indented(line.other, depth + 1)]
+        found.append("    " * depth + "}")
+    return found
+
+
+class Names:
+    """Names for values: the user's own where they have one, each once in a kernel."""
+
+    def __init__(self, taken: set[str], double: bool) -> None:
+        self._taken = set(taken)
+        self._of: dict[Any, str] = {}
+        self.double = double  # whether every float is a double
+
+    def fresh(self, hint: str) -> str:
+        name, k = hint, 2
+        while name in self._taken:
+            name, k = f"{hint}_{k}", k + 1
+        self._taken.add(name)
+        return name
+
+    def of(self, value: Any, hint: str = "t") -> str:
+        if value not in self._of:
+            self._of[value] = self.fresh(hint)
+        return self._of[value]
+
+    def type(self, kind: str) -> str:
+        return "double" if self.double and kind == "float" else kind
+
+
+def step_text(name: str, step: str) -> str:
+    return f"++{name}" if step == "1" else f"{name} += {step}"
+
+
+def bare(text: str) -> str:
+    """Without the parentheses around the whole."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for k, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0 and k < len(text) - 1:
+            return text
+    return text[1:-1]

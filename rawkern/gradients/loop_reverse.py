@@ -1,0 +1,218 @@
+"""The reverse of loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawkern.gradients import loops, ownership, types
+from rawkern.gradients.activity import Activity
+from rawkern.gradients.forward import Frame
+from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
+from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.places import NeedsUnrolling
+from rawkern.gradients.rules import number
+from rawkern.gradients.syntax import Where
+
+
+class LoopReverse:
+    """Loops by their class; `Reverse` has the rest."""
+
+    kernel: Kernel
+    active: Activity
+    names: Names
+    where: Where
+    max_iterations: int | None
+    uses: Any
+    home: dict[Block, list[Any]]
+    special: dict[Value, str]
+    maximum_of: dict[Value, Loop]
+    dropped: set[Value]
+
+    def loop(self, item: Loop, frame: Frame, out: list[Any]) -> None:
+        """The reverse of a loop, behind what is there."""
+        carried = [c for c in item.carried if c.phi in self.active.values]
+        if (
+            not carried
+            and not any(
+                i in self.active.values or getattr(i, "value", None) in self.active.values for i in walk(item.body)
+            )
+            and not any(
+                getattr(i, "place", None) is not None and i.place.array in self.active.arrays for i in walk(item.body)
+            )
+        ):
+            if any(isinstance(i, Barrier) for i in walk(item.body)):
+                out.append("__syncthreads();")  # what it kept apart stays apart
+            return
+        loops.check_condition(item, self.where.refuse)
+        maxima = {c: found for c in carried if (found := loops.maximum(c, self.uses)) is not None}
+        sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
+        alike = len(sums) + len(maxima) == len(carried)
+        if alike and loops.any_order(item, self.kernel, self.active.arrays, self.injective):
+            self._same_order(item, sums, maxima, frame, out)
+        else:
+            self._from_the_end(item, carried, frame, out)
+
+    def _same_order(
+        self, item: Loop, sums: list[Carried], maxima: dict[Carried, tuple[Value, str]], frame: Frame, out: list[Any]
+    ) -> None:
+        inner = Frame(item.body, frame, self.names, loop=item)
+        body: list[Any] = []
+        self.home[item.body] = body
+        found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
+        last: list[Any] = []
+        for c, of in maxima.items():
+            if found[c] is not None:
+                self._set_by(item, c, of, frame, out, last)
+        for c, d in found.items():
+            self.dropped.add(c.phi)  # the same in every iteration
+            if d is not None:
+                self.contribute(c.next, d, body)
+        self.block(item.body, inner, body)
+        inner.settle_loop(item)
+        self.check_late(item, inner)
+        self.finished(inner)
+        if body:
+            lines = inner.loop_lines(item, last=[*body, *last])
+            out += lines if len(lines) == 1 else [Group("{", lines)]  # its variables have names of the forward's
+        for c, d in found.items():
+            if d is not None and c in maxima and c.init in self.active.values:
+                name, kind = self.names.fresh("d_start"), self.names.type(c.phi.type)
+                never = f"{self.special[c.next].partition(' == ')[2]} < 0"
+                out.append(f"const {kind} {name} = {never} ? {d} : {number(0.0, kind)};")
+                self.contribute(c.init, name, out)
+            elif d is not None and c not in maxima:
+                self.contribute(c.init, d, out)
+
+    def _set_by(
+        self, item: Loop, c: Carried, of: tuple[Value, str], frame: Frame, out: list[Any], last: list[Any]
+    ) -> None:
+        """Find the iteration that set a running maximum: the loop runs once more for that."""
+        again = Frame(item.body, frame, self.names, loop=item)
+        name = c.phi.name or "t"
+        at, k, now = (self.names.fresh(f"{name}_{x}") for x in ("set_by", "k", "at"))
+        left, right = again.use(of[0]), again.use(c.phi)
+        again.settle_loop(item)
+        self.check_late(item, again)
+        self.finished(again)
+        out.append(f"int {at} = -1, {k} = 0;")
+        group = Group("{")
+        group.body = again.loop_lines(item, last=[f"if ({left} {of[1]} {right}) {at} = {k};", f"++{k};"])
+        out += [group, f"int {now} = 0;"]
+        self.special[c.next] = f"{now} == {at}"
+        self.maximum_of[c.next] = item
+        last.append(f"++{now};")
+
+    def _from_the_end(self, item: Loop, carried: list[Carried], frame: Frame, out: list[Any]) -> None:
+        inner = Frame(item.body, frame, self.names, loop=item)
+        body: list[Any] = []
+        self.home[item.body] = body
+        running: dict[Carried, str] = {}
+        for c in carried:
+            d = self.adjoint(c.result, out)
+            running[c] = self.names.fresh(f"d_{c.phi.name or 't'}")
+            out.append(f"{self.names.type(c.phi.type)} {running[c]} = {d or number(0.0, self.names.type(c.phi.type))};")
+        for c in carried:
+            self.contribute(c.next, running[c], body)
+        self.block(item.body, inner, body)
+        new = [(running[c], self.adjoint(c.phi, body) or number(0.0, self.names.type(c.phi.type)), c) for c in carried]
+        new = [each for each in new if each[0] != each[1]]
+        if len(new) > 1:
+            for k, (_, text, c) in enumerate(new):
+                name = self.names.fresh("d_before")
+                body.append(f"const {self.names.type(c.phi.type)} {name} = {text};")
+                new[k] = (new[k][0], name, c)
+        body += [f"{name} = {text};" for name, text, _ in new]
+        inner.settle()
+        self.check_late(item, inner)
+        self.finished(inner)
+        self._counted(item, inner, frame, body, out)
+        for c in carried:
+            self.contribute(c.init, running[c], out)
+
+    def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Any], out: list[Any]) -> None:
+        """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
+        steps, found = ownership.induction(item), loops.bounds(item)
+        needed = [c for c in item.carried if c.phi in inner.needed]
+        taped = [c for c in needed if c.phi not in steps]
+        k = self.names.fresh("k")
+        first: list[Any] = []
+        for c in needed:
+            if c not in taped:
+                start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
+                step = f" * ({step})" if step != "1" else ""
+                start = "" if start == "0" else f"({start}) + "
+                first.append(f"const {c.phi.type} {inner.name(c.phi)} = {start}{k}{step};")
+        if found is not None and not taped:
+            count, kind = self._trips(item, found, frame, out)
+        else:
+            count, kind = self._tape(item, taped, frame, first, k, out), "int"
+        group = Group(f"for ({kind} {k} = {count} - 1; {k} >= 0; --{k}) {{", [*first, *inner.lines(item.body), *body])
+        out.append(group)
+
+    def _trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
+        c, high, equal = found
+        known = loops.iterations(item)
+        if known is not None:
+            return str(known), "int"
+        step = frame.outside(ownership.induction(item)[c.phi][1], item)
+        kind = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
+        name = self.names.fresh("iterations")
+        start, end = frame.outside(c.init, item), frame.outside(high, item)
+        start, end = f"({kind})({start})", f"({kind})({end})" + (" + 1" if equal else "")
+        length = f"{end} - {start}"
+        if step != "1":
+            length = f"({length} + ({kind})({step}) - 1) / ({kind})({step})"
+        out.append(f"const {kind} {name} = {end} > {start} ? {length} : 0;")
+        return name, kind
+
+    def _tape(self, item: Loop, taped: list[Carried], frame: Frame, first: list[Any], k: str, out: list[Any]) -> str:
+        """Run the loop forwards and keep what its iterations begin with; returns the name of their number."""
+        known = loops.iterations(item)
+        most = known if known is not None and known <= loops.LONGEST_TAPE else None
+        trap = most is None
+        if most is None:
+            most = 64 if loops.shrinks(item) else self.max_iterations
+        if most is None:
+            names = ", ".join(
+                sorted(
+                    {c.phi.name or "a variable" for c in taped} or {c.phi.name or "a variable" for c in item.carried}
+                )
+            )
+            error = self.where.refuse(
+                item.line, f"{names} carries a value from one iteration to the next other than as a sum",
+                "make the number of iterations a constant, or give max_iterations",
+            )  # fmt: skip
+            raise NeedsUnrolling(item.node, error)
+        again = Frame(item.body, frame, self.names, loop=item)
+        count = self.names.fresh("iterations")
+        save: list[Any] = []
+        if trap:
+            save.append(f"if ({count} == {most}) __trap();")
+        for c in taped:
+            tape = self.names.fresh(f"{c.phi.name or 't'}_tape")
+            out.append(f"{self.names.type(c.phi.type)} {tape}[{max(most, 1)}];")
+            save.append(f"{tape}[{count}] = {again.use(c.phi)};")
+            first.insert(0, f"const {self.names.type(c.phi.type)} {again.name(c.phi)} = {tape}[{k}];")
+        out.append(f"int {count} = 0;")
+        again.settle_loop(item)
+        self.check_late(item, again)
+        self.finished(again)
+        out.append(Group("{", again.loop_lines(item, [*save, f"++{count};"])))
+        return count if trap else str(known)
+
+    def check_late(self, item: Loop, frame: Frame) -> None:
+        """Refuse to read shared memory that may hold something else by now."""
+        for array in frame.loads | frame.after:
+            why = loops.late(array, item, self.kernel)
+            if why is not None:
+                error = self.where.refuse(
+                    item.line, why, "make the number of iterations a constant of at most 64, or use another array"
+                )
+                raise NeedsUnrolling(item.node, error)
+
+    # Of `Reverse`.
+    def injective(self, s: Any) -> bool: ...
+    def adjoint(self, value: Value, out: list[Any]) -> str | None: ...
+    def contribute(self, value: Value, text: str, out: list[Any]) -> None: ...
+    def block(self, block: Block, frame: Frame, out: list[Any]) -> None: ...
+    def finished(self, frame: Frame) -> None: ...

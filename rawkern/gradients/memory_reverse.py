@@ -1,0 +1,166 @@
+"""The reverse of loads and stores: what is taken from and added to gradients in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rawkern.gradients import loops, ownership, types
+from rawkern.gradients.forward import Frame
+from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
+from rawkern.gradients.loop_reverse import LoopReverse
+from rawkern.gradients.rules import number
+
+
+class MemoryReverse(LoopReverse):
+    """Loads and stores; `Reverse` has the rest."""
+
+    pending: dict[Value, list[str]]
+    after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
+    helpers: set[str]
+    exchanged: set[Array]
+    owned: dict[Array, bool]
+    shadows: set[Array]
+
+    def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
+        """What was stored gets the gradient of its place; a place that was set has none before."""
+        array = s.place.array
+        if array not in self.active.arrays:
+            return
+        if array.shared:
+            self.shadows.add(array)
+        if s.value not in self.active.values and (s.adds or not array.shared):
+            return
+        place = frame.used(s.place, s.index, self.grad(array.name))
+        kind = self.names.type(s.value.type)
+        if s.adds:
+            text, clear = place, False
+        elif array.shared:
+            if any(self._meets(s, "threadIdx")):
+                self.helpers.add("take")
+                text, clear = f"take(&{place})", False
+            else:
+                text, clear = place, True
+        elif self.injective(s):
+            text, clear = place, False
+        else:
+            self.helpers.add("take")
+            self.exchanged.add(array)
+            text, clear = f"take(&{place})", False
+        if s.value in self.active.values:
+            name = self.names.fresh(f"d_{array.name}")
+            out.append(f"const {kind} {name} = {text};")
+            self.contribute(s.value, name, out)
+        elif not clear:
+            out.append(f"{text};")
+        if clear:
+            out.append(f"{place} = {number(0.0, kind)};")
+
+    def _meets(self, s: Store, _: str) -> list[bool]:
+        """Whether several threads of a block may store to one place."""
+        return [
+            (len(s.index) == 0 and self._several(s))
+            or (len(s.index) > 0 and self._signature(s.place.array, s.index, s.block, s.order) is None)
+        ]
+
+    def _several(self, s: Store) -> bool:
+        known = ownership.facts(s.block, s.order)
+        return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
+
+    def injective(self, s: Store) -> bool:
+        """Whether an output's elements are each set once: by this store alone, by one thread in one iteration."""
+        if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
+            return False
+        around, block = [], s.block
+        while block.parent is not None:
+            if isinstance(block.parent, Loop):
+                around.append(block.parent)
+            block = block.parent.block
+        return ownership.signature(self.kernel, s.index[0], s.block, s.order, loops=around) is not None
+
+    def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
+        if len(index) > 1:  # row-major, if each index stays within its extent
+            return self._rows(array, index, block, order)
+        return ownership.signature(self.kernel, index[0], block, order, within_block=array.shared)
+
+    def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
+        """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
+        digits = ownership.threads(self.kernel, True)
+        known = ownership.facts(block, order)
+        found = [ownership.poly(i) for i in index]
+        alone = [{k: v for k, v in p.items() if k != ()} for p in found]
+        seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in digits}
+        if set(digits) - seen - set(known.fixed):
+            return None
+        return tuple(tuple(sorted(p.items(), key=repr)) for p in found), tuple(
+            sorted((str(d), repr(p)) for d, p in known.fixed.items())
+        )
+
+    def owns(self, array: Array) -> bool:
+        """Whether the elements that threads read of an array are their own: all reads have one signature."""
+        if array not in self.owned:
+            read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
+            found = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
+            self.owned[array] = len(found) == 1 and None not in found
+        return self.owned[array]
+
+    def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
+        array = v.attr.array
+        if array.shared:
+            self.shadows.add(array)
+            return self.add(v, d, frame, out)
+        outermost: Loop | None = None
+        around: Any = frame
+        block, level = v.block, frame
+        while block.parent is not None:
+            parent = block.parent
+            if isinstance(parent, Loop):
+                if any(inside(i.block, parent.body) for i in v.args):
+                    break
+                while level.outer is not None and level.covers(parent.body):
+                    level = level.outer
+                outermost, around = parent, level
+            elif not isinstance(parent, If):
+                break
+            block = parent.block
+        if outermost is None or any(inside(i.block, outermost.body) for i in v.args):
+            return self.add(v, d, frame, out)
+        total = Value(v.line, outermost.block, type=v.type, op="sum", name=array.name)
+        self.active.values.add(total)
+        self.after_loop.setdefault(outermost, []).append((total, v, around))
+        self.contribute(total, d, out)
+        if total in self.pending:
+            self.declare(total, self.home[outermost.block], const=False)
+        return None
+
+    def add(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """Add to the gradient of a place."""
+        array = v.attr.array
+        place = frame.used(v.attr, v.args, self.grad(array.name))
+        if self.owns(array):
+            out.append(f"{place} += {d};")
+        elif not any(self._by_lane(i) for i in v.args):
+            self.helpers.add("warp_add")
+            out.append(f"warp_add(&{place}, {d});")
+        else:
+            out.append(f"atomicAdd(&{place}, {d});")
+
+    def _by_lane(self, index: Value) -> bool:
+        """Whether the lanes of a warp are likely to read different places."""
+        for key in ownership.poly(index):
+            for s in key:
+                if (isinstance(s, str) and s == "threadIdx.x") or isinstance(s, Value):
+                    return True
+                if isinstance(s, Loop) and any(
+                    self._by_lane(c.init) for c in s.carried if not types.is_float(c.phi.type)
+                ):
+                    return True
+        return False
+
+    # Of `Reverse`.
+    def grad(self, name: str) -> str:
+        raise NotImplementedError
+
+    def declare(self, value: Value, out: list[Any], const: bool) -> None:
+        raise NotImplementedError

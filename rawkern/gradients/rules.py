@@ -1,0 +1,136 @@
+"""The table of mathematical functions: what each is called for float and double, and its derivatives.
+
+A derivative is C in which ``{a}``, ``{b}``, ``{c}`` stand for the arguments, ``{r}`` for the result, and ``f_NAME`` for
+a function of the same table in the type at hand. Numbers stand without suffix as ``#0.5#``. None: an argument that has
+no derivative of its own (it is constant almost everywhere). Where two arguments meet in a maximum, each gets half, as
+in torch; a bound that has no gradient leaves 0 to what equals it, as relu does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A function: its derivative by each argument; the arguments that it has."""
+
+    name: str  # for double; for float with an f behind, unless `single` says otherwise
+    derivatives: tuple[str | None, ...]
+
+
+_LN2, _LN10, _TWO_OVER_ROOT_PI = "0.69314718055994530942", "2.30258509299404568402", "1.12837916709551257390"
+_PI, _ROOT_HALF_PI = "3.14159265358979323846", "0.39894228040143267794"
+_PICK = "({a} %s {b} ? #1# : {a} == {b} ? #0.5# : #0#)"
+
+RULES: dict[str, Rule] = {
+    name: Rule(name, tuple(derivatives))
+    for name, *derivatives in (
+        ("exp", "{r}"),
+        ("exp2", f"{{r}} * #{_LN2}#"),
+        ("exp10", f"{{r}} * #{_LN10}#"),
+        ("expm1", "({r} + #1#)"),
+        ("log", "#1# / {a}"),
+        ("log2", f"#1# / ({{a}} * #{_LN2}#)"),
+        ("log10", f"#1# / ({{a}} * #{_LN10}#)"),
+        ("log1p", "#1# / (#1# + {a})"),
+        ("sqrt", "#0.5# / {r}"),
+        ("rsqrt", "#-0.5# * {r} * {r} * {r}"),
+        ("cbrt", "#1# / (#3# * {r} * {r})"),
+        ("rcbrt", "-{r} / (#3# * {a})"),
+        ("sin", "f_cos({a})"),
+        ("cos", "-f_sin({a})"),
+        ("tan", "(#1# + {r} * {r})"),
+        ("sinpi", f"#{_PI}# * f_cospi({{a}})"),
+        ("cospi", f"#-{_PI}# * f_sinpi({{a}})"),
+        ("asin", "f_rsqrt((#1# - {a}) * (#1# + {a}))"),
+        ("acos", "-f_rsqrt((#1# - {a}) * (#1# + {a}))"),
+        ("atan", "#1# / (#1# + {a} * {a})"),
+        ("sinh", "f_cosh({a})"),
+        ("cosh", "f_sinh({a})"),
+        ("tanh", "(#1# - {r} * {r})"),
+        ("asinh", "f_rsqrt(#1# + {a} * {a})"),
+        ("acosh", "f_rsqrt(({a} - #1#) * ({a} + #1#))"),
+        ("atanh", "#1# / ((#1# - {a}) * (#1# + {a}))"),
+        ("erf", f"#{_TWO_OVER_ROOT_PI}# * f_exp(-{{a}} * {{a}})"),
+        ("erfc", f"#-{_TWO_OVER_ROOT_PI}# * f_exp(-{{a}} * {{a}})"),
+        ("erfcx", f"(#2# * {{a}} * {{r}} - #{_TWO_OVER_ROOT_PI}#)"),
+        ("erfinv", f"f_exp({{r}} * {{r}}) / #{_TWO_OVER_ROOT_PI}#"),
+        ("erfcinv", f"-f_exp({{r}} * {{r}}) / #{_TWO_OVER_ROOT_PI}#"),
+        ("normcdf", f"#{_ROOT_HALF_PI}# * f_exp(#-0.5# * {{a}} * {{a}})"),
+        ("normcdfinv", f"f_exp(#0.5# * {{r}} * {{r}}) / #{_ROOT_HALF_PI}#"),
+        ("j0", "-f_j1({a})"),
+        ("y0", "-f_y1({a})"),
+        ("j1", "({a} == #0# ? #0.5# : f_j0({a}) - {r} / {a})"),
+        ("y1", "(f_y0({a}) - {r} / {a})"),
+        ("fabs", "({a} > #0# ? #1# : {a} < #0# ? #-1# : #0#)"),
+        ("pow", "({b} == #0# ? #0# : {b} * f_pow({a}, {b} - #1#))",
+         "({a} == #0# && {b} >= #0# ? #0# : {r} * f_log({a}))"),
+        ("atan2", "{b} / ({a} * {a} + {b} * {b})", "-{a} / ({a} * {a} + {b} * {b})"),
+        ("hypot", "{a} / {r}", "{b} / {r}"),
+        ("rhypot", "-{a} * {r} * {r} * {r}", "-{b} * {r} * {r} * {r}"),
+        ("fmod", "#1#", "-f_trunc({a} / {b})"),
+        ("fmax", _PICK % ">", _PICK % "<"),
+        ("fmin", _PICK % "<", _PICK % ">"),
+        ("fdim", "({a} > {b} ? #1# : #0#)", "({a} > {b} ? #-1# : #0#)"),
+        ("fma", "{b}", "{a}", "#1#"),
+        ("copysign", "(({a} < #0#) == ({b} < #0#) ? #1# : #-1#)", None),
+        ("floor", None), ("ceil", None), ("trunc", None), ("rint", None), ("round", None), ("nearbyint", None),
+        ("__saturatef", "({a} > #0# && {a} < #1# ? #1# : #0#)"),
+        ("__fdividef", "#1# / {b}", "-{r} / {b}"),
+    )
+}  # fmt: skip
+
+#: Fast and other names of the functions above, for float; they are kept in the text.
+ALIASES = {
+    "__expf": "exp", "__exp10f": "exp10", "__logf": "log", "__log2f": "log2", "__log10f": "log10", "__sinf": "sin",
+    "__cosf": "cos", "__tanf": "tan", "__powf": "pow", "__fsqrt_rn": "sqrt", "__frsqrt_rn": "rsqrt",
+    "__fmaf_rn": "fma", "fdividef": "__fdividef", "abs": "fabs", "max": "fmax", "min": "fmin", "fmaxf": "fmax",
+}  # fmt: skip
+
+#: Functions of a float whose result has no derivative, with the type of that.
+TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool", "__float2int_rd": "int",
+         "__float2int_rn": "int", "__float2int_rz": "int", "__float2int_ru": "int"}  # fmt: skip
+
+_BOUNDS = {"fmax": ("({a} > {b} ? #1# : #0#)", "({b} > {a} ? #1# : #0#)"),
+           "fmin": ("({a} < {b} ? #1# : #0#)", "({b} < {a} ? #1# : #0#)")}  # fmt: skip
+
+
+def rule_of(name: str) -> tuple[Rule, str | None] | None:
+    """The rule of a function, and the type that its name settles; None for a function that has none."""
+    if name in ALIASES:
+        return RULES[ALIASES[name]], None if name in ("abs", "max", "min") else "float"
+    if name in RULES:
+        return RULES[name], "float" if name.startswith("__") else None
+    if name.endswith("f") and name[:-1] in RULES and not name.startswith("__"):
+        return RULES[name[:-1]], "float"
+    return None
+
+
+def spelled(rule: Rule, kind: str) -> str:
+    """The function's name for a type."""
+    if rule.name == "__saturatef" and kind == "double":
+        return "saturate_"
+    if rule.name == "__fdividef" and kind == "double":
+        return "divide_"
+    return rule.name if kind == "double" or rule.name.startswith("__") else f"{rule.name}f"
+
+
+def derivative(rule: Rule, which: int, kind: str, args: list[str], result: str, active: list[bool]) -> str | None:
+    """C for the derivative by an argument; None where it has none."""
+    text = rule.derivatives[which]
+    if rule.name in _BOUNDS and not all(active):
+        text = _BOUNDS[rule.name][which]
+    if text is None:
+        return None
+    text = re.sub(r"\bf_(\w+)", lambda m: spelled(RULES[m[1]], kind), text)
+    text = re.sub(r"#(-?[\d.]+)#", lambda m: number(float(m[1]) if len(m[1]) < 9 else m[1], kind), text)
+    return text.format(**dict(zip("abc", args, strict=False)), r=result)
+
+
+def number(value: float | str, kind: str) -> str:
+    """A literal of a type."""
+    text = value if isinstance(value, str) else f"{value:.17g}"
+    text = text if any(c in text for c in ".en") else f"{text}.0"
+    return text if kind == "double" else f"{text}f"

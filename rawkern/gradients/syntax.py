@@ -1,0 +1,193 @@
+"""A source as syntax: its functions, structs, macros and constants by name, through tree-sitter."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rawkern.errors import MissingDependencyError, NotDifferentiable
+
+KEYWORDS = frozenset(
+    ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
+     "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
+     "__global__")
+)  # fmt: skip
+TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
+
+
+@dataclass(frozen=True)
+class Where:
+    """Whose text is read: for messages."""
+
+    title: str
+    kernel: str
+    place: Callable[[int], str]  # what messages call a line
+
+    def refuse(self, node: Any, reason: str, way_out: str) -> NotDifferentiable:
+        """The error for what has no derived backward; `node` is a node of the tree, or a line."""
+        line = node if isinstance(node, int) else node.start_point[0] + 1
+        return NotDifferentiable(f"{self.place(line)}: {self.kernel} has no derived backward: {reason}; {way_out}")
+
+
+@functools.cache
+def _parser() -> Any:
+    try:
+        sitter = importlib.import_module("tree_sitter")
+        language = importlib.import_module("tree_sitter_cuda")
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"{error}; deriving a backward needs it: pip install tree-sitter tree-sitter-cuda (or rawkern[grad])"
+        ) from error
+    return sitter.Parser(sitter.Language(language.language()))
+
+
+def parse(text: str) -> Any:
+    """The root of the tree of a source, which lines count from."""
+    return _parser().parse(text.encode()).root_node
+
+
+def text_of(node: Any) -> str:
+    return node.text.decode()
+
+
+def named(node: Any) -> list[Any]:
+    """The children that mean something."""
+    return [child for child in node.named_children if child.type != "comment"]
+
+
+def words(node: Any) -> set[str]:
+    """Keywords and qualifiers that stand directly in a node."""
+    return {
+        text_of(c) for c in node.children if not c.is_named or c.type in ("type_qualifier", "storage_class_specifier")
+    }
+
+
+def identifier(declarator: Any) -> str | None:
+    """The name in a declarator, through pointers, arrays and references."""
+    while declarator is not None and declarator.type not in ("identifier", "field_identifier", "type_identifier"):
+        inner = declarator.child_by_field_name("declarator")
+        if inner is None:
+            rest = [c for c in named(declarator) if c.type.endswith("declarator") or c.type == "identifier"]
+            inner = rest[0] if rest else None
+        declarator = inner
+    return text_of(declarator) if declarator is not None else None
+
+
+class File:
+    """What a source declares at its top, by name."""
+
+    def __init__(self, text: str, options: tuple[str, ...] = ()) -> None:
+        self.text = text
+        self.root = parse(text)
+        self.functions: dict[str, list[tuple[Any, Any]]] = {}  # definition, its template parameters or None
+        self.structs: dict[str, Any] = {}
+        self.macros: dict[str, str] = {}
+        self.constants: dict[str, tuple[Any, Any]] = {}  # type node, value node
+        self.aliases: dict[str, Any] = {}
+        #: Names that something here defines in a way that is not followed, so that using one is refused.
+        self.unclear: set[str] = set(re.findall(r"#\s*undef\s+(\w+)", text))
+        defined = re.findall(r"#\s*define\s+(\w+)", text)
+        self.unclear |= {name for name in defined if defined.count(name) > 1}
+        for option in options:
+            if found := re.match(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?\Z", option):
+                self.macros[found[1]] = found[2] or "1"
+        for node in named(self.root):
+            self._declare(node)
+        self.keywords = sorted(KEYWORDS & (self.unclear | set(self.macros) | set(defined)))
+
+    def _declare(self, node: Any) -> None:
+        if node.type == "linkage_specification":
+            body = node.child_by_field_name("body")
+            for child in named(body) if body.type == "declaration_list" else [body]:
+                self._declare(child)
+        elif node.type == "function_definition":
+            self.functions.setdefault(function_name(node), []).append((node, None))
+        elif node.type == "template_declaration":
+            inner = named(node)[-1]
+            if inner.type == "function_definition":
+                parameters = node.child_by_field_name("parameters")
+                self.functions.setdefault(function_name(inner), []).append((inner, parameters))
+            else:
+                self._unclear(inner)
+        elif node.type == "struct_specifier" and node.child_by_field_name("body") is not None:
+            self.structs[text_of(node.child_by_field_name("name"))] = node
+        elif node.type == "preproc_def":
+            value = node.child_by_field_name("value")
+            self.macros[text_of(node.child_by_field_name("name"))] = text_of(value) if value is not None else ""
+        elif node.type == "type_definition" and node.child_by_field_name("declarator").type == "type_identifier":
+            kind = node.child_by_field_name("type")
+            if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
+                self.structs[text_of(node.child_by_field_name("declarator"))] = kind
+            else:
+                self.aliases[text_of(node.child_by_field_name("declarator"))] = kind
+        elif node.type == "alias_declaration":
+            self.aliases[text_of(node.child_by_field_name("name"))] = node.child_by_field_name("type")
+        elif node.type == "declaration" and words(node) & {"const", "constexpr"} and "__constant__" not in words(node):
+            for each in node.children_by_field_name("declarator"):
+                value = each.child_by_field_name("value")
+                if each.type == "init_declarator" and value is not None:
+                    self.constants[identifier(each) or ""] = (node.child_by_field_name("type"), value)
+        else:
+            self._unclear(node)
+
+    def _unclear(self, node: Any) -> None:
+        """Whatever is named in something that is not followed (``#if``, a namespace, a class) may mean anything."""
+        if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
+            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node))))
+
+    def headers(self) -> list[str]:
+        """Headers included, as they are spelled."""
+        return re.findall(r"^\s*#\s*include\s*(\S+)", self.text, re.M)
+
+
+def _declared(text: str) -> str:
+    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``, and of macros."""
+    macros = re.findall(r"#\s*define\s+(\w+)", text)
+    return " ".join([*re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text), *macros])
+
+
+def function_name(definition: Any) -> str:
+    declarator = definition.child_by_field_name("declarator")
+    while declarator is not None and declarator.type != "function_declarator":
+        inner = declarator.child_by_field_name("declarator")
+        declarator = inner if inner is not None else next(iter(named(declarator)), None)
+    return text_of(declarator.child_by_field_name("declarator")) if declarator is not None else ""
+
+
+def parameters_of(definition: Any) -> list[Any]:
+    declarator = definition.child_by_field_name("declarator")
+    while declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator") or named(declarator)[0]
+    return named(declarator.child_by_field_name("parameters"))
+
+
+def contains(node: Any, kinds: tuple[str, ...], stop: tuple[str, ...] = ()) -> bool:
+    """Whether a node of one of these types stands in a node, not looking into `stop`."""
+    if node.type in kinds:
+        return True
+    return any(contains(c, kinds, stop) for c in node.children if c.type not in stop)
+
+
+def assigned(node: Any) -> set[str]:
+    """Every name that a piece of text may change: left of assignments, of ++, and all that functions are given."""
+    found: set[str] = set()
+    if node.type == "assignment_expression":
+        found |= _identifiers(node.child_by_field_name("left"))
+    elif node.type == "update_expression":
+        found |= _identifiers(node)
+    elif node.type == "call_expression":
+        arguments = node.child_by_field_name("arguments")
+        found |= _identifiers(arguments) if arguments is not None else set()
+    for child in node.children:
+        found |= assigned(child)
+    return found
+
+
+def _identifiers(node: Any) -> set[str]:
+    if node.type == "identifier":
+        return {text_of(node)}
+    return set().union(*(_identifiers(c) for c in node.children)) if node.children else set()

@@ -1,0 +1,70 @@
+"""C's types, as far as kernels that are derived may use them: a whitelist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOATS = ("float", "double")
+# Integers by rank; "long" has 64 bits, as it has wherever CUDA runs on Linux.
+_RANKS = {"bool": 1, "signed char": 8, "unsigned char": 8, "short": 16, "unsigned short": 16, "int": 32,
+          "unsigned int": 32, "long long": 64, "unsigned long long": 64}  # fmt: skip
+SPELLINGS = {
+    "char": "signed char", "unsigned": "unsigned int", "long": "long long", "unsigned long": "unsigned long long",
+    "size_t": "unsigned long long", "int8_t": "signed char", "uint8_t": "unsigned char", "int16_t": "short",
+    "uint16_t": "unsigned short", "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long",
+    "uint64_t": "unsigned long long", "uint": "unsigned int", "long int": "long long", "short int": "short",
+    "long long int": "long long", "unsigned long long int": "unsigned long long", "signed int": "int", "signed": "int",
+    "unsigned long int": "unsigned long long", "ptrdiff_t": "long long",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A struct or vector type: named fields of scalars or aggregates."""
+
+    name: str
+    fields: tuple[tuple[str, Type], ...]
+
+    def of(self, name: str) -> Type | None:
+        return dict(self.fields).get(name)
+
+
+Type = str | Aggregate
+
+VECTORS = {
+    f"{spelled}{n}": Aggregate(f"{spelled}{n}", tuple((f, base) for f in "xyzw"[:n]))
+    for spelled, base in (("float", "float"), ("double", "double"), ("int", "int"), ("uint", "unsigned int"))
+    for n in (1, 2, 3, 4)
+}
+
+
+def scalar(spelled: str) -> str | None:
+    """The type of a spelling; None for what is no scalar of the whitelist."""
+    spelled = " ".join(spelled.split())
+    spelled = SPELLINGS.get(spelled, spelled)
+    return spelled if spelled in FLOATS or spelled in _RANKS else None
+
+
+def is_float(kind: Type) -> bool:
+    return kind in FLOATS
+
+
+def bits(kind: str) -> int:
+    """The width of an integer type."""
+    return _RANKS[kind]
+
+
+def promoted(kind: str) -> str:
+    """What C computes a small integer as."""
+    return "int" if kind in _RANKS and _RANKS[kind] < 32 else kind
+
+
+def common(a: str, b: str) -> str:
+    """The type of C's usual arithmetic conversions."""
+    for kind in ("double", "float"):
+        if kind in (a, b):
+            return kind
+    a, b = promoted(a), promoted(b)
+    if _RANKS[a] != _RANKS[b]:
+        return a if _RANKS[a] > _RANKS[b] else b
+    return a if a.startswith("unsigned") else b

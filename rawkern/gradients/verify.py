@@ -1,0 +1,89 @@
+"""A derived backward compared with a difference quotient of the forward, in double on the CPU engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rawkern.gradients.derive import Text
+
+STEP = 1e-6
+TOLERANCE = 1e-5  # relative to the sum of the sizes of what is added up
+READING = 1e-4  # of the kernel in its own type against the kernel as it was understood
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether the memory of two tensors meets."""
+    if a.device != b.device:
+        return False
+    (p, n), (q, m) = ((t.data_ptr(), t.numel() * t.element_size()) for t in (a, b))
+    return p < q + m and q < p + n
+
+
+def verify(
+    original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
+) -> float:
+    """Compare; the relative difference, or ArithmeticError."""
+    at = (grid, text.block)
+    here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
+    wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
+    _same_reading(original, twin["single"], here, text, at, where)
+    draw = torch.Generator().manual_seed(seed)
+    along = {n: _like(wide[n], draw) for n in text.wrt}
+    weights = {n: _like(wide[n], draw) for n in text.outputs}
+
+    def value(times: float) -> float:
+        moved = dict(wide)
+        for n, v in along.items():
+            moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
+        for n in text.outputs:
+            moved[n] = torch.zeros_like(wide[n])
+        twin["forward"][at](*moved.values())
+        return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
+
+    grads = {
+        n: torch.zeros_like(wide[n]) if isinstance(wide[n], torch.Tensor) else torch.zeros(1, dtype=torch.float64)
+        for n in text.wrt
+    }
+    given = []
+    for kind, n in text.parameters:
+        given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
+    twin["backward"][at](*given)
+    derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
+    size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
+    for step in (STEP, STEP / 16, STEP * 8):
+        measured = (value(step) - value(-step)) / (2 * step)
+        found = abs(derived - measured) / max(size, abs(measured), 1e-30) if max(size, abs(measured)) > 1e-12 else 0.0
+        if found <= TOLERANCE:
+            return found
+    raise ArithmeticError(
+        f"{where}: the derived backward of {original.name} is wrong: along a random direction it gives {derived!r}, "
+        f"a central difference of the kernel gives {measured!r}; write the backward by hand, and report the kernel"
+    )
+
+
+def _like(value: Any, draw: torch.Generator) -> torch.Tensor | float:
+    if not isinstance(value, torch.Tensor):
+        return float(torch.randn((), dtype=torch.float64, generator=draw))
+    return torch.randn(value.shape, dtype=torch.float64, generator=draw)
+
+
+def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str) -> None:
+    """The kernel and the kernel as it was understood have to do the same."""
+    results = []
+    for kernel in (original, single):
+        args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items()}
+        for n in text.outputs:
+            args[n] = torch.zeros_like(here[n])
+        kernel[at](*args.values())
+        results.append({n: args[n].double() for n in text.outputs})
+    for n in text.outputs:
+        a, b = results[0][n], results[1][n]
+        scale = float(a[a.isfinite()].abs().max()) if a.isfinite().any() else 0.0
+        if not torch.allclose(a, b, rtol=READING, atol=READING * scale, equal_nan=True):
+            raise ArithmeticError(
+                f"{where}: {original.name} was not understood: {n} differs by {float((a - b).abs().max())!r} from "
+                "what the text says as it was read; write the backward by hand, and please report the kernel"
+            )

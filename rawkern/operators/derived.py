@@ -1,0 +1,230 @@
+"""``rawkern.op(backward="derive")``: the backward of an operator from the derived backwards of its launches."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rawkern.base import operator_state
+from rawkern.errors import LaunchError, NotDifferentiable
+from rawkern.gradients.derived import Derived
+from rawkern.gradients.verify import overlap
+from rawkern.operators.declaration import Declaration
+from rawkern.operators.recording import Memory, Recorded, Recording, record
+
+
+def check_declaration(decl: Declaration) -> None:
+    """Refuse operators whose backward cannot be derived, whatever they launch."""
+    name = decl.qualified
+    if decl.in_place or any(p.mutated for p in decl.params):
+        raise TypeError(
+            f"{name}: backward='derive' is for operators that change none of their arguments; return new tensors"
+        )
+    if decl.hidden:
+        raise TypeError(f"{name}: backward='derive' needs no hidden outputs; leave hidden= out")
+    if decl.has_lists:
+        raise TypeError(f"{name}: backward='derive' takes no lists of tensors; pass them one by one")
+    if tuple(decl.save) != tuple(p.name for p in decl.tensors):
+        raise TypeError(f"{name}: backward='derive' saves all tensors; leave save= out")
+
+
+def derived_backward(decl: Declaration, function: Callable[..., Any], max_iterations: int | None) -> Callable[..., Any]:
+    """The backward of an operator, as `rawkern.op` takes one."""
+    known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = weakref.WeakKeyDictionary()
+
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        saved = iter(ctx.saved_tensors)
+        args = [next(saved) if p.is_tensor else getattr(ctx, p.name) for p in decl.params]
+        if operator_state.in_fake_op():
+            return [torch.empty_like(a) if need else None for a, need in zip(args, ctx.needs_input_grad, strict=True)]
+        if operator_state.composing():
+            raise LaunchError(f"{decl.qualified}: its derived backward is made of launches; it is once differentiable")
+        return _Run(decl, function, args, ctx.needs_input_grad, known, max_iterations).gradients(grads)
+
+    return backward
+
+
+class _Run:
+    """One run of a derived backward."""
+
+    def __init__(
+        self, decl: Declaration, function: Callable[..., Any], args: list[Any], needs: Sequence[bool],
+        known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]], max_iterations: int | None,
+    ) -> None:  # fmt: skip
+        self.name, self.known, self.max_iterations = decl.qualified, known, max_iterations
+        self.args, self.needs = list(args), needs
+        for k, a in enumerate(self.args):
+            if isinstance(a, torch.Tensor):
+                self.args[k] = self._apart(a.detach(), self.args[:k])
+        tensors = [a if isinstance(a, torch.Tensor) else None for a in self.args]
+        self.recording: Recording = record(self.name, function, self.args, tensors)
+        self.buffers: dict[Memory, torch.Tensor] = {}
+        self.borrowed: set[Memory] = set()
+
+    def _apart(self, a: torch.Tensor, before: list[Any]) -> torch.Tensor:
+        """A tensor whose memory is no other argument's, so that memory tells arguments apart."""
+        if not a.is_contiguous():
+            raise NotDifferentiable(
+                f"{self.name}: a derived backward takes contiguous tensors; call .contiguous() before"
+            )
+        return a.clone() if any(isinstance(b, torch.Tensor) and overlap(a, b) for b in before) else a
+
+    def gradients(self, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """The gradient of each argument that needs one."""
+        plans = self._plans()
+        self._recompute(plans)
+        for output, grad in zip(self.recording.outputs, grads, strict=True):
+            if grad is not None and output.numel():
+                self._start(output, grad)
+        for launch, found in reversed(plans):
+            if found is not None:
+                self._reverse(launch, found)
+        result: list[torch.Tensor | None] = []
+        for k, (a, need) in enumerate(zip(self.args, self.needs, strict=True)):
+            memory = next((m for m in self.recording.memories if m.input == k), None)
+            if not need:
+                result.append(None)
+            elif memory is None or memory not in self.buffers:
+                result.append(torch.zeros_like(a))
+            else:
+                result.append(self.buffers[memory].view(a.shape))
+        return result
+
+    # Before ---------------------------------------------------------------------------------------------------------
+
+    def _plans(self) -> list[tuple[Recorded, Derived | None]]:
+        """Each launch with its backward, None where no gradient comes through; refuses memory that is written again."""
+        active = {m for m in self.recording.memories if m.input is not None and self.needs[m.input]}
+        events: list[tuple[torch.Tensor, str]] = []
+        plans: list[tuple[Recorded, Derived | None]] = []
+        for launch in self.recording.launches:
+            pointers = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor) and t.numel()}
+            memories = {n: self._memory(launch, n, t) for n, t in pointers.items()}
+            const = {p.name for p in launch.kernel.state().signature.params if p.is_pointer and p.const}
+            wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
+            found = self._derive(launch, tuple(n for n in wrt if n in const)) if set(wrt) & const else None
+            outputs = found.outputs if found is not None else ()
+            for n, t in pointers.items():
+                adds = found is not None and n in outputs and n not in found.assigned
+                self._event(launch, n, t, "read" if n in const else "add" if adds else "set", events, memories[n])
+            changed = [n for n in wrt if n not in const and n not in outputs]
+            if changed:
+                raise NotDifferentiable(
+                    f"{self.name}: {launch.kernel.name} gets {', '.join(changed)} through a pointer that is not const, "
+                    "so it may change what gradients depend on; declare it const"
+                )
+            if found is not None:
+                found.check_overlaps(pointers)
+            active |= {memories[n] for n in outputs if n in memories}
+            plans.append((launch, found))
+        return plans
+
+    def _memory(self, launch: Recorded, name: str, t: torch.Tensor) -> Memory:
+        found = self.recording.memory_of(t)
+        if found is None or found.tensor.dtype != t.dtype or not t.is_contiguous():
+            raise NotDifferentiable(
+                f"{self.name}: {name} of {launch.kernel.name} is no contiguous view of an argument or of memory "
+                "that the function allocates; pass it as an argument of the operator"
+            )
+        return found
+
+    def _event(
+        self,
+        launch: Recorded,
+        name: str,
+        t: torch.Tensor,
+        kind: str,
+        events: list[tuple[torch.Tensor, str]],
+        memory: Memory,
+    ) -> None:
+        if kind != "read" and memory.input is not None:
+            raise NotDifferentiable(f"{self.name}: {launch.kernel.name} writes to {name}, an argument of the operator")
+        for other, before in events:
+            clash = kind == "set" or (kind == "add" and before == "read")
+            if clash and overlap(t, other):
+                did = "read" if before == "read" else "written"
+                raise NotDifferentiable(
+                    f"{self.name}: {launch.kernel.name} writes to {name}, which a launch before has {did}; "
+                    "use memory of its own for each result"
+                )
+        events.append((t, kind))
+
+    def _derive(self, launch: Recorded, wrt: tuple[str, ...]) -> Derived:
+        config = launch.config
+        build = launch.kernel.build()
+        key = (build, config.block, tuple(n == 1 for n in config.grid), wrt)
+        cache = self.known.setdefault(launch.kernel, {})
+        if key not in cache:
+            cache[key] = launch.kernel.derive(
+                block=config.block, grid=config.grid, wrt=wrt, max_iterations=self.max_iterations
+            )
+        found = cache[key]
+        if found.atomics and torch.are_deterministic_algorithms_enabled():
+            said = (
+                f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "
+                "differs from run to run, and torch.use_deterministic_algorithms is on"
+            )
+            if not torch.is_deterministic_algorithms_warn_only_enabled():
+                raise RuntimeError(said)
+            warnings.warn(said, stacklevel=2)
+        return found
+
+    def _recompute(self, plans: list[tuple[Recorded, Derived | None]]) -> None:
+        """Make the launches again whose results a backward reads."""
+        last = -1
+        for launch, found in plans:
+            for n in found.saved if found is not None else ():
+                t = launch.arguments[n]
+                memory = self.recording.memory_of(t) if isinstance(t, torch.Tensor) and t.numel() else None
+                if memory is not None and memory.input is None:
+                    last = max(last, plans.index((launch, found)) - 1)
+        for launch, _ in plans[: last + 1]:
+            launch.make()
+
+    # The run --------------------------------------------------------------------------------------------------------
+
+    def _start(self, output: torch.Tensor, grad: torch.Tensor) -> None:
+        memory = self.recording.memory_of(output)
+        if memory is None or not output.is_contiguous() or output.dtype != memory.tensor.dtype:
+            raise NotDifferentiable(
+                f"{self.name}: a result is no contiguous view of memory that the function allocates"
+            )
+        if memory not in self.buffers and output.numel() == memory.tensor.numel() and grad.is_contiguous():
+            self.buffers[memory] = grad.detach().view(-1)
+            self.borrowed.add(memory)
+        else:
+            self._own(memory)
+            self._part(memory, output).add_(grad)
+
+    def _own(self, memory: Memory) -> None:
+        """Give memory a buffer for its gradient that may be written."""
+        if memory in self.borrowed:
+            self.buffers[memory] = self.buffers[memory].clone()
+            self.borrowed.remove(memory)
+        elif memory not in self.buffers:
+            t = memory.tensor
+            self.buffers[memory] = torch.zeros(t.numel(), dtype=t.dtype, device=t.device)
+
+    def _part(self, memory: Memory, t: torch.Tensor) -> torch.Tensor:
+        """The part of a memory's gradient that belongs to a tensor in it."""
+        at = (t.data_ptr() - memory.start) // t.element_size()
+        return self.buffers[memory][at : at + t.numel()].view(t.shape)
+
+    def _reverse(self, launch: Recorded, found: Derived) -> None:
+        memories = {n: self.recording.memory_of(t) for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
+        if not any(memories.get(n) in self.buffers for n in found.outputs):
+            return
+        given = []
+        for kind, n in found.parameters:
+            t, memory = launch.arguments[n], memories.get(n)
+            if kind == "value" or memory is None:
+                given.append(t)
+                continue
+            if n in found.wrt or n in found.exchanged or memory not in self.buffers:
+                self._own(memory)
+            given.append(self._part(memory, t))
+        found.kernel[launch.config.grid, found.block](*given)

@@ -1,0 +1,124 @@
+"""Counters under Nsight Compute's names, of what the instructions of a launch did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_FLOATS = tuple(f"{letter}{kind}" for letter in "fdh" for kind in ("add", "mul", "fma"))
+_GLOBAL = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "red"}
+_SHARED = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "atom"}
+
+#: Those of PTX instructions in the place of machine code's, which are other ones.
+OF_PTX = (
+    "smsp__inst_executed.sum",
+    "smsp__thread_inst_executed.sum",
+    "smsp__thread_inst_executed_per_inst_executed.ratio",
+)
+
+
+def _requests(space: str, op: str) -> str:
+    return f"l1tex__t_requests_pipe_lsu_mem_{space}_op_{op}.sum"
+
+
+def _sectors(space: str, op: str) -> str:
+    return f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}.sum"
+
+
+def _wavefronts(op: str) -> str:
+    return f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
+
+
+def _conflicts(op: str) -> str:
+    return f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"
+
+
+def _floats(kind: str) -> str:
+    return f"smsp__sass_thread_inst_executed_op_{kind}_pred_on.sum"
+
+
+def _executed(what: str) -> str:
+    return f"smsp__sass_inst_executed_op_{what}.sum"
+
+
+_BRANCHES = "smsp__sass_branch_targets"
+NAMES = (
+    *OF_PTX[:2],
+    *(_requests("global", op) for op in ("ld", "st", "red", "atom", "ldgsts")),
+    *(_sectors("global", op) for op in ("ld", "st", "red", "atom", "ldgsts")),
+    *(_requests("local", op) for op in ("ld", "st")),
+    *(_sectors("local", op) for op in ("ld", "st")),
+    *(_wavefronts(op) for op in ("ld", "st", "atom")),
+    *(_conflicts(op) for op in ("ld", "st", "atom")),
+    *(_executed(f"global_{op}") for op in ("ld", "st")),
+    *(_executed(f"shared_{op}") for op in ("ld", "st", "atom")),
+    _executed("branch"),
+    f"{_BRANCHES}.sum",
+    f"{_BRANCHES}_threads_uniform.sum",
+    f"{_BRANCHES}_threads_divergent.sum",
+    *(_floats(kind) for kind in _FLOATS),
+    "memory_l1_tag_requests_global",
+    "memory_l2_theoretical_sectors_global",
+    "memory_l2_theoretical_sectors_global_ideal",
+    "memory_l1_wavefronts_shared",
+    "memory_l1_wavefronts_shared_ideal",
+)
+
+
+def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
+    """All of `NAMES`, and what has no name there, of some instructions together.
+
+    ``global_bytes``, ``shared_bytes``: what lanes asked for; ``atomic_meets``: for each atomic of a warp the most lanes
+    with one address; ``barrier_waits``: warps that came to a barrier of the block.
+    """
+    found: dict[str, int | float] = dict.fromkeys(NAMES, 0)
+    found |= dict.fromkeys(("global_bytes", "shared_bytes", "local_bytes", "atomic_meets", "barrier_waits"), 0)
+    for one in instructions:
+        found[OF_PTX[0]] += one["warps"]
+        found[OF_PTX[1]] += one["lanes"]
+        if one["float"]:
+            found[_floats(one["float"])] += one["lanes"]
+        if one["ptx"].startswith(("bar.sync", "bar.red", "barrier.sync", "barrier.red")):
+            found["barrier_waits"] += one["warps"]
+        if one["branch"] and not one["leaves"]:  # lanes that leave a kernel need no branch in machine code
+            for name in (_executed("branch"), f"{_BRANCHES}.sum"):
+                found[name] += one["warps"]
+            found[f"{_BRANCHES}_threads_divergent.sum"] += one["parted"]
+            found[f"{_BRANCHES}_threads_uniform.sum"] += one["warps"] - one["parted"]
+        for access in one["accesses"]:
+            _add_access(found, access, one)
+    executed = found[OF_PTX[0]]
+    found[OF_PTX[2]] = found[OF_PTX[1]] / executed if executed else 0.0
+    return found
+
+
+def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict[str, Any]) -> None:
+    space = access["space"]
+    if space == "local":
+        op = "ld" if access["what"] == "reads" else "st"
+        found[_requests("local", op)] += access["requests"]
+        found[_sectors("local", op)] += access["sectors"]
+        found["local_bytes"] += one["lanes"] * access["size"]
+        return
+    found["atomic_meets"] += access["meets"]
+    if access["requests"]:
+        op = "ldgsts" if one["ptx"].startswith("cp.async") else _GLOBAL[access["what"]]
+        found[_requests("global", op)] += access["requests"]
+        found[_sectors("global", op)] += access["sectors"]
+        if op in ("ld", "st"):
+            found[_executed(f"global_{op}")] += access["requests"]
+        found["memory_l1_tag_requests_global"] += access["lines"]
+        found["memory_l2_theoretical_sectors_global"] += access["sectors"]
+        found["memory_l2_theoretical_sectors_global_ideal"] += access["ideal"]
+    if access["shared"]:
+        if access["what"] != "copies":  # of asynchronous ones, which are in the sums alone
+            op = _SHARED[access["what"]]
+            found[_wavefronts(op)] += access["wavefronts"]
+            found[_conflicts(op)] += access["wavefronts"] - access["wavefronts_ideal"]
+            found[_executed(f"shared_{op}")] += access["shared"]
+        found["memory_l1_wavefronts_shared"] += access["wavefronts"]
+        found["memory_l1_wavefronts_shared_ideal"] += access["wavefronts_ideal"]
+    if space == "shared" or not access["requests"]:
+        found["shared_bytes"] += one["lanes"] * access["size"]
+    else:
+        found["global_bytes"] += one["lanes"] * access["size"]

@@ -1,0 +1,215 @@
+"""Profiled launches: `profile` has all launches counted, on the CPU engine, whatever the device of their tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern.arguments import careful
+from rawkern.arguments.addresses import storage
+from rawkern.base import streams
+from rawkern.base import torch_private as private
+from rawkern.base.forking import Lock
+from rawkern.base.nested import tensors_in
+from rawkern.compile.programs import CPU_ARCH
+from rawkern.engines.devices import CPU
+from rawkern.errors import LaunchError
+from rawkern.launch import intercept, modes, reachable, variables
+from rawkern.profiling.counted import Counted
+from rawkern.profiling.devices import gpu_named
+from rawkern.profiling.report import Report
+
+if TYPE_CHECKING:
+    from rawkern.arguments.careful import Bound
+    from rawkern.engines.cpu.profiler.launch import Profiled
+    from rawkern.launch.config import LaunchConfig
+    from rawkern.launch.unit import State
+
+_reports: list[Report] = []  # of the profiles that are on
+AHEAD = 2_000_000  # cycles of a GPU in which the host issues a launch
+_changing = Lock()  # held while one begins or ends
+
+
+class profile:
+    """Count what every launch inside does: ``with rawkern.profile() as report: ...``
+
+    A launch on CPU tensors runs as usual, built so that it counts, with the bounds of its memory checked. Of a launch
+    on CUDA tensors a copy is counted on the CPU engine, and the launch itself is timed on the GPU. Counts are exact and
+    the same each time, for any number of threads. The profile is the whole process's: while one thread is inside, the
+    launches of all threads are counted, each in the profiles that are on.
+
+    Parameters
+    ----------
+    device : str, optional
+        A GPU such as ``"h200"`` for which the report tells occupancy and the least time that a launch can take. By
+        default the GPU of CUDA tensors; for CPU tensors neither is told.
+
+    Returns
+    -------
+    Report
+        From ``__enter__``; it has each launch as soon as that is over.
+
+    Raises
+    ------
+    ValueError
+        If nothing is known of that GPU.
+    LaunchError
+        By a launch, if it is captured into a CUDA graph, or fails as it would without a profile.
+    """
+
+    def __init__(self, *, device: str | None = None) -> None:
+        self._report = Report(None if device is None else gpu_named(device))
+
+    def __enter__(self) -> Report:
+        with _changing:
+            if any(report is self._report for report in _reports):
+                raise RuntimeError("this profile is on already; make another one: rawkern.profile()")
+            _reports.append(self._report)
+            if len(_reports) == 1:
+                intercept.add(_profiled)
+        return self._report
+
+    def __exit__(self, *_: object) -> None:
+        with _changing:
+            del _reports[next(k for k, report in enumerate(_reports) if report is self._report)]
+            if not _reports:
+                intercept.remove(_profiled)
+
+
+def _profiled(given: intercept.Launch) -> None:
+    """Count a launch, and make it where counting has not."""
+    plan = given.launcher.plan
+    name = plan.kernel.name
+    if private.stream_capturing():
+        raise LaunchError(f"{name}: a launch that a CUDA graph captures cannot be profiled; profile it outside of that")
+    if given.stream is not None and not isinstance(given.stream, torch.cpu.Stream):
+        streams.stream_handle(given.stream)  # what no GPU takes is refused on the CPU, too
+    state = plan.kernel.current(given.args, given.kwargs)
+    signature = state.signature
+    args = careful.arrange(signature, given.args, given.kwargs)
+    bound = careful.bind(signature, args, None, state.strided)
+    device = bound.device or CPU
+    if given.launcher.n == 0 or device.type == "meta":
+        given.proceed()
+    elif device.type == "cuda":
+        torch.cuda.synchronize(device)
+        copies = reachable.Copies(args)
+        copied = careful.bind(signature, tuple(map(copies.of, args)), None, state.strided)
+        with state.build.lock:
+            config = plan.settled(given.launcher, state.engine_kernel(device))
+        with _variables_of(state, device):
+            counted = _counted(state, config, copied, copies.behind)
+        counted.events = _timed(given, device)
+        _tell(counted, device)
+    else:
+        behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
+        with _as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
+            config = plan.settled(given.launcher, _kernel(state).kernel)
+            counted = _counted(state, config, bound, behind)
+        if given.hooks:  # which make the launch in their own way
+            given.proceed()
+        _tell(counted, device)
+
+
+def _tell(counted: Counted, device: torch.device) -> None:
+    counted.device = str(device)
+    for report in tuple(_reports):
+        report.add(counted)
+
+
+def _kernel(state: State) -> Profiled:
+    """The kernel in a build that counts, next to those of other launches."""
+    from rawkern.engines.cpu.profiler.launch import Profiled
+
+    build, mode = state.build, replace(modes.current(), guarded=True)
+    with build.lock:
+        found = state.engine_kernels.get(("profile", mode))
+        if found is None:
+            module = build.engine_module(CPU, state.asked)
+            symbol = state.entry_in(build.program(CPU_ARCH, state.asked)).symbol
+            cooperative = build.settings.cooperative
+            found = Profiled(module, symbol, state.signature, cooperative=cooperative, host=state, mode=mode)
+            state.engine_kernels["profile", mode] = found
+        return found
+
+
+def _counted(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor]) -> Counted:
+    """Run a launch on the CPU engine and count."""
+    profiled = _kernel(state)
+    memory = _memory(bound, behind, profiled.kernel.module)
+    ranges = [(start, size) for start, size, _ in memory]
+    counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges)
+    found = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
+    return Counted(state, config.grid, config.block, config.shared_mem, counts, found)
+
+
+def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
+    """What a launch may touch, apart from each other: start, bytes and name of each piece."""
+    names = {piece.address: piece.name for piece in bound.pieces}
+    found = [(*storage(t), "") for t in (*bound.tensors, *behind) if t.device.type == "cpu"]
+    found += [(piece.address, piece.size, piece.name) for piece in bound.pieces]
+    found.append((module.globals_address, module.layout.size, "variables"))
+    result: list[list[Any]] = []
+    for start, size, name in sorted(found, key=lambda row: (row[0], -row[1])):
+        if not size or not start:
+            continue
+        name = name or names.get(start, "")
+        if result and start < sum(result[-1][:2]):
+            last = result[-1]
+            last[1] = max(last[1], start + size - last[0])
+            if name and name not in last[2].split(", "):
+                last[2] = f"{last[2]}, {name}".removeprefix(", ")
+        else:
+            result.append([start, size, name])
+    return [(start, size, name or "memory that addresses lead to") for start, size, name in result]
+
+
+@contextlib.contextmanager
+def _as_before(state: State, bound: Bound, behind: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Let memory have its values again that a launch has changed, as the launch is made once more."""
+    module = _kernel(state).kernel.module
+    kept = [(start, ctypes.string_at(start, size)) for start, size, _ in _memory(bound, behind, module)]
+    try:
+        yield
+    finally:
+        for start, values in kept:
+            ctypes.memmove(start, values, len(values))
+
+
+@contextlib.contextmanager
+def _variables_of(state: State, device: torch.device) -> Iterator[None]:
+    """Let variables of the build for the CPU have a GPU's values meanwhile."""
+    ours = _kernel(state).kernel.module
+    kept = ctypes.string_at(ours.globals_address, ours.layout.size)
+    names = [name for name in ours.layout.offsets if not name.startswith(("$", "__unnamed"))]
+    with state.build.lock:
+        usual: Any = state.build.engine_module(device, state.asked) if names else None
+    for name in names:
+        with contextlib.suppress(KeyError, LaunchError):  # nobody uses it
+            (theirs, size), (address, same) = usual.global_view(name), ours.global_view(name)
+            if size == same:
+                values = variables.on_gpu(theirs, size, device, usual).cpu()
+                ctypes.memmove(address, values.data_ptr(), size)
+    try:
+        yield
+    finally:
+        ctypes.memmove(ours.globals_address, kept, len(kept))
+
+
+def _timed(given: intercept.Launch, device: torch.device) -> tuple[Any, Any]:
+    """Make the launch between two events of its stream, which has other work until all three are issued."""
+    stream = torch.cuda.current_stream(device)
+    if given.stream is not None:
+        stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        private.sleep_on_gpu(AHEAD)
+        before.record(stream)
+    given.proceed()
+    after.record(stream)
+    return before, after

@@ -1,0 +1,159 @@
+"""Reports of profiles."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rawkern.profiling import html, text
+from rawkern.profiling.comparison import Comparison, compared
+from rawkern.profiling.counted import Counted, Launches
+from rawkern.profiling.counters import NAMES
+from rawkern.profiling.devices import Gpu
+from rawkern.profiling.findings import Finding, findings
+
+_WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    ".html": html.page,
+    ".json": lambda data: json.dumps(data, indent=1),
+    ".csv": text.rows,
+}
+
+
+def _data(old: Any) -> dict[str, Any]:
+    if isinstance(old, Report):
+        return old.as_dict()
+    found = old
+    if isinstance(old, (str, os.PathLike)):
+        with open(old, encoding="utf-8") as file:
+            found = json.load(file)
+    if not (isinstance(found, dict) and found.get("version") == 1 and "launches" in found):
+        raise ValueError("old is no report of this version; pass a report, its as_dict(), or a file that save() wrote")
+    return found
+
+
+class Report:
+    """What the launches of a profile did; made by `rawkern.profile`."""
+
+    def __init__(self, gpu: Gpu | None) -> None:
+        self.gpu = gpu
+        self.launches: list[Counted] = []
+
+    def add(self, launch: Counted) -> None:
+        """Take a launch up."""
+        self.launches.append(launch)
+
+    def __len__(self) -> int:
+        return len(self.launches)
+
+    def __iter__(self) -> Iterator[Launches]:
+        """The kernels in the order of their first launches.
+
+        Yields
+        ------
+        Launches
+            Those of one kernel.
+        """
+        return (self[name] for name in dict.fromkeys(launch.kernel for launch in self.launches))
+
+    def __getitem__(self, kernel: str) -> Launches:
+        """The launches of a kernel together.
+
+        Parameters
+        ----------
+        kernel : str
+            Its name, with or without template arguments: those of all instances, or of one.
+
+        Returns
+        -------
+        Launches
+            With sums of their counters.
+
+        Raises
+        ------
+        KeyError
+            No launch has it; the message lists those there are.
+        """
+        found = [launch for launch in self.launches if kernel in (launch.kernel, launch.kernel.partition("<")[0])]
+        if not found:
+            names = ", ".join(dict.fromkeys(launch.kernel for launch in self.launches)) or "no launch at all"
+            raise KeyError(f"no launch of {kernel!r} was profiled; there is {names}")
+        return Launches(kernel, found)
+
+    def __str__(self) -> str:
+        return text.page(self.as_dict())
+
+    def _repr_html_(self) -> str:
+        return html.fragment(self.as_dict())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file.
+
+        Parameters
+        ----------
+        path : str or PathLike
+            Its end says what to write: ``.html``, one page with all in it, ``.json`` or ``.csv``.
+
+        Raises
+        ------
+        ValueError
+            It ends otherwise.
+        """
+        kind = os.path.splitext(os.fspath(path))[1]
+        if kind not in _WRITERS:
+            raise ValueError(
+                f"path is {os.fspath(path)!r}; it ends with {', '.join(_WRITERS)}, which says what to write"
+            )
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(_WRITERS[kind](self.as_dict()))
+
+    def compare(self, old: Report | dict[str, Any] | str | os.PathLike[str]) -> Comparison:
+        """What has become worse or better since another report.
+
+        Kernels are found again by name, their launches by order, and lines by their text.
+
+        Parameters
+        ----------
+        old : Report, dict, str or PathLike
+            The other report, what its `as_dict` gave, or a JSON file that `save` wrote.
+
+        Returns
+        -------
+        Comparison
+            True where anything has become worse.
+
+        Raises
+        ------
+        ValueError
+            It is no report, or a kernel was launched more or less often.
+        """
+        return compared(_data(old), self.as_dict())
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What makes the kernels slow, the costliest first."""
+        return findings(self.launches, self.gpu)
+
+    def as_dict(self, *, instructions: bool = False) -> dict[str, Any]:
+        """The report as plain data, what `save` writes as JSON.
+
+        Parameters
+        ----------
+        instructions : bool
+            Also tell what each PTX instruction did.
+
+        Returns
+        -------
+        dict
+            ``launches`` is a list of dicts with ``kernel``, ``grid``, ``block``, ``counters`` (a number by Nsight
+            Compute's name) and ``lines`` (by the line of the source, counters that are not 0), ``distinct_sectors`` (of
+            each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``, and ``milliseconds`` where they
+            were measured.
+        """
+        return {
+            "version": 1,
+            "counters": list(NAMES),
+            "launches": [launch.as_dict(self.gpu, instructions) for launch in self.launches],
+            "findings": [finding.as_dict() for finding in self.findings],
+        }

@@ -1,0 +1,165 @@
+"""What accesses to memory cost more than they have to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rawkern.profiling.costs import ISSUE, SECTOR, WAVEFRONT
+
+if TYPE_CHECKING:
+    from rawkern.profiling.counted import Counted
+    from rawkern.profiling.devices import Gpu
+
+Found = Iterator[tuple[str, int | str, float, str, str]]
+MUCH = 1.25  # times the ideal from which on traffic is told
+MOST_OFTEN = 4  # times that a sector may be read
+STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
+LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
+
+
+def accesses(launch: Counted, space: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Instructions that made requests, with their accesses: of global memory, local or shared."""
+    for one in launch.instructions:
+        for access in one["accesses"]:
+            here = "local" if access["space"] == "local" else "global"
+            if (space == "shared" and access["shared"]) or (space == here and access["requests"]):
+                yield one, access
+
+
+def _stride(access: dict[str, Any]) -> int | None:
+    """Bytes from lane to lane, if it is always the same."""
+    return access["low"] if access["low"] == access["high"] else None
+
+
+def _of(launch: Counted, access: dict[str, Any]) -> str:
+    name = launch.name_of(access)
+    return f" of {name}" if name else ""
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' if count > 1 else ''}"
+
+
+def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
+    """Requests that touch more sectors than their bytes fill."""
+    rows = [(one, a) for one, a in accesses(launch, "global") if a["what"] in ("reads", "writes", "copies")]
+    structs: dict[tuple[str, int], set[str]] = {}
+    for one, a in rows:
+        if (stride := _stride(a)) is not None and a["size"] < abs(stride) <= STRUCT:
+            structs.setdefault((str(a["root"]), stride), set()).add(f"{one['ptx']} {a['at']}")
+    for one, a in rows:
+        extra, stride = a["sectors"] - a["ideal"], _stride(a)
+        if extra <= 0:
+            continue
+        line, cost = launch.line_of(one), extra * SECTOR
+        seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
+        if stride is not None and abs(stride) == a["size"]:
+            if a["misaligned"]:
+                yield (
+                    "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
+                    "start rows and arrays at multiples of 32 bytes, or load whole sectors and shift in registers",
+                )  # fmt: skip
+        elif a["sectors"] < MUCH * a["ideal"]:
+            continue
+        elif stride is not None and len(structs.get((str(a["root"]), stride), ())) > 1 and a["root"]:
+            yield (
+                "array_of_structs", line, cost,
+                f"{seen}: members of structs of {abs(stride)} bytes, {_bytes(a['size'])} at a time",
+                "keep each member in an array of its own, or load whole structs by 16 bytes into shared memory",
+            )  # fmt: skip
+        elif stride is not None:
+            yield (
+                "strided", line, cost, f"{seen}: lanes are {abs(stride)} bytes apart and use {a['size']} of them",
+                "let neighbouring lanes take neighbouring elements, through a tile of shared memory if need be",
+            )  # fmt: skip
+        else:
+            yield (
+                "uncoalesced", line, cost, f"{seen}: lanes' addresses lie apart without a pattern",
+                "sort or group the indices, or bring the data into shared memory first",
+            )  # fmt: skip
+
+
+def rereads(launch: Counted, gpu: Gpu | None) -> Found:
+    """Sectors that come again and again."""
+    groups: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {}
+    for one, a in accesses(launch, "global"):
+        if a["what"] == "reads" and (name := launch.name_of(a)) and name in launch.touched:
+            groups.setdefault(name, []).append((one, a))
+    for name, rows in groups.items():
+        distinct, total = launch.touched[name], sum(a["sectors"] for _, a in rows)
+        if total <= MOST_OFTEN * distinct:
+            continue
+        one, worst = max(rows, key=lambda row: row[1]["sectors"])
+        line, cost = launch.line_of(one), (total - distinct) * SECTOR / 4  # most come from a cache
+        seen = f"{total:,} sectors of {name} are read, {distinct:,} distinct ones"
+        if worst["sectors"] >= MUCH * worst["ideal"]:
+            yield (
+                "redundant_loads", line, cost, f"{seen}: warps come back to a sector for the rest of its bytes",
+                "load whole sectors at a time (16 bytes a lane), or through shared memory",
+            )  # fmt: skip
+        else:
+            yield (
+                "rereads", line, cost, f"{seen}: {total / distinct:.0f} times each",
+                "share what several warps read through shared memory or larger tiles, unless a cache holds it",
+            )  # fmt: skip
+
+
+def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
+    """Wavefronts of shared memory beyond one for each row of banks."""
+    for one, a in accesses(launch, "shared"):
+        extra, stride = a["wavefronts"] - a["wavefronts_ideal"], _stride(a)
+        if extra <= 0:
+            continue
+        times = a["wavefronts"] / a["wavefronts_ideal"]
+        seen = f"{LOADS[a['what']]}{_of(launch, a)} take {times:.3g} times the wavefronts ({a['wavefronts']:,})"
+        if stride:
+            row = abs(stride)
+            why = f"lanes are {row} bytes apart"
+            remedy = f"pad rows of {row} bytes to {row + max(a['size'], 4)}, or swizzle the column with the row"
+        elif a["what"] in ("updates", "reduces"):
+            why, remedy = "lanes' addresses share banks by their values", "keep a copy for each warp or some lanes"
+        else:
+            why = "lanes' addresses share banks"
+            remedy = "pad rows, or let neighbouring lanes take neighbouring words"
+        yield "bank_conflicts", launch.line_of(one), extra * WAVEFRONT, f"{seen}: {why}", remedy
+
+
+def atomics(launch: Counted, gpu: Gpu | None) -> Found:
+    """Lanes of a warp that update one address."""
+    for one in launch.instructions:
+        for a in one["accesses"]:
+            times = a["requests"] + a["shared"]
+            if a["what"] not in ("updates", "reduces") or not times or a["meets"] < 4 * times:
+                continue
+            yield (
+                "contended_atomics", launch.line_of(one), (a["meets"] - times) * SECTOR,
+                f"{a['meets'] / times:.3g} lanes of a warp update one address, each time one after the other",
+                "add up in the warp first (__reduce_add_sync, shuffles), and let one lane update",
+            )  # fmt: skip
+
+
+def local_arrays(launch: Counted, gpu: Gpu | None) -> Found:
+    """Arrays of a thread that are memory."""
+    for one, a in accesses(launch, "local"):
+        yield (
+            "local_array", launch.line_of(one), a["sectors"] * SECTOR / 4,
+            f"{LOADS[a['what']]} of an array in local memory touch {a['sectors']:,} sectors: its index is not constant",
+            "unroll the loop so that indices are constants and it stays in registers, or use shared memory",
+        )  # fmt: skip
+
+
+def scalar_accesses(launch: Counted, gpu: Gpu | None) -> Found:
+    """Neighbouring accesses that could be of 16 bytes."""
+    for one, a in accesses(launch, "global"):
+        if a["what"] not in ("reads", "writes") or a["size"] >= 16 or _stride(a) != a["size"] or a["misaligned"]:
+            continue
+        fewer = a["requests"] * (1 - a["size"] / 16)
+        yield (
+            "scalar_accesses", launch.line_of(one), fewer * ISSUE,
+            f"{a['requests']:,} {LOADS[a['what']]}{_of(launch, a)} of {_bytes(a['size'])} a lane, side by side",
+            f"take 16 bytes a lane ({16 // a['size']} elements, as float4 does) where the length allows it",
+        )  # fmt: skip
+
+
+RULES = (coalescing, rereads, bank_conflicts, atomics, local_arrays, scalar_accesses)

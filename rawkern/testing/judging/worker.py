@@ -1,0 +1,239 @@
+"""The judge's side of the worker: a process of its own, and the candidates that it forks one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import torch
+
+from rawkern.base.nested import mapped
+from rawkern.errors import LaunchError
+from rawkern.testing.judging import wire
+
+_STARTS = 120.0  # seconds that importing torch may take on a busy machine
+_ENDS = 30.0  # seconds for the worker to end what a candidate has started
+_BY_ITSELF = 1.0  # seconds that a process whose socket is closed may take to end
+_OUTPUT = 4000  # characters of what is printed that are kept
+_EMPTY = {"error": None, "entry": "", "signature": "", "launches": {}, "notes": [], "changed": [], "times": []}
+# What libraries need to be found and set; the rest may be secrets.
+_ENVIRONMENT = (
+    "PATH", "TMP", "LD_", "LANG", "LC_", "TZ", "CUDA", "NVIDIA", "NVRTC", "CUPY", "OMP_", "MKL_", "OPENBLAS", "TORCH",
+    "PYTORCH", "TRITON", "RAWKERN", "CC", "CXX", "CONDA", "VIRTUAL_ENV",
+)  # fmt: skip
+_PROGRAM = """
+import sys
+sys.path += {places!r}
+from rawkern.testing.judging import server
+server.main({handle})
+"""
+
+
+class Worker:
+    """A process that candidates are forked from, so that each judgement does without importing torch: some seconds.
+
+    It imports what a candidate needs and runs no code of candidates itself. It knows neither references nor the program
+    that asks, and has only the variables of its environment that libraries need. Use it in a ``with`` block, and hand
+    it to `judge`; several threads may share one, they take turns. At the end of the block no process and no file of it
+    is left.
+
+    Raises
+    ------
+    LaunchError
+        The process does not start.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def __enter__(self) -> Worker:
+        self._started()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End the process, with all that it has started."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_ENDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._control = self._process = None
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+        self._stop()
+
+    def _started(self) -> socket.socket:
+        """The socket to the process, which is started if there is none."""
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
+        self._stop()
+        mine, theirs = socket.socketpair()
+        # Isolated: the program's own folder, where references stand, is no place to import from.
+        places = list(dict.fromkeys(str(Path(sys.modules[m].__file__ or "").parents[1]) for m in ("rawkern", "torch")))
+        program = _PROGRAM.format(places=places, handle=theirs.fileno())
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", program],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/",
+                env={name: value for name, value in os.environ.items() if name.startswith(_ENVIRONMENT)},
+            )  # fmt: skip
+        self._control = mine
+        try:
+            wire.receive(mine, 0, monotonic() + _STARTS)
+        except (EOFError, wire.Late, wire.Broken):
+            self._kill()
+            raise LaunchError("the process that candidates run in does not start; what it says is above") from None
+        return mine
+
+    @contextlib.contextmanager
+    def candidate(self, limits: dict[str, Any]) -> Iterator[Candidate]:
+        """Start a candidate's process, with a folder of its own; end both behind the block."""
+        with self._lock:
+            folder = tempfile.mkdtemp(prefix="rawkern-judge-")
+            try:
+                control, mine = self._forked(limits, folder)
+                found = Candidate(mine, folder, limits)
+                try:
+                    yield found
+                finally:
+                    found.ended = self._end(control, found)
+                    found.printed = _tail(os.path.join(folder, "output.txt"))
+                    mine.close()
+            finally:
+                remove(folder)
+
+    def _forked(self, limits: dict[str, Any], folder: str) -> tuple[socket.socket, socket.socket]:
+        """Have a candidate's process forked; the worker's socket, and one to that process."""
+        control = self._started()
+        mine, theirs = socket.socketpair()
+        try:
+            with theirs:
+                wire.send(control, {**limits, "folder": folder})
+                socket.send_fds(control, [b"."], [theirs.fileno()])
+            wire.receive(control, 0, monotonic() + _ENDS)
+        except BaseException as error:  # Ctrl-C, too: nobody knows what the process has read
+            mine.close()
+            self._kill()
+            if isinstance(error, Exception):
+                raise LaunchError("the process that candidates are forked from does not answer") from error
+            raise
+        return control, mine
+
+    def _end(self, control: socket.socket, candidate: Candidate) -> dict[str, Any]:
+        try:
+            wire.send(control, {"wait": _BY_ITSELF if candidate.gone else 0.0})
+            return wire.receive(control, 0, monotonic() + _BY_ITSELF + _ENDS)[0]
+        except (OSError, EOFError, wire.Late, wire.Broken):
+            self._kill()
+            return {"status": None, "memory": 0, "left": 0, "lost": True}
+
+
+class Candidate:
+    """A candidate's process, as its judge sees it.
+
+    Attributes
+    ----------
+    gone : bool
+        Whether it has closed its socket, or says what is no message.
+    ended, printed
+        How it has ended, and the last that it has printed.
+    """
+
+    def __init__(self, to: socket.socket, folder: str, limits: dict[str, Any]) -> None:
+        self.folder, self.gone = folder, False
+        self.ended: dict[str, Any] = {}
+        self.printed = ""
+        self._to, self._most = to, limits["memory"]
+        self._until = monotonic() + limits["seconds"]
+
+    def ask(self, request: dict[str, Any], tensors: Sequence[torch.Tensor] = ()) -> tuple[dict[str, Any], list[Any]]:
+        """Send a request and wait for what comes back.
+
+        EOFError where the process has ended, `Late` when its time is up, `Broken` for an answer that is none.
+        """
+        number = secrets.randbits(60)  # an answer that was there before its request does not have it
+        try:
+            said = {**request, "number": number, "left": self._until - monotonic()}
+            wire.send(self._to, said, tensors, self._until)
+            head, found = wire.receive(self._to, self._most, self._until)
+        except (BrokenPipeError, ConnectionResetError, EOFError):
+            self.gone = True
+            raise EOFError from None
+        folder = self.folder + os.sep  # of no meaning once it is removed
+        if head.pop("number", None) != number or not _sound(head):
+            raise wire.Broken("it is not made as answers are")
+        return mapped(lambda _, v: v.replace(folder, "") if isinstance(v, str) else v, {**_EMPTY, **head}), found
+
+
+def _sound(head: dict[str, Any]) -> bool:
+    """Whether an answer has what answers have: it comes from a process of the candidate's."""
+
+    def error(e: Any) -> bool:
+        return e is None or (
+            isinstance(e, dict) and isinstance(e.get("kind"), str) and isinstance(e.get("text"), str)
+            and isinstance(e.get("findings"), list)
+            and all(isinstance(f, dict) and {*f} == {"error", "message", "file", "line"} for f in e["findings"])
+        )  # fmt: skip
+
+    def texts(values: Any, kind: type | tuple[type, ...] = str) -> bool:
+        return isinstance(values, list) and all(isinstance(v, kind) for v in values)
+
+    fields = {
+        "error": error,
+        "entry": lambda v: isinstance(v, str),
+        "signature": lambda v: isinstance(v, str),
+        "launches": lambda v: isinstance(v, dict) and all(type(n) is int for n in v.values()),
+        "notes": lambda v: isinstance(v, list) and all(texts(note) and len(note) == 2 for note in v),
+        "changed": texts,
+        "times": lambda v: texts(v, float),
+    }
+    return all(name in fields and fields[name](value) for name, value in head.items() if name != "tensors")
+
+
+def _tail(path: str) -> str:
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _OUTPUT))
+        return file.read().decode(errors="replace").strip()
+    return ""
+
+
+def remove(folder: str) -> None:
+    """Remove a candidate's folder, also what it has taken rights from."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):
+        os.chmod(folder, 0o700)
+        for path, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(inner := os.path.join(path, name)):
+                    os.chmod(inner, 0o700)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,80 @@
+// CUDA C on the host, for many small kernels: a block's threads are fibers, which take turns at barriers and shuffles.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <ucontext.h>
+#define __device__ static
+#define __global__ static
+#define __forceinline__ inline
+#define __restrict__
+#define __shared__ static
+struct Index { unsigned x, y, z; };
+static Index threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
+enum { THREADS = 128, STACK = 1 << 16 };
+static ucontext_t scheduler, fibers[THREADS];
+static char stacks[THREADS][STACK];
+static bool done[THREADS];
+static long arrived[THREADS], warped[THREADS];
+static double passed[THREADS];
+static std::function<void()> body;
+static unsigned now;
+static void fiber() { body(); done[now] = true; swapcontext(&fibers[now], &scheduler); }
+static void wait_for(long* counts, unsigned from, unsigned to) {
+    unsigned me = now;
+    long mine = ++counts[me];
+    for (;;) {
+        bool all = true;
+        for (unsigned t = from; t < to; ++t) all = all && (done[t] || counts[t] >= mine);
+        if (all) return;
+        swapcontext(&fibers[me], &scheduler);
+    }
+}
+static void __syncthreads() { wait_for(arrived, 0, blockDim.x); }
+static void __syncwarp() { wait_for(warped, now / 32 * 32, now / 32 * 32 + 32); }
+template <typename T> static T from_lane(T value, unsigned lane) {
+    passed[now] = value;
+    __syncwarp();
+    T found = passed[now / 32 * 32 + lane];
+    __syncwarp();
+    return found;
+}
+template <typename T> static T __shfl_xor_sync(unsigned, T v, int by) { return from_lane(v, (now % 32) ^ by); }
+template <typename T> static T __shfl_sync(unsigned, T v, int by) { return from_lane(v, by); }
+template <typename T> static T __shfl_down_sync(unsigned, T v, int by) { return from_lane(v, now % 32 + by < 32 ? now % 32 + by : now % 32); }
+template <typename T> static T __shfl_up_sync(unsigned, T v, int by) { return from_lane(v, int(now % 32) >= by ? now % 32 - by : now % 32); }
+static unsigned __activemask() { return 0; }
+static void __match_all_sync(unsigned, unsigned long long, int*) {}
+static double atomicAdd(double* p, double v) { double old = *p; *p += v; return old; }
+static unsigned long long atomicExch(unsigned long long* p, unsigned long long v) { auto old = *p; *p = v; return old; }
+static float atomicExch(float* p, float v) { auto old = *p; *p = v; return old; }
+static double __longlong_as_double(unsigned long long v) { double d; memcpy(&d, &v, 8); return d; }
+static void __trap() { fprintf(stderr, "trap\n"); exit(3); }
+static double rsqrt(double v) { return 1.0 / sqrt(v); }
+static void launch(unsigned blocks, unsigned threads, std::function<void()> kernel) {
+    body = kernel;
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    for (unsigned b = 0; b < blocks; ++b) {
+        blockIdx.x = b;
+        for (unsigned t = 0; t < threads; ++t) {
+            done[t] = false;
+            arrived[t] = warped[t] = 0;
+            getcontext(&fibers[t]);
+            fibers[t].uc_stack.ss_sp = stacks[t];
+            fibers[t].uc_stack.ss_size = STACK;
+            fibers[t].uc_link = &scheduler;
+            makecontext(&fibers[t], fiber, 0);
+        }
+        for (bool left = true; left;) {
+            left = false;
+            for (unsigned t = 0; t < threads; ++t) {
+                if (done[t]) continue;
+                left = true;
+                now = threadIdx.x = t;
+                swapcontext(&scheduler, &fibers[t]);
+            }
+        }
+    }
+}

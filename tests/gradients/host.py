@@ -1,0 +1,165 @@
+"""Many random kernels at once, on the host: derived in double, compiled by g++ and compared with difference quotients.
+
+``python -m tests.gradients.host --count 2000``. A hundred times faster than one by one on the CPU engine. Each kernel runs as it stands (its floats as doubles), as it
+was understood, and backwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+import rawkern
+from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.syntax import Where
+from tests.gradients.random_programs import BLOCK, BLOCKS, Program, arguments
+
+TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int"}
+STEP, TOLERANCE = 1e-6, 2e-6
+
+
+def widened(source: str) -> str:
+    """A kernel's text with doubles for floats."""
+    source = re.sub(r"\b(sin|cos|tanh|exp|fmax|fmin|fabs|sqrt|fma)f\(", r"\1(", source)
+    return re.sub(r"(?<=[\d.])f\b", "", re.sub(r"\bfloat\b", "double", source))
+
+
+def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
+    """The texts of each seed's kernel, and how often kernels were refused for which reason."""
+    found, refused = {}, {}
+    for seed in seeds:
+        source, where = Program(seed).source, Where("a random program", "program", str)
+        try:
+            text = derive(source, "program", where=where, block=(BLOCK, 1, 1), double=True)
+        except rawkern.NotDifferentiable as error:
+            reason = str(error).partition("derived backward: ")[2].partition(";")[0]
+            refused[reason] = refused.get(reason, 0) + 1
+            continue
+        found[seed] = widened(source), forward(source, "program", where=where, block=(BLOCK, 1, 1), double=True), text
+    return found, refused
+
+
+def _calls(text) -> str:
+    cases = []
+    for k, name in enumerate(("program", "program_forward", "program_backward")):
+        names = list(TYPES) if k < 2 else [("grad_" if kind == "grad" else "") + n for kind, n in text.parameters]
+        args = [
+            f"({TYPES[n]})args[{list(TYPES).index(n)}]" if n in TYPES and n != "n" else "*(int*)args[5]" if n == "n"
+            else f"(double*)args[{6 + list(TYPES).index(n.removeprefix('grad_'))}]"
+            for n in names
+        ]  # fmt: skip
+        cases.append(f"if (which == {k}) launch({BLOCKS}, {BLOCK}, [&] {{ {name}({', '.join(args)}); }});")
+    return " ".join(cases)
+
+
+def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
+    """All of them in one library."""
+    parts = ['#include "host.h"']
+    for seed, (original, understood, text) in found.items():
+        body = "\n".join([original, understood, text.source]).replace('extern "C" ', "")
+        parts.append(f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text)} }}\n}}")
+        parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
+    source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")
+    source.write_text("\n".join(parts))
+    command = [
+        "g++",
+        "-O0",
+        "-w",
+        "-fPIC",
+        "-shared",
+        "-std=c++17",
+        f"-I{Path(__file__).parent}",
+        str(source),
+        "-o",
+        str(library),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[:3000])
+    return ctypes.CDLL(str(library))
+
+
+def check(run, text, seed: int) -> str | None:
+    """What is wrong with a program; None if nothing is."""
+    args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments(seed)]
+    draw = torch.Generator().manual_seed(seed)
+    rand = lambda t: torch.randn(t.shape, dtype=torch.float64, generator=draw)  # noqa: E731
+    along, weights = (rand(args[0]), rand(args[1])), (rand(args[3]), rand(args[4]))
+
+    def call(which, values, grads=()):
+        n = ctypes.c_int(values[5])
+        pointers = [ctypes.addressof(n) if k == 5 else v.data_ptr() for k, v in enumerate(values)]
+        run(which, (ctypes.c_void_p * 12)(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
+
+    def outputs(which, times):
+        moved = [
+            args[0] + times * along[0],
+            args[1] + times * along[1],
+            args[2],
+            torch.zeros_like(args[3]),
+            torch.zeros_like(args[4]),
+            args[5],
+        ]
+        call(which, moved)
+        return moved[3], moved[4]
+
+    first, second = outputs(0, 0.0), outputs(1, 0.0)
+    if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
+        return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
+    grads = [torch.zeros_like(args[0]), torch.zeros_like(args[1]), None, weights[0].clone(), weights[1].clone(), None]
+    call(2, args, grads)
+    derived = sum(float((g * v).sum()) for g, v in zip(grads, along, strict=False))
+    size = max(sum(float((g * v).abs().sum()) for g, v in zip(grads, along, strict=False)), 1e-6)
+    measured = 0.0
+    for step in (STEP, STEP / 16, STEP * 16, STEP / 256):
+        above, below = outputs(0, step), outputs(0, -step)
+        measured = sum(float(((a - b) * w).sum()) for a, b, w in zip(above, below, weights, strict=True)) / (2 * step)
+        if abs(derived - measured) <= TOLERANCE * max(size, abs(measured)) + 1e-9 / step * 1e-6:
+            return None
+    return f"derived {derived!r}, measured {measured!r}"
+
+
+def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]:
+    """How many are right, how many were refused for which reason, and which are wrong."""
+    found, refused = programs(seeds)
+    wrong: dict[int, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        library = built(found, folder)
+        for seed, (_, _, text) in found.items():
+            said = check(library[f"run_{seed}"], text, seed)
+            if said is not None:
+                wrong[seed] = said
+    return len(found) - len(wrong), refused, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=2000)
+    options = parser.parse_args()
+    every, right, reasons = range(options.first, options.first + options.count), 0, {}
+    failed: dict[int, str] = {}
+    for start in range(0, len(every), 50):
+        good, refused, wrong = outcomes(every[start : start + 50])
+        right += good
+        failed |= wrong
+        for seed, said in wrong.items():
+            print(f"seed {seed}: {said}", flush=True)
+        for reason, times in refused.items():
+            reasons[reason] = reasons.get(reason, 0) + times
+    print(f"{right} right, {sum(reasons.values())} refused, {len(failed)} wrong: {sorted(failed)}")
+    for reason, times in sorted(reasons.items(), key=lambda item: -item[1]):
+        print(f"{times:4} {reason}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

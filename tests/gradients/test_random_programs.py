@@ -1,0 +1,41 @@
+"""A few random kernels of each run; ``python -m tests.gradients.random_programs`` tries as many as one likes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import pytest
+
+from tests.conftest import SEED
+from tests.gradients import host
+from tests.gradients.random_programs import outcome
+
+KEPT = (3, 7, 8, 12)  # seeds whose backward did not compile once
+
+
+@pytest.mark.parametrize("seed", (7,))
+def test_on_the_cpu_engine(seed) -> None:
+    assert outcome(seed) == "right"
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_many_on_the_host() -> None:
+    import os
+
+    drawn = random.Random(int(os.environ[SEED])).randrange(10**6)
+    for seeds in (KEPT, range(drawn, drawn + 30)):
+        right, refused, wrong = host.outcomes(seeds)
+        assert not wrong, wrong
+        assert right >= len(seeds) * 0.9, refused
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
+    found, _ = host.programs(range(20, 26))
+    for seed, (original, understood, text) in found.items():
+        spoilt = text.source.replace("* cos(", "* sin(").replace("* -sin(", "* sin(").replace("(1.0 - ", "(1.0 + ")
+        found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt})
+    library = host.built(found, str(tmp_path))
+    said = [host.check(library[f"run_{seed}"], text, seed) for seed, (_, _, text) in found.items()]
+    assert sum(each is not None for each in said) >= 4

@@ -1,0 +1,115 @@
+"""What has no derived backward is refused: by line, reason and way out."""
+
+from __future__ import annotations
+
+import pytest
+
+import rawkern
+
+INDEX = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+
+
+def kernel(body, before="", params="const float* x, float* y, int n"):
+    return f'{before}\nextern "C" __global__ void k({params}) {{\n{INDEX}\n{body}\n}}\n'
+
+
+REFUSED = {
+    "in place": (kernel("y[i] = y[i] * x[i];"), "y is both read and written"),
+    "set and added": (kernel("y[i] = x[i]; y[i] += x[i];"), "both set and added"),
+    "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative"),
+    "unknown function": (kernel("y[i] = tgammaf(x[i]);"), "tgammaf has no known derivative; write it as a __device__"),
+    "unknown name": (kernel("y[i] = x[i] * SCALE;"), "SCALE is not known"),
+    "pointer cast": (kernel("y[i] = ((const float*)x)[i];"), "the cast"),
+    "reinterpret_cast": (kernel("float4 v = reinterpret_cast<const float4*>(x)[i]; y[i] = v.x;"), "the cast"),
+    "break": (kernel("for (int k = 0; k < n; ++k) { if (x[k] > 1.f) break; y[k] = x[k]; }"), "break"),
+    "goto": (kernel("again: y[i] = x[i]; if (n > 5) goto again;"), "labeled statement|goto"),
+    "return in a loop": (kernel("for (int k = 0; k < n; ++k) { if (x[k] > 1.f) return; }"), "a return in a loop"),
+    "do": (kernel("int k = 0; do { ++k; } while (k < n); y[i] = x[k];"), "do statement"),
+    "switch": (kernel("switch (n) { case 1: y[i] = x[i]; }"), "switch"),
+    "asm": (kernel('asm("nop;"); y[i] = x[i];'), "gnu asm|asm"),
+    "atomicMax": (kernel("int m = 0; atomicMax(&m, 1); y[i] = x[i];"), "atomicMax has no known|address"),
+    "value of an atomic": (kernel("float v = atomicAdd(&y[0], x[i]);"), "the value of"),
+    "partial mask": (kernel("y[i] = __shfl_xor_sync(0xffff, x[i], 1);"), "mask or width"),
+    "lane that varies": (kernel("y[i] = __shfl_sync(0xffffffff, x[i], i % 32);"), "lane that is not constant"),
+    "volatile": (kernel("volatile float v = x[i]; y[i] = v;"), "volatile"),
+    "static": (kernel("static float v = 1.f; y[i] = v * x[i];"), "static"),
+    "goto by continue in a while": (kernel("int k = 0; float h = 1.f; while (k < n) { h = h * x[k]; ++k; } y[i] = h;"),
+                                    "carries a value from one iteration to the next other than as a sum"),
+    "dynamic shared memory": (kernel("extern __shared__ float s[]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[0];"),
+                              "dynamic shared memory"),
+    "stale tiles": (kernel("__shared__ float s[64]; s[threadIdx.x] = 0.f; __syncthreads(); float a = 0.f;"
+                           "for (int k = 0; k < n; ++k) { a += s[0] * s[threadIdx.x]; __syncthreads();"
+                           "s[threadIdx.x] = x[k] * s[threadIdx.x]; __syncthreads(); } y[i] = a;"), "of another iteration"),
+    "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; };", "const P* p, float* y, int n"),
+                         "no output depends|wrt|floating"),
+    "struct by value": (kernel("y[i] = p.a;", "struct P { float a; };", "P p, float* y, int n"), "struct by value"),
+    "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half"), "the type half is not known"),
+    "macro of several terms": (kernel("y[i] = x[i] * K;", "#define K 1.f + 2.f"), "in parentheses"),
+    "macro with parameters": (kernel("y[i] = SQ(x[i]);", "#define SQ(v) ((v) * (v))"), "the call of SQ"),
+    "macro defined twice": (kernel("y[i] = x[i] * K;", "#define K 1.f\n#undef K\n#define K 2.f"), "defined more than once"),
+    "function in #if": (kernel("y[i] = f(x[i]);", "#if 1\n__device__ float f(float v) { return v; }\n#endif"), "f"),
+    "function of a namespace": (kernel("y[i] = m::f(x[i]);", "namespace m { __device__ float f(float v) { return v; } }"),
+                                "the call of m::f"),
+    "macro over a keyword": (kernel("y[i] = x[i];", "#define float double"), "macros redefine float"),
+    "macro over a function": (kernel("y[i] = sinf(x[i]);", "#define sinf cosf"), "the call of sinf"),
+    "#if in the kernel": (kernel("#if 1\ny[i] = x[i];\n#endif"), "preproc if|#if"),
+    "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
+    "overloads": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v; } __device__ int f(int v) { return v; }"),
+                  "several overloads"),
+    "variable changed in ?:": (kernel("float v = x[i]; y[i] = n > 3 ? (v = 2.f) : v;"), "changes within"),
+    "moving pointer": (kernel("const float* p = x; float a = 0.f; for (int k = 0; k < n; ++k) { a += *p; ++p; } y[i] = a;"),
+                       "moves in a loop"),
+    "index of a local array": (kernel("float a[4] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
+    "device variable": (kernel("y[i] = x[i] * scale;", "__device__ float scale = 2.f;"), "scale"),
+    "half": (kernel("y[i] = __half2float(h[i]);", "", "const __half* h, float* y, int n"), "the type __half is not known"),
+    "lambda": (kernel("auto f = [](float v) { return v; }; y[i] = f(x[i]);"), "a return or continue here"),
+    "condition with shared memory": (kernel("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); float a = 0.f;"
+                                            "for (int k = 0; s[k] > 0.f; ++k) a += x[k]; y[i] = a;"), "whose condition"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_is_refused_with_its_reason(what) -> None:
+    source, reason = REFUSED[what]
+    with pytest.raises((rawkern.NotDifferentiable, ValueError), match=reason) as error:
+        rawkern.RawKernel(source, "k").derive(block=64)
+    if isinstance(error.value, rawkern.NotDifferentiable):
+        assert "has no derived backward" in str(error.value) and "; " in str(error.value)
+
+
+def test_names_the_line_of_the_text() -> None:
+    source = kernel("float v = 1.f;\ny[i] = v * __uint_as_float(n) * x[i];")
+    with pytest.raises(rawkern.NotDifferentiable, match=r"line 5: k has no derived backward: __uint_as_float"):
+        rawkern.RawKernel(source, "k").derive(block=64)
+
+
+def test_wrt_names_what_is_not_there() -> None:
+    with pytest.raises(ValueError, match="wrt names 'n', which is no floating-point parameter of k; it has x"):
+        rawkern.RawKernel(kernel("y[i] = x[i];"), "k").derive(block=64, wrt=("n",))
+
+
+def test_headers_are_refused(tmp_path) -> None:
+    (tmp_path / "own.h").write_text("#define K 2.f\n")
+    (tmp_path / "k.cu").write_text('#include "own.h"\n' + kernel("y[i] = x[i];"))
+    with pytest.raises(rawkern.NotDifferentiable, match=r"it includes .*own\.h"):
+        rawkern.RawKernel(path=tmp_path / "k.cu", name="k").derive(block=64)
+
+
+def test_a_grid_that_it_was_not_derived_for_is_refused() -> None:
+    import torch
+
+    found = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i];"), "k").derive(block=64)
+    x, y = torch.rand(100), torch.rand(100)
+    with pytest.raises(rawkern.LaunchError, match=r"gridDim\.y = 1 and the grid has 3 blocks"):
+        found((2, 3), (x, y, 100), {"y": y})
+    wide = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i];"), "k").derive(block=64, grid=(2, 3))
+    assert found.atomics == 0 and wide.atomics == 1
+
+
+def test_outputs_that_overlap_inputs_are_refused() -> None:
+    import torch
+
+    found = rawkern.RawKernel(kernel("if (i < n) y[i] = x[i] * x[i];"), "k").derive(block=64)
+    x = torch.rand(100)
+    with pytest.raises(rawkern.LaunchError, match="y and x share memory"):
+        found(2, (x, x, 100), {"y": x})

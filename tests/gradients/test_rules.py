@@ -1,0 +1,113 @@
+"""Each function of the table of derivatives against a central difference, and against the formulas' own table."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.formulas.functions import functions, symbolic
+from rawkern.gradients.rules import ALIASES, RULES, rule_of
+
+N = 16
+STEPS = [n for n, r in RULES.items() if set(r.derivatives) == {None}]
+SINGLE = {"__saturatef", "__fdividef"}
+SMOOTH = [n for n in RULES if n not in STEPS and n not in SINGLE]
+ARGUMENT = {"acosh": "x[i] + 1.0"}  # where the functions are defined: 0.1 to 0.9, else this
+
+
+@functools.cache
+def all_of_them():
+    """A kernel that computes every function, a row of y each; its backward; x, z, and rows of zeros."""
+    lines = []
+    for k, name in enumerate(SMOOTH):
+        args = (ARGUMENT.get(name, "x[i]"), "z[i]", "x[i] * z[i]")[: len(RULES[name].derivatives)]
+        lines.append(f"y[{k * N} + i] = {name}({', '.join(args)});")
+    source = 'extern "C" __global__ void k(const double* x, const double* z, double* y) {\nint i = threadIdx.x;\n'
+    kernel = rawkern.RawKernel(source + "\n".join(lines) + "\n}", "k")
+    x = torch.linspace(0.1, 0.9, N, dtype=torch.float64)
+    z = torch.linspace(0.85, 0.17, N, dtype=torch.float64)
+    return kernel, kernel.derive(block=N), x, z
+
+
+@functools.cache
+def measured(which):
+    """Central differences of all functions by an argument."""
+    kernel, _, x, z = all_of_them()
+    found, step = [], 1e-5
+    for sign in (1, -1):
+        y = torch.full((len(SMOOTH), N), math.nan, dtype=torch.float64)
+        moved = [x + sign * step, z] if which == "x" else [x, z + sign * step]
+        kernel[1, N](*moved, y)
+        found.append(y)
+    return (found[0] - found[1]) / (2 * step)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_agrees_with_a_central_difference(name) -> None:
+    _, derived, x, z = all_of_them()
+    grad = torch.zeros(len(SMOOTH), N, dtype=torch.float64)
+    grad[SMOOTH.index(name)] = 1
+    found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})
+    for each in ("x", "z"):
+        right = measured(each)[SMOOTH.index(name)]
+        torch.testing.assert_close(found[each], right, rtol=1e-6, atol=1e-7)
+    assert found["x"].abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_have_no_gradient(name) -> None:
+    source = (
+        f'extern "C" __global__ void k(const float* x, float* y) {{ y[threadIdx.x] = {name}f(x[threadIdx.x]) * x[0]; }}'
+    )
+    assert f"{name}f(" in rawkern.RawKernel(source, "k").derive(block=4).source
+
+
+def test_names_for_float() -> None:
+    calls = [n for n in ALIASES if n.startswith("__")] + sorted(SINGLE) + ["fmaxf", "min", "sinf", "fdividef"]
+    lines = []
+    for k, name in enumerate(calls):
+        args = ("x[i]", "z[i]", "x[i]")[: len(rule_of(name)[0].derivatives)]
+        lines.append(f"y[{k * N} + i] = {name}({', '.join(args)});")
+    source = 'extern "C" __global__ void k(const float* x, const float* z, float* y) {\nint i = threadIdx.x;\n'
+    derived = rawkern.RawKernel(source + "\n".join(lines) + "\n}", "k").derive(block=N)
+    x, z = torch.linspace(0.1, 0.9, N), torch.linspace(0.85, 0.15, N)
+    reference = {"exp10": lambda a: 10**a, "pow": torch.pow, "fma": lambda a, b, c: a * b + c, "fmax": torch.maximum,
+                 "fmin": torch.minimum, "__fdividef": torch.div, "__saturatef": lambda a: a.clamp(0, 1)}  # fmt: skip
+    for k, name in enumerate(calls):
+        rule = rule_of(name)[0]
+        grad = torch.zeros(len(calls), N)
+        grad[k] = 1
+        found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})
+        a, b = x.double().requires_grad_(), z.double().requires_grad_()
+        args = (a, b, a)[: len(rule.derivatives)]
+        function = reference.get(rule.name) or getattr(torch, rule.name)
+        right = torch.autograd.grad(function(*args).sum(), (a, b), allow_unused=True)
+        for each, value in zip(("x", "z"), right, strict=True):
+            value = torch.zeros(N, dtype=torch.float64) if value is None else value
+            torch.testing.assert_close(found[each].double(), value, rtol=3e-4, atol=1e-5, msg=f"{name} by {each}")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(functions()) & set(SMOOTH) - {"cbrt", "hypot", "sinpi", "cospi", "fmod", "pow"})
+)
+def test_formulas_differentiate_alike(name) -> None:
+    """The table of formulas is of SymPy's terms, as second derivatives need; both have to mean the same.
+
+    Without those that SymPy has no numbers for.
+    """
+    sp = symbolic().sympy
+    arity = len(RULES[name].derivatives)
+    a, b, c = sp.symbols("a b c", real=True)
+    value = functions()[name](*[a + 1 if name == "acosh" else a, b, c][:arity])
+    _, derived, x, z = all_of_them()
+    grad = torch.zeros(len(SMOOTH), N, dtype=torch.float64)
+    grad[SMOOTH.index(name)] = 1
+    found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})["x"]
+    for k in (1, N - 2):
+        u, v = float(x[k]), float(z[k])
+        by = [float(sp.diff(value, s).subs({a: u, b: v, c: u * v}).evalf()) for s in (a, c)]
+        assert float(found[k]) == pytest.approx(by[0] + (by[1] * v if arity == 3 else 0.0), rel=1e-9)

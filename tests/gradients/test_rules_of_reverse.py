@@ -1,0 +1,116 @@
+"""The points at which a gradient would be wrong in silence, each with a kernel that tells."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+
+
+def derived(source, block=64, **settings):
+    return rawkern.RawKernel(source, "k").derive(block=block, **settings)
+
+
+def test_an_index_of_one_axis_in_blocks_of_two_is_not_owned() -> None:
+    source = 'extern "C" __global__ void k(const float* x, float* y) { int i = threadIdx.x; atomicAdd(&y[i], x[i] * (1 + threadIdx.y)); }'
+    found = derived(source, block=(8, 4))
+    assert found.atomics == 1 and derived(source, block=8).atomics == 0
+    grads = found(1, (torch.rand(8), torch.zeros(8)), {"y": torch.ones(8)})
+    torch.testing.assert_close(grads["x"], torch.full((8,), 10.0))
+
+
+def test_threads_that_set_the_same_element_count_once() -> None:
+    source = 'extern "C" __global__ void k(const float* x, float* y) { y[blockIdx.x] = x[0] * 2.0f; }'
+    found = derived(source)
+    assert found.exchanged == ("y",)
+    grad = torch.ones(3)
+    torch.testing.assert_close(found(3, (torch.rand(1), torch.zeros(3)), {"y": grad})["x"], torch.tensor([6.0]))
+    assert grad.eq(1).all(), "the caller's gradient was changed"
+
+
+def test_of_two_stores_the_last_counts() -> None:
+    source = """extern "C" __global__ void k(const float* x, const float* z, float* y) {
+        int i = threadIdx.x;
+        y[i] = x[i];
+        if (i < 3) y[i] = 5.0f * z[i];
+        for (int t = 0; t < 3; ++t) if (i == 6) y[i] = x[t];
+    }"""
+    x, z, y = torch.rand(8), torch.rand(8), torch.rand(8)
+    grads = derived(source, block=8)(1, (x, z, y), {"y": torch.ones(8)})
+    torch.testing.assert_close(grads["x"], torch.tensor([0.0, 0, 1, 1, 1, 1, 0, 1]))
+    torch.testing.assert_close(grads["z"], torch.tensor([5.0, 5, 5, 0, 0, 0, 0, 0]))
+
+
+def test_a_constant_that_is_stored_last_cuts_the_gradient() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        __shared__ float s[8];
+        int i = threadIdx.x;
+        s[i] = x[i];
+        __syncthreads();
+        if (i < 4) s[i] = 1.0f;
+        __syncthreads();
+        y[i] = s[7 - i];
+    }"""
+    grads = derived(source, block=8)(1, (torch.rand(8), torch.rand(8)), {"y": torch.arange(8.0)})
+    torch.testing.assert_close(grads["x"], torch.tensor([0.0, 0, 0, 0, 3, 2, 1, 0]))
+
+
+def test_threads_that_leave_early_still_give_back_what_they_shared() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y, int n) {
+        __shared__ float s[8];
+        int i = threadIdx.x;
+        s[i] = x[i];
+        __syncthreads();
+        if (i >= n) return;
+        y[i] = s[7 - i];
+    }"""
+    grads = derived(source, block=8)(1, (torch.rand(8), torch.rand(8), 3), {"y": torch.ones(8)})
+    torch.testing.assert_close(grads["x"], torch.tensor([0.0, 0, 0, 0, 0, 1, 1, 1]))
+
+
+def test_a_barrier_in_a_loop_without_gradients_stays() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        __shared__ float s[64];
+        int i = threadIdx.x, m = 0;
+        s[i] = x[i];
+        for (int t = 0; t < 2; ++t) { m += t; __syncthreads(); }
+        y[i] = s[63 - i] * m;
+    }"""
+    found = derived(source)
+    with rawkern.check():
+        grads = found(1, (torch.rand(64), torch.rand(64)), {"y": torch.arange(64.0)})
+    torch.testing.assert_close(grads["x"], torch.arange(64.0).flip(0))
+
+
+def test_more_iterations_than_the_tape_has_end_the_launch() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y, int n) {
+        float h = 1.0f;
+        for (int t = 0; t < n; ++t) h = sinf(h * x[t]);
+        y[0] = h;
+    }"""
+    found = derived(source, block=1, max_iterations=4)
+    x, y = torch.rand(6) + 0.5, torch.zeros(1)
+    assert found.verify(1, (x, y, 4)) < 1e-5
+    with pytest.raises(rawkern.RawkernError):
+        found(1, (x, y, 6), {"y": torch.ones(1)})
+
+
+def test_verify_finds_a_kernel_that_is_not_what_was_read(monkeypatch) -> None:
+    found = derived(
+        'extern "C" __global__ void k(const float* x, float* y) { y[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }'
+    )
+    args = (torch.rand(64), torch.zeros(64))
+    twin = found._twin()
+    other = rawkern.RawKernel(
+        'extern "C" __global__ void k(const float* x, float* y) { y[threadIdx.x] = sinf(x[threadIdx.x]); }', "k"
+    )
+    monkeypatch.setattr(found, "_original", other)
+    with pytest.raises(ArithmeticError, match="was not understood"):
+        found.verify(1, args)
+    monkeypatch.undo()
+    wrong = rawkern.RawKernel(
+        'extern "C" __global__ void k(const double* x, double* gx, const double* gy) { gx[threadIdx.x] += gy[threadIdx.x] * x[threadIdx.x]; }', "k")  # fmt: skip
+    monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": wrong})
+    with pytest.raises(ArithmeticError, match="is wrong"):
+        found.verify(1, args)

@@ -1,0 +1,148 @@
+"""Operators whose backward is derived from the kernels that they launch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import rawkern
+
+KERNELS = rawkern.RawModule(r"""
+__device__ float act(float v) { return v / (1.0f + expf(-v)); }
+extern "C" __global__ void gate(const float* x, const float* w, float* y, int n, int m) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = act(x[i]) * w[i % m];
+}
+extern "C" __global__ void rms(const float* x, float* y, int m) {
+    __shared__ float part[64];
+    int t = threadIdx.x; int row = blockIdx.x;
+    float s = 0.f;
+    for (int j = t; j < m; j += 64) s += x[row * m + j] * x[row * m + j];
+    part[t] = s;
+    __syncthreads();
+    for (int k = 32; k > 0; k /= 2) { if (t < k) part[t] += part[t + k]; __syncthreads(); }
+    float r = rsqrtf(part[0] / m + 1e-5f);
+    for (int j = t; j < m; j += 64) y[row * m + j] = x[row * m + j] * r;
+}
+extern "C" __global__ void twice(float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.0f;
+}
+""")
+
+
+@rawkern.op("rawkern_test_derived::layer", backward="derive")
+def layer(x: Tensor, w: Tensor) -> Tensor:
+    n, m = x.numel(), x.shape[-1]
+    h = torch.empty_like(x)
+    KERNELS.gate.forall(n)(x, w, h, n, m)
+    out = torch.empty_like(x)
+    KERNELS.rms[n // m, 64](h, out, m)
+    return out
+
+
+def reference(x, w):
+    h = torch.nn.functional.silu(x) * w
+    return h * (h.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+
+@pytest.fixture
+def inputs(device):
+    draw = torch.Generator().manual_seed(1)
+    x, w, v = (torch.randn(*shape, generator=draw).to(device) for shape in ((6, 100), (100,), (6, 100)))
+    return x.requires_grad_(), w.requires_grad_(), v
+
+
+def agrees(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_gradients_of_two_launches_with_memory_between(inputs, how) -> None:
+    x, w, v = inputs
+    function = torch.compile(layer, fullgraph=True, backend="aot_eager") if how == "compiled" else layer
+    found = torch.autograd.grad((function(x, w) * v).sum(), (x, w))
+    agrees(found, torch.autograd.grad((reference(x, w) * v).sum(), (x, w)))
+
+
+def test_only_what_is_asked_for(inputs) -> None:
+    x, w, v = inputs
+    found = torch.autograd.grad((layer(x.detach(), w) * v).sum(), w)
+    agrees(found, torch.autograd.grad((reference(x.detach(), w) * v).sum(), w))
+
+
+def test_one_tensor_in_two_places(device) -> None:
+    x = torch.rand(8, device=device).requires_grad_()
+    found = torch.autograd.grad(layer(x, x).square().sum(), x)
+    agrees(found, torch.autograd.grad(reference(x[None], x).square().sum(), x))
+
+
+def test_checkpoint_and_a_gradient_that_is_expanded(inputs) -> None:
+    x, w, _ = inputs
+    out = torch.utils.checkpoint.checkpoint(layer, x, w, use_reentrant=False)
+    agrees(torch.autograd.grad(out.sum(), (x, w)), torch.autograd.grad(reference(x, w).sum(), (x, w)))
+
+
+def test_second_derivatives_raise(inputs) -> None:
+    x, w, _ = inputs
+    (g,) = torch.autograd.grad(layer(x, w).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(g.sum(), x)
+
+
+def test_deterministic_algorithms_refuse_atomics(inputs) -> None:
+    x, w, _ = inputs
+    out = layer(x, w)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="use_deterministic_algorithms"):
+            out.sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def refused(name, function):
+    return rawkern.op(f"rawkern_test_derived::{name}", backward="derive")(function)
+
+
+def test_torch_calls_in_the_function_are_refused(inputs) -> None:
+    def function(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        KERNELS.rms[6, 64](x * 2, out, 100)
+        return out
+
+    with pytest.raises(rawkern.NotDifferentiable, match=r"aten\.mul.*lost"):
+        refused("calls", function)(inputs[0]).sum().backward()
+
+
+def test_memory_written_twice_is_refused(inputs) -> None:
+    def function(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        KERNELS.rms[6, 64](x, out, 100)
+        KERNELS.twice.forall(300)(out, 300)
+        return out
+
+    with pytest.raises(rawkern.NotDifferentiable, match="written"):
+        refused("rewrites", function)(inputs[0]).sum().backward()
+
+
+def test_what_comes_through_a_pointer_that_is_not_const_is_refused(inputs) -> None:
+    def function(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        KERNELS.rms[6, 64](x, out, 100)
+        KERNELS.twice.forall(300)(x, 300)
+        return out
+
+    with pytest.raises(rawkern.NotDifferentiable, match="argument of the operator"):
+        refused("changes", function)(inputs[0]).sum().backward()
+
+
+def test_declarations_that_cannot_be_derived() -> None:
+    def in_place(x: Tensor) -> None: ...
+
+    with pytest.raises(TypeError, match="change none of their arguments"):
+        rawkern.op("rawkern_test_derived::changed", mutates_args=("x",), backward="derive")(in_place)
+    with pytest.raises(ValueError, match="backward is 'yes'"):
+        rawkern.op("rawkern_test_derived::yes", backward="yes")

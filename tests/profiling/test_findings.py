@@ -1,0 +1,190 @@
+"""Each finding with a kernel that has it, in the line that is to blame, and one that has not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+
+CODE = r"""
+struct P { float a, b, c; };
+#define K extern "C" __global__ void
+#define I int i = blockIdx.x * blockDim.x + threadIdx.x
+K strided_yes(const float* x, float* y) { I;
+  y[i] = x[4 * i];  // here
+}
+K strided_no(const float* x, float* y) { I; y[i] = x[i]; }
+K array_of_structs_yes(const P* x, float* y) { I;
+  y[i] = x[i].a + x[i].c;  // here
+}
+K array_of_structs_no(const float* x, float* y) { I; y[i] = x[i] + x[i + 8192]; }
+K misaligned_yes(const float* x, float* y) { I;
+  y[i] = x[i + 3];  // here
+}
+K misaligned_no(const float* x, float* y) { I; y[i] = x[i + 8]; }
+K uncoalesced_yes(const float* x, float* y) { I;
+  y[i] = x[i * 7919 % 8192];  // here
+}
+K uncoalesced_no(const float* x, float* y) { I; y[i] = x[i ^ 5]; }
+K redundant_loads_yes(const float* x, float* y) { I;
+  float v = 0;
+  for (int k = 0; k < 16; k++)
+    v += x[i * 16 + k];  // here
+  y[i] = v;
+}
+K redundant_loads_no(const float* x, float* y) { I;
+  float v = 0;
+  for (int k = 0; k < 16; k++) v += x[k * 8192 + i];
+  y[i] = v;
+}
+K rereads_yes(const float* x, float* y) { I;
+  float v = 0;
+  for (int k = 0; k < 8; k++)
+    v += x[k * 256 + threadIdx.x];  // here
+  y[i] = v;
+}
+K rereads_no(const float* x, float* y) { I;
+  float v = 0;
+  for (int k = 0; k < 8; k++) v += x[k * 8192 + i];
+  y[i] = v;
+}
+K bank_conflicts_yes(const float* x, float* y) { I;
+  __shared__ float s[32][32];
+  for (int r = threadIdx.x / 32; r < 32; r += 8) s[r][threadIdx.x % 32] = x[i];
+  __syncthreads();
+  y[i] = s[threadIdx.x % 32][threadIdx.x / 32];  // here
+}
+K bank_conflicts_no(const float* x, float* y) { I;
+  __shared__ float s[32][33];
+  for (int r = threadIdx.x / 32; r < 32; r += 8) s[r][threadIdx.x % 32] = x[i];
+  __syncthreads();
+  y[i] = s[threadIdx.x % 32][threadIdx.x / 32];
+}
+K contended_atomics_yes(const float* x, float* y) { I;
+  atomicAdd(&y[i / 32], x[i]);  // here
+}
+K contended_atomics_no(const float* x, float* y) { I; atomicAdd(&y[i], x[i]); }
+K divergent_branch_yes(const float* x, float* y) { I;
+  float v = x[i];
+  if (threadIdx.x % 4)  // here
+    for (int k = 0; k < 20; k++) v = v * v + k;
+  else
+    for (int k = 0; k < 20; k++) v = sqrtf(v + k);
+  y[i] = v;
+}
+K divergent_branch_no(const float* x, float* y) { I;
+  float v = x[i];
+  if (threadIdx.x / 32 % 4) for (int k = 0; k < 20; k++) v = v * v + k;
+  else for (int k = 0; k < 20; k++) v = sqrtf(v + k);
+  y[i] = v;
+}
+K divergent_loop_yes(const float* x, float* y) { I;
+  float v = x[i];
+#pragma unroll 1
+  for (int k = 0; k < threadIdx.x % 32; k++)  // here
+    v = v * v + k;
+  y[i] = v;
+}
+K divergent_loop_no(const float* x, float* y) { I;
+  float v = x[i];
+#pragma unroll 1
+  for (int k = 0; k < threadIdx.x / 32; k++) v = v * v + k;
+  y[i] = v;
+}
+K local_array_yes(const float* x, float* y) { I;
+  float v[16];
+  for (int k = 0; k < 16; k++) v[k] = x[i] * k;
+  y[i] = v[i % 13 + 1];  // here
+}
+K local_array_no(const float* x, float* y) { I;
+  float v[16];
+  for (int k = 0; k < 16; k++) v[k] = x[i] * k;
+  y[i] = v[3] + v[5];
+}
+K double_arithmetic_yes(const float* x, float* y) { I;
+  y[i] = x[i] * 0.1 + 1.7;  // here
+}
+K double_arithmetic_no(const float* x, float* y) { I; y[i] = x[i] * 0.1f + 1.7f; }
+K scalar_accesses_yes(const float* x, float* y) { I;
+  y[i] = x[i];  // here
+}
+K scalar_accesses_no(const float4* x, float4* y) { I; if (i < 2048) y[i] = x[i]; }
+K low_occupancy_yes(const float* x, float* y) { I;
+  __shared__ float s[12000];
+  for (int k = threadIdx.x; k < 12000; k += blockDim.x) s[k] = x[k];
+  __syncthreads();
+  y[i] = s[i % 12000];
+}
+K low_occupancy_no(const float* x, float* y) { I; y[i] = x[i]; }
+"""
+LINES = CODE.splitlines()
+KINDS = sorted(line.partition("_yes(")[0].split()[-1] for line in LINES if "_yes(" in line)
+OF_THE_LAUNCH = ("low_occupancy",)
+
+
+@pytest.fixture(scope="module")
+def module():
+    return rawkern.RawModule(CODE)
+
+
+def found_in(module, name, blocks=32):
+    x, y = torch.randn(1 << 17), torch.zeros(1 << 17)
+    kernel = module.get_function(name)
+    if name.startswith("array_of_structs_yes"):
+        x = x[: 3 * 8192].view(torch.uint8)
+    if name.startswith("scalar_accesses_no"):
+        x, y = x.view(-1, 4), y.view(-1, 4)
+    with rawkern.profile(device="h200") as report:
+        kernel[blocks, 128 if "occupancy" in name else 256](x, y)
+    return {finding.kind: finding for finding in report.findings}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kernels_that_have_it_and_that_have_not(module, kind):
+    finding = found_in(module, f"{kind}_yes")[kind]
+    assert finding.cost > 0
+    assert finding.message
+    assert finding.remedy
+    if kind in OF_THE_LAUNCH:
+        assert finding.line == 0
+    else:
+        first = next(k for k, line in enumerate(LINES) if f" {kind}_yes(" in line)
+        assert isinstance(finding.line, int)
+        assert "// here" in LINES[finding.line - 1]
+        assert first < finding.line <= next(k for k, line in enumerate(LINES[first:], first) if line == "}")
+    assert kind not in found_in(module, f"{kind}_no")
+
+
+def test_a_grid_smaller_than_the_gpu_is_told(module):
+    assert "few_blocks" in found_in(module, "strided_no", 32)
+    assert "few_blocks" not in found_in(module, "strided_no", 256)
+
+
+def test_findings_are_in_the_order_of_what_they_cost(module):
+    found = list(found_in(module, "bank_conflicts_yes").values())
+    assert [f.cost for f in found] == sorted((f.cost for f in found), reverse=True)
+    assert "pad rows of 128 bytes to 132" in str(next(f for f in found if f.kind == "bank_conflicts"))
+
+
+#: Findings on the ready-made operators, and why they are right.
+REASONS = {
+    "scalar_accesses": "the instances for the CPU take one element a thread; on a GPU those of 16 bytes are taken",
+    "rereads": "each block of n-body reads all bodies, which a cache holds",
+}
+
+
+def test_ready_made_operators_have_no_finding_without_a_reason():
+    x = torch.randn(256, 1024)
+    w, b = torch.randn(1024), torch.randn(1024)
+    with rawkern.profile() as report:
+        rawkern.square(x)
+        rawkern.gelu(x)
+        rawkern.softmax(x, -1)
+        rawkern.layer_norm(x, (1024,), w, b)
+        rawkern.rms_norm(x, (1024,), w)
+        rawkern.sum(x)
+        rawkern.cross_entropy(x, torch.randint(0, 1024, (256,)))
+        rawkern.nbody_forces(torch.randn(3, 512), torch.rand(512))
+    assert len(report) >= 8
+    assert not [str(f) for f in report.findings if not REASONS.get(f.kind)]
