@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pickle
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ import torch
 
 import rawkern
 from rawkern.cli import main
-from rawkern.compile import packages
+from rawkern.compile import packages, toolchain
 from rawkern.compile.source import from_path
 from rawkern.errors import RawkernError, UnsupportedError
 from tests import without_compiler
@@ -119,8 +121,11 @@ def test_what_is_written(built: Path) -> None:
     package = packages.package(from_path(built / "kernels.json"))
     assert package.sources == ("kernels.cu", "include/unit.cuh") and package.options == ()
     assert package.toolkit.startswith("NVRTC 1") and package.rawkern == rawkern.__version__
-    for name in names - {"kernels.sm_75.cubin"}:
-        assert str(built.parent).encode() not in (built / name).read_bytes()
+    folders = (built.parent, Path(sys.prefix), *toolchain.toolchain().include_dirs)
+    for name in names:
+        data = (built / name).read_bytes()
+        assert not [folder for folder in folders if os.fsencode(folder) in data], name
+    assert b"kernels.cu" in (built / "kernels.sm_80.cubin").read_bytes()
 
 
 def test_what_fits(built: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rawkern._version import __version__
 from rawkern.base.ctype import CType, StructLayout, parse
 from rawkern.cli.text import Refused, amount, refusing, step, table
-from rawkern.compile import declarations, names, packages, programs, toolchain
+from rawkern.compile import declarations, elf, names, packages, programs, toolchain
 from rawkern.compile.compile import declared
 from rawkern.compile.source import Source
 from rawkern.errors import UnsupportedError
@@ -62,7 +62,11 @@ def _made(
         for arch in dict.fromkeys([*archs, *virtual]):
             with step(f"compiling {source.name} for {arch}"):
                 program = build.program(arch)
-            data = _without_paths(program.ptx, source).encode() if arch.startswith("compute") else program.code
+            data = (
+                _without_paths(program.ptx, source).encode()
+                if arch.startswith("compute")
+                else _without_folders(program.code, source)
+            )
             files.append(data)
             codes.append(_code(program, data, source, expressions))
             for text in (text for entry in program.entries for text in entry.params):
@@ -135,6 +139,25 @@ def _without_paths(ptx: str, source: Source) -> str:
         return f'{match[1]}"{own.get(path, os.path.basename(path))}"'
 
     return re.sub(r'^(\s*\.file\s+\d+\s+)"([^"\n]*)"', renamed, ptx, flags=re.M)
+
+
+def _without_folders(cubin: bytes, source: Source) -> bytes:
+    """Machine code whose line table names files without this machine's folders; what is put there is as long."""
+    files = (source.name, *dict(source.headers))
+    roots = {os.getcwd(), *map(os.path.dirname, files), *source.include_dirs, *toolchain.toolchain().include_dirs}
+    found = re.compile(b"(?:" + b"|".join(re.escape(os.fsencode(root)) for root in roots - {"/"}) + rb")[^\0]*(?=\0)")
+
+    def renamed(match: re.Match[bytes]) -> bytes:
+        path = os.fsdecode(match[0])
+        name = os.fsencode(os.path.basename(path)) if path in files else b""
+        return b".".ljust(len(match[0]) - len(name), b"/") + name
+
+    data = bytearray(cubin)
+    for section in elf.sections(cubin):
+        if section.name == ".debug_line":
+            part = slice(section.offset, section.offset + section.size)
+            data[part] = found.sub(renamed, cubin[part])
+    return bytes(data)
 
 
 # Files ----------------------------------------------------------------------------------------------------------------

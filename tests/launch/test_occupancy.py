@@ -150,7 +150,7 @@ def test_driver_agrees() -> None:
 
     major, minor = torch.cuda.get_device_capability()
     spec = SPECIFICATIONS[major, minor]
-    file = Path(__file__).with_name("kernels.cu")
+    file = Path(__file__).parents[1] / "cli" / "kernels.cu"
     module = rawkern.load(file)
     used = cubin.resources(module.get_function("plain").cubin(f"sm_{major}{minor}"), f"sm_{major}{minor}")
     wrong, seen = [], set()
