@@ -1,0 +1,157 @@
+"""The time of derived backwards (``kernel.derive``) by that of their kernels, on a GPU or on the CPU engine."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import rawkern
+from benchmarks.harness import Report, Table, scaled, short
+from rawkern.base.timing import gpu_seconds
+
+SOURCE = r"""
+extern "C" __global__ void saxpy(int n, float a, const float* x, const float* z, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = a * x[i] + z[i];
+}
+extern "C" __global__ void stencil(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= 1 && i < n - 1) y[i] = 0.25f * x[i - 1] + 0.5f * x[i] + 0.25f * x[i + 1];
+}
+extern "C" __global__ void stencil2d(const float* x, float* y, int n) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+    if (r >= 1 && r < n - 1 && c >= 1 && c < n - 1)
+        y[r * n + c] = x[r * n + c]
+                     + 0.1f * (x[(r - 1) * n + c] + x[(r + 1) * n + c] + x[r * n + c - 1] + x[r * n + c + 1]);
+}
+extern "C" __global__ void softmax(const float* x, float* y, int n) {
+    __shared__ float s[256];
+    int t = threadIdx.x, row = blockIdx.x;
+    float m = -3.402823466e38f;
+    for (int c = t; c < n; c += 256) m = fmaxf(m, x[row * n + c]);
+    s[t] = m;
+    __syncthreads();
+    for (int k = 128; k > 0; k >>= 1) {
+        if (t < k) s[t] = fmaxf(s[t], s[t + k]);
+        __syncthreads();
+    }
+    m = s[0];
+    __syncthreads();
+    float sum = 0;
+    for (int c = t; c < n; c += 256) sum += expf(x[row * n + c] - m);
+    s[t] = sum;
+    __syncthreads();
+    for (int k = 128; k > 0; k >>= 1) {
+        if (t < k) s[t] += s[t + k];
+        __syncthreads();
+    }
+    sum = s[0];
+    for (int c = t; c < n; c += 256) y[row * n + c] = expf(x[row * n + c] - m) / sum;
+}
+extern "C" __global__ void matmul(const float* a, const float* b, float* c, int n) {
+    __shared__ float ta[16][16], tb[16][16];
+    int r = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0;
+    for (int k = 0; k < n; k += 16) {
+        ta[threadIdx.y][threadIdx.x] = a[r * n + k + threadIdx.x];
+        tb[threadIdx.y][threadIdx.x] = b[(k + threadIdx.y) * n + col];
+        __syncthreads();
+        for (int j = 0; j < 16; ++j) sum += ta[threadIdx.y][j] * tb[j][threadIdx.x];
+        __syncthreads();
+    }
+    c[r * n + col] = sum;
+}
+extern "C" __global__ void block_sums(const float* x, float* out, int n) {
+    __shared__ float s[256];
+    int t = threadIdx.x, i = blockIdx.x * 256 + t;
+    s[t] = i < n ? x[i] : 0.0f;
+    __syncthreads();
+    for (int k = 128; k > 0; k >>= 1) {
+        if (t < k) s[t] += s[t + k];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller."""
+
+    name: str
+    goal: float  # on a GPU
+    make: Callable[[int], tuple[Any, Any, tuple[Any, ...]]]
+    wrt: tuple[str, ...] | None = None
+
+
+def _flat(n: int) -> tuple[int, int]:
+    return -(-n // 256), 256
+
+
+ROWS = (
+    Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))), ("x", "z")),
+    Row("stencil", 2.0, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(n), n))),
+    Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
+        if (n := 8192 // int(s**0.5)) else None),
+    Row("softmax", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.zeros(rows, 4096), 4096))),
+    Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))
+        if (n := 2048 // int(s**0.5)) else None),
+    Row("block_sums", 1.2, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(-(-n // 256)), n))),
+)  # fmt: skip
+
+
+def seconds(run: Callable[[], Any], device: str, rounds: int) -> float:
+    run()
+    if device == "cuda":
+        torch.cuda._sleep(1_000_000)
+        return statistics.median(gpu_seconds(run, rounds))
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    module = rawkern.RawModule(SOURCE)
+    report = Report(f"gradients-{'gpu' if device == 'cuda' else 'cpu'}", "Derived backwards by their forwards")
+    report.notes.append(
+        "Medians. A backward is the call of what `kernel.derive` returns: memory for the gradients set to zero, and the "
+        "launch. Goals are for a GPU; on the CPU engine it is 5 for all."
+    )
+    table, numbers = Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "atomics left")), {}
+    for row in ROWS:
+        grid, block, args = row.make(1 if device == "cuda" else 64)
+        args = tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+        kernel = module.get_function(row.name)
+        try:
+            derived = kernel.derive(grid=grid, block=block, wrt=row.wrt)
+            named = derived.named(args)
+            grads = {name: torch.ones_like(named[name]) for name in derived.outputs}
+            forward = seconds(lambda: kernel[grid, block](*args), device, options.rounds)  # noqa: B023
+            backward = seconds(lambda: derived(grid, args, grads), device, options.rounds)  # noqa: B023
+        except Exception as error:
+            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), "", ""))
+            continue
+        goal = row.goal if device == "cuda" else 5.0
+        numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
+        ratio = f"{backward / forward:.2f}"
+        table.rows.append((row.name, scaled(forward), scaled(backward), ratio, f"{goal:g}", str(derived.atomics)))
+    report.add(table, numbers)
+    report.write()
+
+
+if __name__ == "__main__":
+    main()
