@@ -96,7 +96,8 @@ def _flat(n: int) -> tuple[int, int]:
 
 
 ROWS = (
-    Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))), ("x", "z")),
+    Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))),
+        ("x", "z")),
     Row("stencil", 2.0, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(n), n))),
     Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
         if (n := 8192 // int(s**0.5)) else None),
@@ -148,7 +149,8 @@ def main() -> None:
         goal = row.goal if device == "cuda" else 5.0
         numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
         ratio = f"{backward / forward:.2f}"
-        table.rows.append((row.name, scaled(forward), scaled(backward), ratio, f"{goal:g}", str(derived.atomics)))
+        row_cells = (scaled(forward), scaled(backward), ratio, f"{goal:g}", str(derived.atomics))
+        table.rows.append((row.name, *row_cells))
     report.add(table, numbers)
     report.write()
 
