@@ -149,8 +149,8 @@ def main() -> None:
         goal = row.goal if device == "cuda" else 5.0
         numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
         ratio = f"{backward / forward:.2f}"
-        row_cells = (scaled(forward), scaled(backward), ratio, f"{goal:g}", str(derived.atomics))
-        table.rows.append((row.name, *row_cells))
+        times = scaled(forward), scaled(backward)
+        table.rows.append((row.name, *times, ratio, f"{goal:g}", str(derived.atomics)))
     report.add(table, numbers)
     report.write()
 
