@@ -129,7 +129,7 @@ def main() -> None:
     module = rawkern.RawModule(SOURCE)
     report = Report(f"gradients-{'gpu' if device == 'cuda' else 'cpu'}", "Derived backwards by their forwards")
     report.notes.append(
-        "Medians. A backward is the call of what `kernel.derive` returns: memory for the gradients set to zero, and the "
+        "Medians. A backward is the call of what `kernel.derive` returns: memory for gradients set to zero, and the "
         "launch. Goals are for a GPU; on the CPU engine it is 5 for all."
     )
     table, numbers = Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "atomics left")), {}
