@@ -12,7 +12,6 @@ from typing import Any
 
 from rawkern.base.ctype import parse
 from rawkern.base.gpus import MAX_THREADS, specification
-from rawkern.cli import package
 from rawkern.cli.sass import sass
 from rawkern.cli.text import Refused, duration, paint, plural, refusing, step, table, whole
 from rawkern.compile import cubin, lookup, programs, source, toolchain
@@ -117,6 +116,8 @@ def _package(options: argparse.Namespace, archs: Sequence[str], sources: Sequenc
     if not options.arch:
         raise Refused("--package needs the GPUs that the kernels are for, such as --arch sm_80 --arch sm_90")
     try:
+        from rawkern.cli import package  # it imports torch
+
         return package.write(options, list(dict.fromkeys(archs)), sources)
     except CompileError as error:
         print(error, file=sys.stderr)

@@ -145,7 +145,7 @@ def test_architectures_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
         "#if __CUDA_ARCH__ >= 900\nconstexpr int stages = 4;\n#else\nconstexpr int stages = 2;\n#endif"
     )
     assert module.constant("stages", "cpu") == 2
-    monkeypatch.setattr("rawkern.module.architecture", lambda device: "sm_90")
+    monkeypatch.setattr("rawkern.launch.builds.architecture", lambda device, compiled: "sm_90")
     assert module.constant("stages", "cpu") == 4
 
 

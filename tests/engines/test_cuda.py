@@ -22,7 +22,7 @@ from rawkern.base.records import CPU, CUDA, TARGET
 from rawkern.compile.programs import Entry
 from rawkern.engines import cuda
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
-from rawkern.launch import launcher
+from rawkern.launch import launcher, modes
 
 CONTEXT = 0x1000
 
@@ -135,7 +135,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(private, "stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(table, "learn_cuda", lambda: None)
-    properties = types.SimpleNamespace(shared_memory_per_block_optin=232448, multi_processor_count=3)
+    properties = types.SimpleNamespace(
+        shared_memory_per_block_optin=232448, multi_processor_count=3, major=9, minor=0
+    )
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     table.table()
     before = table.field("work_stream")
@@ -280,7 +282,7 @@ class Native:
         self.target = engine_kernel.target((32, 4, 1), 64)
         ctypes.c_int64.from_address(self.target.address + TARGET.offset("device")).value = CPU
         plan = launcher.Plan(self, (32, 4, 1), 64, cooperative)  # type: ignore[arg-type]
-        plan.built = self, {torch.device("cpu"): self.target}  # type: ignore[assignment]
+        plan.built = self, {modes.place(torch.device("cpu")): self.target}  # type: ignore[assignment]
         plan.record.set(until=ctypes.addressof(self.build.until))
         plan._ready(self, self.target)  # type: ignore[arg-type]
         self.go = plan.grid((3, 2), (32, 4))

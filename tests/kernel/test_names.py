@@ -90,7 +90,7 @@ def test_module_attributes_and_listing(recorder: Recorder) -> None:
     assert "fill" not in dir(many) or "axpy" in dir(many)
     with pytest.raises(AttributeError, match="there is no kernel 'nope'; the source has"):
         many.nope  # noqa: B018
-    assert not hasattr(many, "_repr_html_")
+    assert not hasattr(many, "_repr_svg_")
 
 
 def test_underscored_names_do_not_compile_anything() -> None:

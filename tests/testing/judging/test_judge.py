@@ -23,8 +23,9 @@ X = torch.randn(1000, generator=torch.Generator().manual_seed(5))
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     with pytest.MonkeyPatch.context() as environment:
+        environment.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))  # where nobody else judges
         environment.setenv("HUB_TOKEN_OF_THIS_TEST", "secret")
         with Worker() as made:
             yield made
