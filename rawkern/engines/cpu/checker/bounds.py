@@ -33,7 +33,7 @@ class Bounds(Instrument):
     """A build whose accesses are compared with the memory that they may touch."""
 
     name = "bounds"
-    own = ("rk_guard", "rk_heap")
+    own = ("rk_guard", "rk_heap", "rk_fill", "rk_begin")
 
     def __init__(self, plan: Plan):
         super().__init__(plan)
@@ -57,9 +57,9 @@ class Bounds(Instrument):
 
     @classmethod
     def linked(cls) -> str:
-        from rawkern.engines.cpu.checker.pattern import runtime
+        from rawkern.engines.cpu.checker.pattern import DECLARATIONS
 
-        return runtime()
+        return DECLARATIONS
 
     @classmethod
     def runtime(cls) -> str:

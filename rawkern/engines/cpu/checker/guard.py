@@ -39,7 +39,7 @@ def runtime() -> str:
     for name, value in (("BOUNDS", REASONS["BOUNDS"]), ("LANES", ramp("i64", 1).ref)):
         text = text.replace(f"{{{name}}}", str(value))
     records = (BAR, BLOCK, LAUNCH, MEMORY, HEAP, FRAME)
-    return "\n".join([*(record.llvm for record in records), linked(text, records)])
+    return "\n".join([*(record.llvm for record in records), linked(text, records), pattern.runtime()])
 
 
 def frames(plan: Plan) -> bool:

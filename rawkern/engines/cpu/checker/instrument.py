@@ -17,7 +17,7 @@ class Checker(Instrument):
     """A checked build."""
 
     name = "checked"
-    own = ("rk_check_", "rk_run_")
+    own = ("rk_check_", "rk_run_", *pattern.NAMES)
     barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
 
     def __init__(self, plan: Plan):
@@ -35,11 +35,12 @@ class Checker(Instrument):
 
     @classmethod
     def linked(cls) -> str:
-        return f"{sites.connection()}\n{pattern.runtime()}"
+        return f"{sites.connection()}\n{pattern.DECLARATIONS}"
 
     @classmethod
     def runtime(cls) -> str:
-        return sites.checker()
+        types = "\n".join(record.llvm for record in pattern.RECORDS)
+        return f"{types}\n{sites.checker()}\n{pattern.runtime()}"
 
 
 def _event(emit: Callable[..., Any]) -> Callable[..., Any]:

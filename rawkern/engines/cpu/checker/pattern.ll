@@ -1,7 +1,7 @@
 ; What memory holds that nobody has set (pattern.py).
 
 ; Fill %size bytes, up to the next 16.
-define internal void @rk_fill(ptr %start, i64 %size, i64 %value) noinline minsize optsize {
+define i64 @rk_fill(ptr %start, i64 %size, i64 %value) {
   %some = icmp ne i64 %size, 0
   br i1 %some, label %fill, label %out
 fill:
@@ -30,12 +30,12 @@ piece:
   %more2 = icmp ult i64 %next2, %size
   br i1 %more2, label %piece, label %out
 out:
-  ret void
+  ret i64 0
 }
 
 ; A block begins: its shared memory, but for what CUDA keeps for itself from %kept to before %behind. What is less than all
 ; numbers in one block is greater in the next.
-define internal void @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) noinline minsize optsize {
+define i64 @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) {
   %px = &Block.x %blk
   %x = load i32, ptr %px
   %low = and i32 %x, 1
@@ -46,9 +46,9 @@ define internal void @rk_begin(ptr %launch, ptr %blk, i64 %kept, i64 %behind) no
   %ptotal = &Launch.shared_total %launch
   %total32 = load i32, ptr %ptotal
   %total = zext i32 %total32 to i64
-  call void @rk_fill(ptr %shared, i64 %kept, i64 %value)
+  %r0 = call i64 @rk_fill(ptr %shared, i64 %kept, i64 %value)
   %after = getelementptr i8, ptr %shared, i64 %behind
   %rest = sub i64 %total, %behind
-  call void @rk_fill(ptr %after, i64 %rest, i64 %value)
-  ret void
+  %r1 = call i64 @rk_fill(ptr %after, i64 %rest, i64 %value)
+  ret i64 0
 }

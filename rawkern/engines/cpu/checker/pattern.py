@@ -13,14 +13,19 @@ from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.analysis.storage import RESERVED, RESERVED_BYTES
 from rawkern.engines.cpu.emit.lanes import pointer
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.records import BLOCK, LAUNCH
+from rawkern.engines.cpu.records import BAR, BLOCK, LAUNCH
 
 POSITIVE = 0x7FF47FF47FF47FF4
 NEGATIVE = POSITIVE | 0x8000800080008000
 
 
+#: What kernels are told of `runtime`.
+DECLARATIONS = "declare i64 @rk_fill(ptr, i64, i64)\ndeclare i64 @rk_begin(ptr, ptr, i64, i64)"
+NAMES = ("rk_fill", "rk_begin")
+RECORDS = (BAR, BLOCK, LAUNCH)  # which it needs
+
 def runtime() -> str:
-    """LLVM IR that stands in each kernel's object."""
+    """LLVM IR of the functions that fill memory, a part of an instrument's own object file."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("pattern.ll").read_text()
     for name, value in (("POSITIVE", POSITIVE), ("NEGATIVE", NEGATIVE - (1 << 64))):
         text = text.replace(f"{{{name}}}", str(value))
@@ -33,12 +38,13 @@ def block_begins(plan: Plan) -> str:
         return ""
     kept = plan.shared.get(RESERVED)
     hole = "i64 0, i64 0" if kept is None else f"i64 {kept}, i64 {kept + RESERVED_BYTES}"
-    return f"call void @rk_begin(ptr %launch, ptr %blk, {hole})"
+    return f"%filled = call i64 @rk_begin(ptr %launch, ptr %blk, {hole})"
 
 
 def fill(e: Emitter, start: Val | str, size: Val | int) -> None:
     """Fill memory from a pointer on that is a multiple of 16, up to the next such multiple."""
-    e.line(f"call void @rk_fill({start}, {size if isinstance(size, Val) else f'i64 {size}'}, i64 {POSITIVE})")
+    size = size if isinstance(size, Val) else const("i64", size)
+    e.let("i64", 1, f"call i64 @rk_fill({start}, {size}, i64 {POSITIVE})")
 
 
 def fill_piece(e: Emitter, address: Val, size: Val, most: int = 0) -> Val:
