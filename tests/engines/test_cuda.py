@@ -135,9 +135,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     monkeypatch.setattr(private, "stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(table, "learn_cuda", lambda: None)
-    properties = types.SimpleNamespace(
-        shared_memory_per_block_optin=232448, multi_processor_count=3, major=9, minor=0
-    )
+    properties = types.SimpleNamespace(shared_memory_per_block_optin=232448, multi_processor_count=3, major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
     table.table()
     before = table.field("work_stream")

@@ -24,6 +24,7 @@ DECLARATIONS = "declare i64 @rk_fill(ptr, i64, i64)\ndeclare i64 @rk_begin(ptr, 
 NAMES = ("rk_fill", "rk_begin")
 RECORDS = (BAR, BLOCK, LAUNCH)  # which it needs
 
+
 def runtime() -> str:
     """LLVM IR of the functions that fill memory, a part of an instrument's own object file."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("pattern.ll").read_text()
