@@ -22,8 +22,8 @@ def load_package(
     ----------
     place : str or path
         The folder, or the importable package that it is, by its dotted name: ``"mykernels"``, or ``__name__`` in that
-        package's own ``__init__.py``. A string with a separator, and every ``pathlib.Path``, is a folder; one that is not
-        absolute is looked for in the current directory and then beside the file that calls this.
+        package's own ``__init__.py``. A string with a separator, and every ``pathlib.Path``, is a folder; one that is
+        not absolute is looked for in the current directory and then beside the file that calls this.
     name : str, optional
         The module, which is called as its source was, without ``.cu``; may be left out where the folder has one.
     enable_cooperative_groups, strided
