@@ -10,9 +10,10 @@ from collections.abc import Callable
 import torch
 
 import rawkern
-from benchmarks import cpu, cpu_rows
+from benchmarks import compile, cpu
 from benchmarks.harness import Report, Table
-from rawkern.compile.programs import CPU_ARCH, Program, compile_program
+from rawkern.compile.nvrtc import run_nvrtc
+from rawkern.compile.programs import CPU_ARCH
 from rawkern.compile.source import from_path
 from rawkern.engines.cpu.checker.bounds import Bounds
 from rawkern.engines.cpu.emit.instrument import Instrument
@@ -53,22 +54,28 @@ def launches(rounds: int) -> tuple[Table, list[float]]:
 
 
 def compilations(rounds: int) -> tuple[Table, list[float]]:
-    table, ratios = Table("PTX to machine code", ("kernel", "off", "bounds", "ratio")), []
-    program: Program = compile_program(from_path(cpu_rows.FOLDER / "kernels.cu"), CPU_ARCH)
-    translation = Translation(program.ptx)
-    layout = translation.globals()
-    for entry in program.entries:
-        pairs = []
+    """From the source's text to machine code, as a launch of a new kernel has it: NVRTC's part is the same for both."""
+    table, ratios = Table("Source to machine code", ("kernel", "NVRTC", "off", "bounds", "ratio")), []
+    for name, shape in compile.KERNELS.items():
+        if name == "large":
+            continue
+        source, pairs = from_path(compile.FOLDER / f"{name}.cu"), []
         for _ in range(rounds):
-            pair = []
+            start = time.perf_counter()
+            ptx = run_nvrtc(source, CPU_ARCH).ptx
+            nvrtc, pair = time.perf_counter() - start, []
+            translation = Translation(ptx)
+            entry = next(f.name for f in translation.parsed().functions.values() if f.entry)
+            layout = translation.globals()
             for instrument in (Instrument, Bounds):
                 start = time.perf_counter()
-                translation.compile(entry.symbol, layout, "line", instrument)
+                translation.compile(entry, layout, shape, instrument)
                 pair.append(time.perf_counter() - start)
-            pairs.append(pair)
-        off, bounds = (statistics.median(column) for column in zip(*pairs, strict=True))
-        ratios.append(statistics.median(b / a for a, b in pairs))
-        table.rows.append((entry.name, f"{off * 1e3:.3g} ms", f"{bounds * 1e3:.3g} ms", f"{ratios[-1]:.2f}"))
+            pairs.append((nvrtc, nvrtc + pair[0], nvrtc + pair[1]))
+        nvrtc, off, bounds = (statistics.median(column) for column in zip(*pairs, strict=True))
+        ratios.append(statistics.median(b / a for _, a, b in pairs))
+        cells = (f"{seconds * 1e3:.3g} ms" for seconds in (nvrtc, off, bounds))
+        table.rows.append((name, *cells, f"{ratios[-1]:.2f}"))
     return table, ratios
 
 
