@@ -18,13 +18,14 @@ from rawkern.engines.cpu.ptx.data import Mem, Reg
 TURNS = 16
 DISTANCE = 8192  # bytes, from one warp to a later one
 LINE = 64  # bytes
+FAR = 1 << 16  # bytes from lane to lane: what is further apart is in no order that is worth asking for
 SECOND_LEVEL = 2  # of the cache, as LLVM counts
 
 
 def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False) -> None:
     """Ask for what the access to ``[mem]``, at `form` and `at` bytes, touches later."""
     stride = stride_of(form)
-    if not f.watch.prefetches or not stride or not isinstance(form, (Affine, Wide)):
+    if not f.watch.prefetches or not stride or abs(stride) > FAR or not isinstance(form, (Affine, Wide)):
         return
     if len(begin := set(starts(f, form))) > 1:
         return
@@ -40,7 +41,7 @@ def ask(f: FunctionLowering, mem: Mem, form: Form, at: int, writes: bool = False
         return
     f.module.declare("llvm.prefetch.p0", "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     there = e.bin("add", begin.pop(), distance)
-    for line in range(0, LANES * abs(stride), LINE):
+    for line in range(0, LANES * abs(stride), max(LINE, abs(stride))):
         place = pointer(e, there, at + line)
         e.line(f"call void @llvm.prefetch.p0({place}, i32 {int(writes)}, i32 {SECOND_LEVEL}, i32 1)")
 

@@ -274,3 +274,21 @@ def test_generic_pointer_to_shared_or_global(device):
         local = sum(t * i for i in range(7)) + 1000
         want.append([part * 2 + 1000000, part + 3000000, local + 2000000][t % 3])
     np.testing.assert_array_equal(out.cpu().numpy(), want)
+
+
+@pytest.mark.timeout(60)
+def test_lanes_very_far_apart_take_no_more_code() -> None:
+    """The code asks for memory ahead of time: of no more lines than lanes, and of none where they are far apart."""
+    kernel = rawkern.RawKernel("""extern "C" __global__ void k(const float* x, float* y) {
+        __shared__ float s[32];
+        long long i = threadIdx.x;
+        s[i] = x[i << 39];
+        __syncthreads();
+        y[i << 39] = s[i] + 1;
+        y[i * 40] = s[i];
+    }""")
+    x, y = torch.ones(32), torch.zeros(32)
+    with pytest.raises(rawkern.OutOfBoundsError):
+        kernel[1, 32](x, y)
+    kernel[1, 1](x, y)
+    assert y[0] == 1
