@@ -276,6 +276,7 @@ def test_generic_pointer_to_shared_or_global(device):
     np.testing.assert_array_equal(out.cpu().numpy(), want)
 
 
+@pytest.mark.rawkern_unchecked("of the usual build's code")
 @pytest.mark.timeout(60)
 def test_lanes_very_far_apart_take_no_more_code() -> None:
     """The code asks for memory ahead of time: of no more lines than lanes, and of none where they are far apart."""
