@@ -41,7 +41,7 @@ extern "C" __global__ void k(int n, float a, const float* x, float* y) {
     for (int turn = 0; turn < %d; ++turn) a += 1;
     if (i < n) y[i] = a * s[threadIdx.x] + %d;
 }"""
-SPIN = 'extern "C" __global__ void spin(int* x) { while (*(volatile int*)x == 0) { } }'
+SPIN = 'extern "C" __global__ void spin(volatile int* x) { x[1] = 1; while (x[0] == 0) { } }'
 Figures = dict[str, int | float | str]
 
 
@@ -324,20 +324,26 @@ def forks(count: int) -> Figures:
 def interrupts(count: int) -> Figures:
     """Ctrl-C and limits of time in launches of the main thread while 16 others launch; the next launch is right."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    spin, x, told = rawkern.RawKernel(SPIN), torch.zeros(1, dtype=torch.int32), 0
+    spin, x, told = rawkern.RawKernel(SPIN), torch.zeros(2, dtype=torch.int32), 0
+
+    def interrupt() -> None:
+        while not x[1]:  # until the launch runs
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
     some(4)
     with contextlib.suppress(rawkern.LaunchTimeoutError), rawkern.time_limit(0.01):
         spin[4, 64](x)
     with _busy(16) as look:
         for turn in range(count):
-            timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)) if turn % 2 else None
+            x.zero_()
             try:
-                if timer is None:
+                if turn % 2:
+                    threading.Thread(target=interrupt).start()
+                    spin[4, 64](x)
+                else:
                     with rawkern.time_limit(0.02):
                         spin[4, 64](x)
-                else:
-                    timer.start()
-                    spin[4, 64](x)
             except (rawkern.LaunchTimeoutError, KeyboardInterrupt) as error:
                 text = "".join([str(error), *getattr(error, "__notes__", ())])
                 told += "spin: the launch" in text and "in a loop that waits for other threads" in text
@@ -361,7 +367,7 @@ def ending(turn: int) -> Figures:
 
     They are in native launches: a thread that is in a call of torch's own ends the process here, by std::terminate.
     """
-    spin, x = rawkern.RawKernel(SPIN), torch.zeros(1, dtype=torch.int32)
+    spin, x = rawkern.RawKernel(SPIN), torch.zeros(2, dtype=torch.int32)
 
     def launch(launcher: Callable[..., None], n: int) -> None:
         given, y = torch.arange(float(n)), torch.empty(n)
