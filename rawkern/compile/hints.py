@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from rawkern.base import pip
 from rawkern.compile.shims import header_of
 from rawkern.compile.source import Source
 
@@ -160,6 +161,9 @@ def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
     looked = [os.path.dirname(source.path)] if source.path else []
     looked += searched
     where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
-    curand = name.startswith("curand")
-    way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...], or -I DIR"
+    way = "add its directory with include_dirs=[...], or -I DIR"
+    if name.startswith("curand"):
+        way = f"run: {pip.command('curand')}"
+    elif name.startswith("cupy/"):
+        way = f"it comes with CuPy; run: {pip.command(pip.fitting(pip.torch_cuda() or '13.0'))}"
     return f'"{name}" was looked for in{where}\n  {way}'

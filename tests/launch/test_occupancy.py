@@ -83,7 +83,7 @@ def test_nvidias_header_agrees(header_program: Path) -> None:
 
 
 def test_the_compiler_knows_the_same_warps_and_blocks() -> None:
-    known = toolchain.nvrtc().getSupportedArchs()
+    known = toolchain.nvrtc().architectures
     tested = 0
     for (major, minor), spec in SPECIFICATIONS.items():
         if major * 10 + minor not in known:
