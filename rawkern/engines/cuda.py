@@ -25,6 +25,7 @@ from rawkern.base.gpus import STATIC_SHARED
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
@@ -195,7 +196,7 @@ class Module:
         self.context = _primary_context(cuda, index)
         with self.current():
             try:
-                self.handle = self.driver.moduleLoadData(program.code)
+                self.handle = self.driver.moduleLoadData(linetable.findable(program))
             except self.driver.CUDADriverError as error:
                 message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
                 raise LaunchError(message) from None
