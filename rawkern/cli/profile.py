@@ -32,6 +32,8 @@ def declare(commands: Any) -> None:
     launch_options(parser)
     parser.add_argument("--device", metavar="NAME", help="the GPU to tell occupancy and the least time for, such as "
                         "h200; or where to launch: cpu, cuda or cuda:1 (default: cuda where there is one)")  # fmt: skip
+    parser.add_argument("--sample", metavar="N", type=int, help="count N blocks of each launch that has more, for "
+                        "large grids; counts are those of the sample")  # fmt: skip
     parser.add_argument("--html", metavar="FILE", help="write a page with sources, heat and findings")
     parser.add_argument("--json", metavar="FILE", help="write all counters as JSON; - for stdout")
     parser.add_argument("--csv", metavar="FILE", help="write all counters as CSV")
@@ -109,7 +111,7 @@ def _of_kernel(options: argparse.Namespace) -> Report:
 
     gpu, place = _gpu(options)
     with refusing(ValueError):
-        profile = rawkern.profile(device=gpu)
+        profile = rawkern.profile(device=gpu, sample=options.sample)
     with step(f"compiling {options.file}"):
         launch = launch_of(options, device_named(place), margins=False)
     with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), profile as report:
@@ -130,7 +132,7 @@ def _of_script(options: argparse.Namespace) -> Report:
     if place is not None:
         raise Refused(f"--device {place}: {options.file} says itself where its tensors are; name a GPU such as h200")
     with refusing(ValueError):
-        profile = rawkern.profile(device=gpu)
+        profile = rawkern.profile(device=gpu, sample=options.sample)
     before = sys.argv, sys.path[:]
     sys.argv = _script_words(options)
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.file)))

@@ -28,7 +28,8 @@ class Counted:
     shared_mem: int
     counts: Counts = field(repr=False)
     touched: dict[str, int]
-    device: str = "cpu"
+    device: str
+    sample: int | None  # how many blocks were counted, None for all
     events: tuple[Any, Any] | None = field(default=None, repr=False)
 
     @property
@@ -115,12 +116,15 @@ class Counted:
             "device": self.device, "counters": self.total, "distinct_sectors": self.touched,
             "lines": self.lines, "source": self.texts, "file": self.state.build.source.title,
         }  # fmt: skip
+        if self.sample is not None:
+            found["sampled_blocks"] = self.sample
         if self.milliseconds is not None:
             found["milliseconds"] = self.milliseconds
         gpu = self.gpu(named)
         if gpu is not None:
             found["gpu"] = gpu.name
-            found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
+            if self.sample is None:  # how much of what blocks touch they share is not known of some
+                found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
         if instructions:
             found["instructions"] = [self._instruction(one) for one in self.instructions]

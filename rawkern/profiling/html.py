@@ -78,7 +78,7 @@ _X, _Y = (-4.0, 10.0), (-8.0, 2.0)  # powers of two of operations per byte; and 
 
 def _roofline(launch: dict[str, Any]) -> str:
     """The launch under the roof of its GPU: operations per byte of the distinct sectors, and their rate."""
-    if "gpu" not in launch:
+    if "bounds" not in launch:
         return ""
     gpu, counters = GPUS[launch["gpu"]], launch["counters"]
     done = operations(counters, "f") + operations(counters, "d")

@@ -36,13 +36,18 @@ def _data(old: Any) -> dict[str, Any]:
 class Report:
     """What the launches of a profile did; made by `rawkern.profile`."""
 
-    def __init__(self, gpu: Gpu | None) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu | None, sample: int | None = None) -> None:
+        self.gpu, self.sample = gpu, sample
         self.launches: list[Counted] = []
 
     def add(self, launch: Counted) -> None:
         """Take a launch up."""
         self.launches.append(launch)
+
+    def sampled(self, grid: tuple[int, int, int]) -> int | None:
+        """How many blocks of such a launch are counted, None for all."""
+        blocks = grid[0] * grid[1] * grid[2]
+        return self.sample if self.sample is not None and self.sample < blocks else None
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -126,7 +131,7 @@ class Report:
         Raises
         ------
         ValueError
-            It is no report, or a kernel was launched more or less often.
+            It is no report, or a kernel was launched more or less often, or other samples of blocks were counted.
         """
         return compared(_data(old), self.as_dict())
 
@@ -149,7 +154,7 @@ class Report:
             ``launches`` is a list of dicts with ``kernel``, ``grid``, ``block``, ``counters`` (a number by Nsight
             Compute's name) and ``lines`` (by the line of the source, counters that are not 0), ``distinct_sectors`` (of
             each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``, and ``milliseconds`` where they
-            were measured.
+            were measured. ``sampled_blocks`` is there where so many blocks were counted, and not all.
         """
         return {
             "version": 1,

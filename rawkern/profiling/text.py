@@ -49,7 +49,11 @@ def headline(launch: dict[str, Any], count: int) -> str:
 def summary(launch: dict[str, Any]) -> list[str]:
     """What the launch did, a sentence each."""
     c = launch["counters"]
-    said = [
+    said = []
+    if "sampled_blocks" in launch:
+        x, y, z = launch["grid"]
+        said.append(f"{launch['sampled_blocks']:,} of {x * y * z:,} blocks were counted; all counts are those of these")
+    said += [
         f"{c['smsp__inst_executed.sum']:,} PTX instructions of warps, "
         f"{c['smsp__thread_inst_executed_per_inst_executed.ratio']:.1f} of 32 lanes active"
     ]
