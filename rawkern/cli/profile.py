@@ -37,6 +37,7 @@ def declare(commands: Any) -> None:
     parser.add_argument("--html", metavar="FILE", help="write a page with sources, heat and findings")
     parser.add_argument("--json", metavar="FILE", help="write all counters as JSON; - for stdout")
     parser.add_argument("--csv", metavar="FILE", help="write all counters as CSV")
+    parser.add_argument("--trace", metavar="FILE", help="write the times on GPUs as FILE.trace.json, for Perfetto")
     parser.add_argument("--compare", metavar="FILE", help="show what has changed since that JSON; end with 1 if worse")
     parser.add_argument("--ncu", action="store_true", help="run it under Nsight Compute, too, and put its figures "
                         "beside; needs a GPU, and permission to read its counters")  # fmt: skip
@@ -50,10 +51,12 @@ def main(options: argparse.Namespace) -> int:
         options.kernel, *options.arguments = options.arguments
     if not script and options.kernel is None:
         raise Refused(f"name the kernel of {options.file} to launch")
+    if options.trace and not options.trace.endswith(".trace.json"):
+        raise Refused(f"--trace {options.trace}: the name of a trace ends with .trace.json")
     if options.ncu:
         ncu.program()  # refused before anything runs
     report = _of_script(options) if script else _of_kernel(options)
-    for path in (options.html, options.csv, options.json):
+    for path in (options.html, options.csv, options.json, options.trace):
         if path and path != "-":
             with refusing(ValueError):
                 report.save(path)

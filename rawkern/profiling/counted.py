@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rawkern.compile.names import demangle
-from rawkern.profiling.bounds import bounds_of, occupancy_of
+from rawkern.profiling.bounds import SECTOR, bounds_of, occupancy_of
 from rawkern.profiling.counters import counters
 from rawkern.profiling.devices import Gpu, found_gpu
+from rawkern.profiling.timing import Timed, copy_rate
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.profiler.launch import Counts
@@ -30,7 +31,7 @@ class Counted:
     touched: dict[str, int]
     device: str
     sample: int | None  # how many blocks were counted, None for all
-    events: tuple[Any, Any] | None = field(default=None, repr=False)
+    time: Timed | None = field(default=None, repr=False)
 
     @property
     def instructions(self) -> list[dict[str, Any]]:
@@ -93,14 +94,6 @@ class Counted:
                 found[line] = files[path][int(number) - 1]
         return found
 
-    @cached_property
-    def milliseconds(self) -> float | None:
-        """Measured on the GPU; None for a launch on the CPU."""
-        if self.events is None:
-            return None
-        self.events[1].synchronize()
-        return self.events[0].elapsed_time(self.events[1])
-
     def gpu(self, named: Gpu | None) -> Gpu | None:
         """The GPU to compare with: the one that was named, or where the tensors are."""
         if named is None and self.device != "cpu":
@@ -109,8 +102,8 @@ class Counted:
             named = found_gpu(torch.cuda.get_device_name(self.device))
         return named
 
-    def as_dict(self, named: Gpu | None, instructions: bool = False) -> dict[str, Any]:
-        """The launch as plain data."""
+    def as_dict(self, named: Gpu | None, began: Timed | None, instructions: bool = False) -> dict[str, Any]:
+        """The launch as plain data; `began`: the first that was timed on its GPU."""
         found: dict[str, Any] = {
             "kernel": self.kernel, "grid": list(self.grid), "block": list(self.block), "shared_mem": self.shared_mem,
             "device": self.device, "counters": self.total, "distinct_sectors": self.touched,
@@ -118,8 +111,9 @@ class Counted:
         }  # fmt: skip
         if self.sample is not None:
             found["sampled_blocks"] = self.sample
-        if self.milliseconds is not None:
-            found["milliseconds"] = self.milliseconds
+        if self.time is not None and began is not None:
+            found["milliseconds"] = self.time.milliseconds
+            found["timing"] = self._timing(self.time, began)
         gpu = self.gpu(named)
         if gpu is not None:
             found["gpu"] = gpu.name
@@ -128,6 +122,16 @@ class Counted:
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
         if instructions:
             found["instructions"] = [self._instruction(one) for one in self.instructions]
+        return found
+
+    def _timing(self, time: Timed, began: Timed) -> dict[str, Any]:
+        found = {"start": time.since(began), "stream": time.stream, "first": time.first, "late": time.late}
+        rate = copy_rate(self.device)
+        if rate is not None:
+            found["copy_rate"] = rate
+            if self.sample is None and time.milliseconds:
+                moved = SECTOR * sum(self.touched.values())
+                found["share_of_copy_rate"] = moved / (time.milliseconds * 1e-3) / rate
         return found
 
     def _instruction(self, one: dict[str, Any]) -> dict[str, Any]:

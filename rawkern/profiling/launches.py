@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,18 +23,15 @@ from rawkern.launch import intercept, modes, reachable, variables
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
 from rawkern.profiling.report import Report
+from rawkern.profiling.timing import timed
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound
     from rawkern.engines.cpu.profiler.launch import Profiled
-    from rawkern.launch.builds import Build
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
 _reports: list[Report] = []  # of the profiles that are on
-#: Cycles of a GPU in which the host issues a launch, and the first one of a source.
-AHEAD, AHEAD_FIRST = 2_000_000, 200_000_000
-_timed_before: weakref.WeakSet[Build] = weakref.WeakSet()
 _changing = Lock()  # held while one begins or ends
 
 
@@ -119,10 +115,9 @@ def _profiled(given: intercept.Launch) -> None:
             config = plan.settled(given.launcher, state.engine_kernel(device))
         with _variables_of(state, device):
             told = _counted(state, config, copied, copies.behind, device)
-        events = _timed(given, device, AHEAD if state.build in _timed_before else AHEAD_FIRST)
-        _timed_before.add(state.build)
+        time = timed(given, device, state.build)
         for _, counted in told:
-            counted.events = events
+            counted.time = time
         _tell(told)
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
@@ -228,17 +223,3 @@ def _variables_of(state: State, device: torch.device) -> Iterator[None]:
         yield
     finally:
         ctypes.memmove(ours.globals_address, kept, len(kept))
-
-
-def _timed(given: intercept.Launch, device: torch.device, ahead: int) -> tuple[Any, Any]:
-    """Make the launch between two events of its stream, which has `ahead` cycles of other work until all are issued."""
-    stream = torch.cuda.current_stream(device)
-    if given.stream is not None:
-        stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.device(device), torch.cuda.stream(stream):
-        private.sleep_on_gpu(ahead)
-        before.record(stream)
-    given.proceed()
-    after.record(stream)
-    return before, after
