@@ -78,8 +78,9 @@ def main(options: argparse.Namespace) -> int:
 
 def _beside_ncu(options: argparse.Namespace, report: Report, script: bool) -> str:
     data = report.as_dict()
+    kernels = {launch["kernel"] for launch in data["launches"]}
     with step("running under ncu"):
-        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"])
+        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"], kernels)
     return ncu.beside(data["launches"], theirs)
 
 

@@ -110,6 +110,6 @@ def test_launches_on_a_gpu_are_timed(tmp_path):
 def test_the_stream_of_a_launch_is_that_of_its_time():
     x, other = torch.ones(4096, device="cuda"), torch.cuda.Stream()
     with rawkern.profile() as report:
-        rawkern.RawKernel(CODE)[16, 256](x, torch.empty_like(x), stream=other)
+        rawkern.RawKernel(CODE)((16,), (256,), (x, torch.empty_like(x)), stream=other)
     other.synchronize()
     assert report.as_dict()["launches"][0]["timing"]["stream"] == other.cuda_stream
