@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rawkern.launch.unit import State
 
 Dim3 = tuple[int, int, int]
+NO_LINE = "no line"  # of instructions that the compiler has moved, or made
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Counted:
         lines = instruction["lines"]
         found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
         if found is None:
-            return "no line"
+            return NO_LINE
         return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 from rawkern.profiling.bounds import operations
 from rawkern.profiling.costs import work
 from rawkern.profiling.devices import GPUS
-from rawkern.profiling.text import HEADS, cells, grouped, headline, summary
+from rawkern.profiling.text import HEADS, cells, grouped, headline, summary, text_of
 
 SECTOR = 32
 _STYLE = """
@@ -65,7 +65,7 @@ def _launch(launch: dict[str, Any], count: int) -> str:
 
 def _row(launch: dict[str, Any], line: int | str, share: float) -> str:
     found = (f"{share:.0%}", *cells(launch["lines"][line]))
-    text = f"{line}: {launch['source'].get(line, '')}"
+    text = f"{line}: {text_of(launch, line)}"
     made = "".join(f"<td>{escape(cell)}</td>" for cell in (*found, text))
     return f'<tr style="background: rgba(var(--heat), {min(share, 1.0) * 0.6:.3f})">{made}</tr>'
 

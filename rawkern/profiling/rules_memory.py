@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Found = Iterator[tuple[str, int | str, float, str, str]]
 MUCH = 1.25  # times the ideal from which on traffic is told
 MOST_OFTEN = 4  # times that a sector may be read
+VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes
+BANKS = 128  # bytes in all banks of shared memory
 STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
 LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
 
@@ -50,22 +52,24 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
             structs.setdefault((str(a["root"]), stride), set()).add(f"{one['ptx']} {a['at']}")
     for one, a in rows:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
-        if extra <= 0:
+        neighbours = stride is not None and abs(stride) == a["size"]
+        if extra <= 0 or (not neighbours and a["sectors"] < MUCH * a["ideal"]):
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
-        if stride is not None and abs(stride) == a["size"]:
+        if neighbours or (stride is None and extra <= a["requests"]):  # of lanes that lie side by side in most warps
             if a["misaligned"]:
                 yield (
                     "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
                     "start rows and arrays at multiples of 32 bytes, or load whole sectors and shift in registers",
                 )  # fmt: skip
-        elif a["sectors"] < MUCH * a["ideal"]:
-            continue
         elif stride is not None and len(structs.get((str(a["root"]), stride), ())) > 1 and a["root"]:
+            vector = VECTORS.get(abs(stride))
             yield (
                 "array_of_structs", line, cost,
-                f"{seen}: members of structs of {abs(stride)} bytes, {_bytes(a['size'])} at a time",
+                f"{seen}: lanes are {abs(stride)} bytes apart, as in an array of structs, and take {_bytes(a['size'])} "
+                "at a time",
+                f"take the {abs(stride)} bytes of a lane at once, as {vector} does" if vector else
                 "keep each member in an array of its own, or load whole structs by 16 bytes into shared memory",
             )  # fmt: skip
         elif stride is not None:
@@ -105,6 +109,15 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
             )  # fmt: skip
 
 
+def without_conflicts(stride: int, size: int) -> str:
+    """How accesses of `size` bytes that lie `stride` bytes apart get into banks of their own."""
+    word = max(size, 4)
+    if stride < BANKS and BANKS % stride == 0:
+        return f"let neighbouring lanes take neighbouring words, or skip {word} bytes after each {BANKS}"
+    padded = (stride // word + 1 | 1) * word  # an odd number of words goes through all banks
+    return f"pad rows of {stride} bytes to {padded}, or swizzle the column with the row"
+
+
 def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
     """Wavefronts of shared memory beyond one for each row of banks."""
     for one, a in accesses(launch, "shared"):
@@ -114,9 +127,7 @@ def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
         times = a["wavefronts"] / a["wavefronts_ideal"]
         seen = f"{LOADS[a['what']]}{_of(launch, a)} take {times:.3g} times the wavefronts ({a['wavefronts']:,})"
         if stride:
-            row = abs(stride)
-            why = f"lanes are {row} bytes apart"
-            remedy = f"pad rows of {row} bytes to {row + max(a['size'], 4)}, or swizzle the column with the row"
+            why, remedy = f"lanes are {abs(stride)} bytes apart", without_conflicts(abs(stride), a["size"])
         elif a["what"] in ("updates", "reduces"):
             why, remedy = "lanes' addresses share banks by their values", "keep a copy for each warp or some lanes"
         else:

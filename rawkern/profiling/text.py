@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rawkern.profiling.costs import work
+from rawkern.profiling.counted import NO_LINE
 
 MOST_LINES = 8
 WIDTH = 60
@@ -123,9 +124,14 @@ def cells(counters: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def text_of(launch: dict[str, Any], line: int | str) -> str:
+    """The text of a line; what stands for it where counts have none."""
+    return "what the compiler has made or moved" if line == NO_LINE else launch["source"].get(line, "")
+
+
 def _row(launch: dict[str, Any], line: int | str, total: float) -> tuple[str, ...]:
     counters = launch["lines"][line]
-    text = launch["source"].get(line, "").strip()
+    text = text_of(launch, line).strip()
     shown = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     return (f"{work(counters) / total:.0%}", *cells(counters), f"{line}: {shown}")
 
