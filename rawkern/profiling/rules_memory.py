@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rawkern.profiling.devices import Gpu
 
 Found = Iterator[tuple[str, int | str, float, str, str]]
-MUCH = 1.25  # times the ideal from which on traffic is told
+MUCH, SHIFTED = 1.25, 1.1  # times the ideal from which on traffic is told; of lanes side by side, which need little more
+PART = 0.5  # of a launch's sectors from which on it is told that they were read before
 MOST_OFTEN = 4  # times that a sector may be read
 VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes
 BANKS = 128  # bytes in all banks of shared memory
@@ -53,7 +54,7 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
     for one, a in rows:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
         neighbours = stride is not None and abs(stride) == a["size"]
-        if extra <= 0 or (not neighbours and a["sectors"] < MUCH * a["ideal"]):
+        if extra <= 0 or a["sectors"] < (SHIFTED if neighbours else MUCH) * a["ideal"]:
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
@@ -90,14 +91,15 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
     for one, a in accesses(launch, "global"):
         if a["what"] == "reads" and (name := launch.name_of(a)) and name in launch.touched:
             groups.setdefault(name, []).append((one, a))
+    every = sum(a["sectors"] for _, a in accesses(launch, "global"))
     for name, rows in groups.items():
         distinct, total = launch.touched[name], sum(a["sectors"] for _, a in rows)
-        if total <= MOST_OFTEN * distinct:
+        if total <= MOST_OFTEN * distinct or total - distinct < PART * every:
             continue
         one, worst = max(rows, key=lambda row: row[1]["sectors"])
         line, cost = launch.line_of(one), (total - distinct) * SECTOR / 4  # most come from a cache
         seen = f"{total:,} sectors of {name} are read, {distinct:,} distinct ones"
-        if worst["sectors"] >= MUCH * worst["ideal"]:
+        if worst["sectors"] >= 2 * worst["ideal"]:
             yield (
                 "redundant_loads", line, cost, f"{seen}: warps come back to a sector for the rest of its bytes",
                 "load whole sectors at a time (16 bytes a lane), or through shared memory",
