@@ -84,10 +84,12 @@ class Counted:
 
     @cached_property
     def texts(self) -> dict[int | str, str]:
-        """The text of each of `lines`, as far as its file is there."""
+        """The text of each of `lines`, as far as its file is there, and of the source's lines between them."""
         source, files = self.state.build.source, {}
         found: dict[int | str, str] = {}
-        for line in self.lines:
+        own = [line for line in self.lines if isinstance(line, int)]
+        between = range(min(own), max(own) + 1) if own else ()
+        for line in (*between, *(line for line in self.lines if not isinstance(line, int))):
             path, _, number = str(line).rpartition(":")
             if path not in files:
                 files[path] = (_read(path) if path else source.text).splitlines()

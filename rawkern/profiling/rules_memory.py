@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from rawkern.profiling.devices import Gpu
 
 Found = Iterator[tuple[str, int | str, float, str, str]]
-MUCH, SHIFTED = 1.25, 1.1  # times the ideal from which on traffic is told; of lanes side by side, which need little more
+MUCH, SHIFTED = (
+    1.25,
+    1.1,
+)  # times the ideal from which on traffic is told; of lanes side by side, which need little more
 PART = 0.5  # of a launch's sectors from which on it is told that they were read before
 MOST_OFTEN = 4  # times that a sector may be read
 VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes

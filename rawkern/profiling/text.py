@@ -137,9 +137,13 @@ def _row(launch: dict[str, Any], line: int | str, total: float) -> tuple[str, ..
 
 
 def _finding(number: int, finding: dict[str, Any]) -> str:
+    return f"{number}. {place(finding)}: {finding['message']}.\n   {finding['remedy']}."
+
+
+def place(finding: dict[str, Any]) -> str:
+    """A finding's kernel, with the line if it has one."""
     line = finding["line"]
-    where = f", line {line}" if isinstance(line, int) and line else f", {line}" if line else ""
-    return f"{number}. {finding['kernel']}{where}: {finding['message']}.\n   {finding['remedy']}."
+    return finding["kernel"] + (f", line {line}" if isinstance(line, int) and line else f", {line}" if line else "")
 
 
 def dims(size: list[int]) -> str:
