@@ -44,6 +44,8 @@ def summed(requests: Iterable[Request]) -> dict[str, int]:
     for op, space, size, lanes in requests:
         if not lanes:
             continue
+        found[f"{space}_bytes"] += len(lanes) * size
+        found[f"{space}_bytes_{8 * size}b"] += len(lanes) * size
         if op in ("atom", "red"):
             found["atomic_meets"] += max(Counter(lanes.values()).values())
         if space == "global":
