@@ -26,8 +26,10 @@ def findable(program: Program) -> bytes:
 
     The same bytes with ``RAWKERN_SOURCES=off``, and where the cache takes no files.
     """
+    if program.code[:4] != elf.MAGIC or os.environ.get("RAWKERN_SOURCES") == "off":
+        return program.code
     source = program.source
-    if source.path is not None or program.code[:4] != elf.MAGIC or os.environ.get("RAWKERN_SOURCES") == "off":
+    if source.path is not None:
         return program.code
     text = source.text.encode()
     path = cache.put_file(f"source-{hashlib.sha256(text).hexdigest()[:32]}", text)

@@ -196,10 +196,15 @@ class Module:
         self.context = _primary_context(cuda, index)
         with self.current():
             try:
-                self.handle = self.driver.moduleLoadData(linetable.findable(program))
-            except self.driver.CUDADriverError as error:
-                message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
-                raise LaunchError(message) from None
+                self.handle = self._load(program)
+            except self.driver.CUDADriverError as why:
+                raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {why}") from None
+
+    def _load(self, program: Program) -> Any:
+        """Load code: with the source's file in its line table, if the driver takes that."""
+        with contextlib.suppress(self.driver.CUDADriverError):
+            return self.driver.moduleLoadData(linetable.findable(program))
+        return self.driver.moduleLoadData(program.code)
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, mode: Any = None

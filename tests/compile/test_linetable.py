@@ -103,6 +103,22 @@ def test_nothing_is_written_where_that_is_off_or_the_cache_takes_no_files(
     assert not [each for each in folder.rglob("source-*")]
 
 
+@pytest.mark.gpu
+def test_the_driver_loads_code_with_another_line_table(folder: Path) -> None:
+    import torch
+    from cupy.cuda import driver
+
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")  # in whose context it is loaded
+    major, minor = torch.cuda.get_device_capability()
+    program = compile_program(from_text(CODE), f"sm_{major}{minor}")
+    made = linetable.findable(program)
+    assert made != program.code
+    module = driver.moduleLoadData(made)
+    assert driver.moduleGetFunction(module, "first") and driver.moduleGetFunction(module, "second")
+    driver.moduleUnload(module)
+
+
 def test_tables_of_other_versions_are_left_alone(folder: Path) -> None:
     code = bytearray(compile_program(from_text(CODE), "sm_90").code)
     table = next(section for section in elf.sections(bytes(code)) if section.name == ".debug_line")
