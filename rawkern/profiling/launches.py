@@ -61,9 +61,9 @@ class profile:
     Raises
     ------
     ValueError
-        If nothing is known of that GPU, or `sample` is less than 1.
+        If nothing is known of that GPU, or ``sample`` is less than 1.
     TypeError
-        If `sample` is no int.
+        If ``sample`` is no int.
     LaunchError
         By a launch, if it is captured into a CUDA graph, is to be sampled though its blocks wait for each other, or
         fails as it would without a profile.
