@@ -61,12 +61,17 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
-        if neighbours or (stride is None and extra <= a["requests"]):  # of lanes that lie side by side in most warps
+        if (neighbours or stride is None) and extra <= a["requests"]:  # lanes lie side by side, in most warps at least
             if a["misaligned"]:
                 yield (
                     "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
                     "start rows and arrays at multiples of 32 bytes, or load whole sectors and shift in registers",
                 )  # fmt: skip
+        elif neighbours:
+            yield (
+                "uncoalesced", line, cost, f"{seen}: lanes in between are idle",
+                "let lanes that are active stand side by side, or take what idle ones have",
+            )  # fmt: skip
         elif stride is not None and len(structs.get((str(a["root"]), stride), ())) > 1 and a["root"]:
             vector = VECTORS.get(abs(stride))
             yield (

@@ -110,6 +110,15 @@ K double_arithmetic_yes(const float* x, float* y) { I;
   y[i] = x[i] * 0.1 + 1.7;  // here
 }
 K double_arithmetic_no(const float* x, float* y) { I; y[i] = x[i] * 0.1f + 1.7f; }
+K idle_lanes(const float* x, float* y) { I;
+  if (i % 4)
+    y[i] = x[i];
+  if (i % 2)
+    y[i + 8192] = x[i];  // between
+}
+K power(const float* x, float* y) { I;
+  y[i] = pow(x[i], 2.3);  // power
+}
 K scalar_accesses_yes(const float* x, float* y) { I;
   y[i] = x[i];  // here
 }
@@ -163,6 +172,19 @@ def test_kernels_that_have_it_and_that_have_not(module, kind):
 def test_a_grid_smaller_than_the_gpu_is_told(module):
     assert "few_blocks" in found_in(module, "strided_no", 32)
     assert "few_blocks" not in found_in(module, "strided_no", 256)
+
+
+def test_idle_lanes_shift_nothing(module):
+    found = found_in(module, "idle_lanes")
+    assert "misaligned" not in found
+    assert "// between" in LINES[found["uncoalesced"].line - 1]
+    assert "lanes in between are idle" in found["uncoalesced"].message
+
+
+def test_doubles_of_functions_without_lines_stand_where_they_are_called(module):
+    found = found_in(module, "power")["double_arithmetic"]
+    assert "// power" in LINES[found.line - 1]
+    assert found.message.endswith("results become float")
 
 
 def test_findings_are_in_the_order_of_what_they_cost(module):
