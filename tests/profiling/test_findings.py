@@ -177,13 +177,13 @@ def test_a_grid_smaller_than_the_gpu_is_told(module):
 def test_idle_lanes_shift_nothing(module):
     found = found_in(module, "idle_lanes")
     assert "misaligned" not in found
-    assert "// between" in LINES[found["uncoalesced"].line - 1]
+    assert "// between" in LINES[int(found["uncoalesced"].line) - 1]
     assert "lanes in between are idle" in found["uncoalesced"].message
 
 
 def test_doubles_of_functions_without_lines_stand_where_they_are_called(module):
     found = found_in(module, "power")["double_arithmetic"]
-    assert "// power" in LINES[found.line - 1]
+    assert "// power" in LINES[int(found.line) - 1]
     assert found.message.endswith("results become float")
 
 
