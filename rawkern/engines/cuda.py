@@ -25,6 +25,7 @@ from rawkern.base.gpus import STATIC_SHARED
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.compile import linetable
 from rawkern.compile.names import demangle
 from rawkern.compile.toolchain import nvrtc
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
@@ -194,10 +195,15 @@ class Module:
         self.context = _primary_context(cuda, index)
         with self.current():
             try:
-                self.handle = self.driver.moduleLoadData(program.code)
-            except self.driver.CUDADriverError as error:
-                message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
-                raise LaunchError(message) from None
+                self.handle = self._load(program)
+            except self.driver.CUDADriverError as why:
+                raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {why}") from None
+
+    def _load(self, program: Program) -> Any:
+        """Load code: with the source's file in its line table, if the driver takes that."""
+        with contextlib.suppress(self.driver.CUDADriverError):
+            return self.driver.moduleLoadData(linetable.findable(program))
+        return self.driver.moduleLoadData(program.code)
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, mode: Any = None

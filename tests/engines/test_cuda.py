@@ -161,6 +161,21 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
     return cuda.Module(program, index).kernel("k", signature, cooperative=cooperative)  # type: ignore[arg-type]
 
 
+def test_code_is_loaded_as_it_was_made_where_the_driver_takes_no_other_line_table(driver, monkeypatch) -> None:
+    loaded = []
+
+    def load(code: bytes) -> int:
+        loaded.append(code)
+        if code == b"named":
+            raise DriverError(201)
+        return 77
+
+    driver.moduleLoadData = load
+    monkeypatch.setattr(cuda.linetable, "findable", lambda program: b"named")
+    make(driver)
+    assert loaded == [b"named", b"cubin"]
+
+
 def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
     kernel = make(driver)
     kernel.target((32, 4, 1), 64).run((3, 2, 1), 1234, bound(2**63 + 8, 16, -5, 0.1))
