@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import helpers, loops, types
 from rawkern.gradients.activity import activity, check_memory
+from rawkern.gradients.coverage import Sets, set_by
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered
@@ -38,6 +39,7 @@ class Text:
     unit_axes: tuple[bool, bool, bool]  # axes of the grid that have to have one block
     block: Shape = (1, 1, 1)
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
+    sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
 
 
 def read(
@@ -241,15 +243,13 @@ def _text(
             const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
             spelled.append(f"{const}{_spelled(kind, names)}* __restrict__ grad_{n}")
     name = f"{_base(kernel.name)}_backward"
+    sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
     shape = "x".join(map(str, kernel.block))
     unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {kernel.title[-70:]}.",
         f"// For blocks of {shape} threads{unit}.",
-        f"// Adds to {', '.join(f'grad_{n}' for n in wrt)}, which begin with 0."
-        + (
-            f" Sets {', '.join(sorted(f'grad_{a.name}' for a in reverse.exchanged))} to 0." if reverse.exchanged else ""
-        ),
+        *_effects(wrt, sets, reverse.exchanged),
     ]
     head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
     if len(head) > 120:
@@ -263,8 +263,16 @@ def _text(
     saved = tuple(n for kind, n in parameters if kind == "value" and n in kernel.arrays)
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
-        len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned,
+        len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
     )  # fmt: skip
+
+
+def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]) -> list[str]:
+    """Comments on what a backward does to gradients."""
+    added = [f"grad_{n}" for n in wrt if n not in sets]
+    found = [f"// Sets {', '.join(f'grad_{n}' for n in sets)}; what it does not set begins with 0."] if sets else []
+    found += [f"// Adds to {', '.join(added)}, which begin with 0."] if added else []
+    return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
 
 
 def _spelled(kind: types.Type, names: Names) -> str:

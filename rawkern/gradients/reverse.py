@@ -46,6 +46,7 @@ class Reverse(MemoryReverse):
         self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
         self.owned: dict[Array, bool] = {}
         self.shadows: set[Array] = set()
+        self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
         self.read: set[Array] = set()
 
     def run(self) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rawkern.gradients.coverage import begin
 from rawkern.gradients.derive import Text
 
 STEP = 1e-6
@@ -44,7 +45,9 @@ def verify(
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
     grads = {
-        n: torch.zeros_like(wide[n]) if isinstance(wide[n], torch.Tensor) else torch.zeros(1, dtype=torch.float64)
+        n: begin(text.sets, wide[n], n, wide, grid, float("nan"))
+        if isinstance(wide[n], torch.Tensor)
+        else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
     given = []
@@ -55,7 +58,9 @@ def verify(
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):
         measured = (value(step) - value(-step)) / (2 * step)
-        found = abs(derived - measured) / max(size, abs(measured), 1e-30) if max(size, abs(measured)) > 1e-12 else 0.0
+        if max(size, abs(measured)) <= 1e-12 or (derived != derived and measured != measured):
+            return 0.0
+        found = abs(derived - measured) / max(size, abs(measured))
         if found <= TOLERANCE:
             return found
     raise ArithmeticError(

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 import rawkern
+from rawkern.gradients.coverage import begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.syntax import Where
 from tests.gradients.random_programs import BLOCK, BLOCKS, Program, arguments
@@ -114,7 +115,9 @@ def check(run, text, seed: int) -> str | None:
     first, second = outputs(0, 0.0), outputs(1, 0.0)
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
-    grads = [torch.zeros_like(args[0]), torch.zeros_like(args[1]), None, weights[0].clone(), weights[1].clone(), None]
+    numbers = dict(zip(TYPES, args, strict=True))
+    start = [begin(text.sets, numbers[n], n, numbers, (BLOCKS, 1, 1), float("nan")) for n in ("x", "w")]
+    grads = [*start, None, weights[0].clone(), weights[1].clone(), None]
     call(2, args, grads)
     derived = sum(float((g * v).sum()) for g, v in zip(grads, along, strict=False))
     size = max(sum(float((g * v).abs().sum()) for g, v in zip(grads, along, strict=False)), 1e-6)
