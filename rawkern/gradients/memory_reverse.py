@@ -9,6 +9,7 @@ from rawkern.gradients import loops, ownership, types
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
 from rawkern.gradients.loop_reverse import LoopReverse
+from rawkern.gradients.phases import Phases
 from rawkern.gradients.rules import number
 
 
@@ -22,6 +23,7 @@ class MemoryReverse(LoopReverse):
     owned: dict[Array, bool]
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
+    phases: Phases | None
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -101,6 +103,12 @@ class MemoryReverse(LoopReverse):
             self.owned[array] = len(found) == 1 and None not in found
         return self.owned[array]
 
+    def alone(self, v: Value) -> bool:
+        """Whether no other thread reads, between the same barriers, what a thread reads of a shared array here."""
+        if self.phases is None:
+            self.phases = Phases(self.kernel)
+        return self.phases.apart(v, [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values])
+
     def sets(self, array: Array) -> bool:
         """Whether each element of an array in global memory (or field of it) is read once at most."""
         if array.shared:
@@ -150,7 +158,7 @@ class MemoryReverse(LoopReverse):
         if self.sets(array):
             self.set_by.setdefault(array, []).append(v)
             out.append(f"{place} = {d};")
-        elif self.owns(array):
+        elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
         elif not any(self._by_lane(i) for i in v.args):
             self.helpers.add("warp_add")

@@ -8,7 +8,7 @@ or from a condition that holds there, such as ``col < n``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,8 +186,10 @@ def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:
 
 
 def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
-              loops: Iterable[Loop] = ()) -> tuple[Any, ...] | None:  # fmt: skip
+              loops: Iterable[Loop] = (), same: Collection[Value] = ()) -> tuple[Any, ...] | None:  # fmt: skip
     """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
+
+    Values in `same` are the same for all threads.
 
     Two accesses with the same signature meet in an element only if they are of the same thread.
     """
@@ -197,7 +199,7 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     offset: Poly = {}
     for key, value in poly(index).items():
         inner = [s for s in key if _is_digit(s)]
-        if any(isinstance(s, Value) for s in key) or len(inner) > 1:
+        if any(isinstance(s, Value) and s not in same for s in key) or len(inner) > 1:
             return None
         if within_block and inner and isinstance(inner[0], str) and inner[0].startswith("blockIdx"):
             inner = []  # the same for all threads of the block
@@ -225,7 +227,7 @@ def _read_as_digits(
     if not left:
         return ()
     for digit, c in left.items():
-        if not _fits(total, extent, c, known):
+        if not fits(total, extent, c, known):
             continue
         size = digits.get(digit) if isinstance(digit, str) else None
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
@@ -243,7 +245,7 @@ def _frozen(p: Poly) -> tuple[Any, ...]:
     return tuple(sorted(p.items(), key=repr))
 
 
-def _fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
+def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
     """Whether the digits so far add up to less than a coefficient, which is so positive."""
     if extent is not None:
         if extent == coefficient and (set(extent) != {()} or extent[()] > 0):

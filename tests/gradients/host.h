@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <unordered_map>
 #include <ucontext.h>
 #define __device__ static
 #define __global__ static
@@ -52,6 +53,30 @@ static float atomicExch(float* p, float v) { auto old = *p; *p = v; return old; 
 static double __longlong_as_double(unsigned long long v) { double d; memcpy(&d, &v, 8); return d; }
 static void __trap() { fprintf(stderr, "trap\n"); exit(3); }
 static double rsqrt(double v) { return 1.0 / sqrt(v); }
+// Who touched an element last, plainly and atomically. Elements of shared memory are new in each block.
+struct Touch { unsigned block, thread; long phase; bool atomic, shared; };
+static std::unordered_map<void*, Touch> touched;
+static int met;
+static void touch(double* p, Touch mine, bool once) {
+    auto found = touched.find(p);
+    if (found != touched.end()) {
+        Touch other = found->second;
+        bool apart = other.thread == mine.thread || other.phase != mine.phase;
+        if (mine.shared) met |= other.block == mine.block && !apart && !(other.atomic && mine.atomic);
+        else met |= once || ((other.block != mine.block || !apart) && !(other.atomic && mine.atomic));
+        if (other.block == mine.block && other.phase == mine.phase && other.atomic != mine.atomic) mine.atomic = false;
+    }
+    touched[p] = mine;
+}
+static double* plain(double* p, bool shared, bool sets) {
+    touch(p, {blockIdx.x, now, arrived[now], false, shared}, sets && !shared);
+    return p;
+}
+static double* atomic(double* p, bool shared) {
+    touch(p, {blockIdx.x, now, arrived[now], true, shared}, false);
+    return p;
+}
+extern "C" int races() { int found = met; met = 0; touched.clear(); return found; }
 static void launch(unsigned blocks, unsigned threads, std::function<void()> kernel) {
     body = kernel;
     gridDim.x = blocks;

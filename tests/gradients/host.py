@@ -61,11 +61,27 @@ def _calls(text) -> str:
     return " ".join(cases)
 
 
+PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+)"
+
+
+def watched(source: str) -> str:
+    """A backward's text in which `host.h` sees which elements of gradients are touched, and how."""
+
+    def plain(m: re.Match[str]) -> str:
+        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=')}) {m[4]} "
+
+    def atomic(m: re.Match[str]) -> str:
+        return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
+
+    source = re.sub(rf"(?m)^( +){PLACE} (\+?=) ", plain, source)
+    return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
+
+
 def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     """All of them in one library."""
     parts = ['#include "host.h"']
     for seed, (original, understood, text) in found.items():
-        body = "\n".join([original, understood, text.source]).replace('extern "C" ', "")
+        body = "\n".join([original, understood, watched(text.source)]).replace('extern "C" ', "")
         parts.append(f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text)} }}\n}}")
         parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
     source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")
@@ -88,8 +104,9 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def check(run, text, seed: int) -> str | None:
+def check(library, text, seed: int) -> str | None:
     """What is wrong with a program; None if nothing is."""
+    run, races = library[f"run_{seed}"], library.races
     args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments(seed)]
     draw = torch.Generator().manual_seed(seed)
     rand = lambda t: torch.randn(t.shape, dtype=torch.float64, generator=draw)  # noqa: E731
@@ -119,6 +136,8 @@ def check(run, text, seed: int) -> str | None:
     start = [begin(text.sets, numbers[n], n, numbers, (BLOCKS, 1, 1), float("nan")) for n in ("x", "w")]
     grads = [*start, None, weights[0].clone(), weights[1].clone(), None]
     call(2, args, grads)
+    if races():
+        return "two threads meet in an element without an atomic operation"
     derived = sum(float((g * v).sum()) for g, v in zip(grads, along, strict=False))
     size = max(sum(float((g * v).abs().sum()) for g, v in zip(grads, along, strict=False)), 1e-6)
     measured = 0.0
@@ -137,7 +156,7 @@ def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]
     with tempfile.TemporaryDirectory() as folder:
         library = built(found, folder)
         for seed, (_, _, text) in found.items():
-            said = check(library[f"run_{seed}"], text, seed)
+            said = check(library, text, seed)
             if said is not None:
                 wrong[seed] = said
     return len(found) - len(wrong), refused, wrong
