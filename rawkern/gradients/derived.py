@@ -11,8 +11,9 @@ from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
 from rawkern.gradients.coverage import begin
-from rawkern.gradients.derive import Text, derive, forward
+from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.syntax import Where
+from rawkern.gradients.text import Text
 from rawkern.launch import config as configs
 from rawkern.launch.builds import Build, Unit
 

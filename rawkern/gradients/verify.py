@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rawkern.gradients.coverage import begin
-from rawkern.gradients.derive import Text
+from rawkern.gradients.text import Text
 
 STEP = 1e-6
 TOLERANCE = 1e-5  # relative to the sum of the sizes of what is added up
