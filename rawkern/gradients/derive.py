@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients import helpers, loops, types
 from rawkern.gradients.activity import activity, check_memory
 from rawkern.gradients.forward import Frame
+from rawkern.gradients.gather import gathers
+from rawkern.gradients.gathered import Gathering
 from rawkern.gradients.ir import Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered
 from rawkern.gradients.lower import Lowering
@@ -64,8 +67,8 @@ def derive(
     unroll: frozenset[int] = frozenset()
     while True:
         try:
-            kernel = read(file, where, name, block, units, unroll)
-            return _derived(kernel, where, wrt, max_iterations, double, units)
+            again = functools.partial(read, file, where, name, block, units, unroll)
+            return _derived(again, where, wrt, max_iterations, double, units)
         except NeedsUnrolling as error:
             if error.node in unroll:
                 raise error.reason from None
@@ -138,13 +141,14 @@ def _taken(kernel: Kernel) -> set[str]:
 
 
 def _derived(
-    kernel: Kernel,
+    again: Callable[[], Kernel],
     where: Where,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
     units: tuple[bool, bool, bool],
 ) -> Text:
+    kernel = again()
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     floats = {
         n for n, kind, pointer in kernel.params if pointer and _has_floats(kind) and kernel.arrays[n] not in written
@@ -179,9 +183,17 @@ def _derived(
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     names = Names(_taken(kernel), double)
-    reverse = Reverse(kernel, active, names, where, max_iterations)
-    body = reverse.run()
-    return backward_text(kernel, reverse, wrt, body, names, units)
+    plain = Reverse(kernel, active, names, where, max_iterations).injective
+    gathering = [
+        Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}"))
+        for g in gathers(kernel, active, wrt, plain)
+    ]
+    lines = [line for g in gathering for line in g.lines(kernel)]
+    gathered = {g.gather.array.name: g for g in gathering}
+    rest = tuple(n for n in wrt if n not in gathered)
+    reverse = Reverse(kernel, activity(kernel, rest), names, where, max_iterations)
+    lines += reverse.run() if reverse.active.outputs else []
+    return backward_text(kernel, reverse, active.outputs, wrt, lines, names, units, gathered)
 
 
 def _has_floats(kind: types.Type) -> bool:

@@ -30,7 +30,8 @@ class Derived:
     kernel : RawKernel
         That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
     parameters : tuple of (str, str)
-        What each parameter is: ``("value", name)``, as the forward was given it, or ``("grad", name)``.
+        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``, or
+        ``("size", name)``, how many elements that gradient has.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -90,8 +91,8 @@ class Derived:
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
         for kind, name in self.parameters:
-            if kind == "value":
-                given.append(named[name])
+            if kind in ("value", "size"):
+                given.append(named[name] if kind == "value" else named[name].numel())
             elif name in self.wrt:
                 found[name] = self.start(named, name, shape)
                 given.append(found[name])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rawkern.gradients import helpers, types
 from rawkern.gradients.coverage import Sets, set_by
+from rawkern.gradients.gathered import Gathering
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import Names, rendered
 from rawkern.gradients.reverse import Reverse
@@ -23,7 +25,7 @@ class Text:
 
     name: str
     source: str
-    #: In order: ("value", of the forward's parameters) or ("grad", of one of them).
+    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -41,8 +43,10 @@ def base_name(name: str) -> str:
 
 
 def backward_text(
-    kernel: Kernel, reverse: Reverse, wrt: tuple[str, ...], body: list, names: Names, units: tuple[bool, bool, bool]
-) -> Text:
+    kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Any], names: Names,
+    units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
+) -> Text:  # fmt: skip
+    """The whole text, with this body; `active`: the outputs whose gradients are read."""
     lines = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read),
@@ -52,7 +56,7 @@ def backward_text(
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     inner = "\n".join(rendered(lines))
-    outputs = tuple(a.name for a in reverse.active.outputs)
+    outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
         if re.search(rf"(?<![\w.]){n}\b", inner):
@@ -65,22 +69,28 @@ def backward_text(
             parameters.append(("grad", n))
             const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
             spelled.append(f"{const}{spelling(kind, names)}* __restrict__ grad_{n}")
+        if n in gathered:
+            parameters.append(("size", n))
+            spelled.append(f"long long {gathered[n].size}")
     name = f"{base_name(kernel.name)}_backward"
     sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
+    sets |= {n: g.sets(kernel) for n, g in gathered.items()}
+    used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
     shape = "x".join(map(str, kernel.block))
     unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {kernel.title[-70:]}.",
         f"// For blocks of {shape} threads{unit}.",
         *_effects(wrt, sets, reverse.exchanged),
+        *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
     ]
     head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
     if len(head) > 120:
         head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
-    text = "\n".join([*structs(kernel, names), *helpers.texts(reverse.helpers), *comment, head, inner, "}", ""])
+    text = "\n".join([*structs(kernel, names), *helpers.texts(used), *comment, head, inner, "}", ""])
     assigned = tuple(
         a.name
-        for a in reverse.active.outputs
+        for a in active
         if any(isinstance(i, Store) and i.place.array == a and not i.adds for i in walk(kernel.body))
     )
     saved = tuple(n for kind, n in parameters if kind == "value" and n in kernel.arrays)

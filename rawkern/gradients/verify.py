@@ -52,6 +52,9 @@ def verify(
     }
     given = []
     for kind, n in text.parameters:
+        if kind == "size":
+            given.append(wide[n].numel())
+            continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
     twin["backward"][at](*given)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)

@@ -222,8 +222,8 @@ class _Run:
         memory_of = [memories.get(n) for n in found.wrt]
         for kind, n in found.parameters:
             t, memory = launch.arguments[n], memories.get(n)
-            if kind == "value" or memory is None:
-                given.append(t)
+            if kind != "grad" or memory is None:
+                given.append(t.numel() if kind == "size" else t)
                 continue
             if n in found.sets and (memory in self.buffers or memory_of.count(memory) > 1):
                 parts.append((n, found.start(launch.arguments, n, launch.config.grid)))

@@ -32,7 +32,7 @@ static void wait_for(long* counts, unsigned from, unsigned to) {
         swapcontext(&fibers[me], &scheduler);
     }
 }
-static void __syncthreads() { wait_for(arrived, 0, blockDim.x); }
+static void __syncthreads() { wait_for(arrived, 0, blockDim.x * blockDim.y * blockDim.z); }
 static void __syncwarp() { wait_for(warped, now / 32 * 32, now / 32 * 32 + 32); }
 template <typename T> static T from_lane(T value, unsigned lane) {
     passed[now] = value;
@@ -57,6 +57,7 @@ static double rsqrt(double v) { return 1.0 / sqrt(v); }
 struct Touch { unsigned block, thread; long phase; bool atomic, shared; };
 static std::unordered_map<void*, Touch> touched;
 static int met;
+static unsigned block_number() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 static void touch(double* p, Touch mine, bool once) {
     auto found = touched.find(p);
     if (found != touched.end()) {
@@ -69,20 +70,21 @@ static void touch(double* p, Touch mine, bool once) {
     touched[p] = mine;
 }
 static double* plain(double* p, bool shared, bool sets) {
-    touch(p, {blockIdx.x, now, arrived[now], false, shared}, sets && !shared);
+    touch(p, {block_number(), now, arrived[now], false, shared}, sets && !shared);
     return p;
 }
 static double* atomic(double* p, bool shared) {
-    touch(p, {blockIdx.x, now, arrived[now], true, shared}, false);
+    touch(p, {block_number(), now, arrived[now], true, shared}, false);
     return p;
 }
 extern "C" int races() { int found = met; met = 0; touched.clear(); return found; }
-static void launch(unsigned blocks, unsigned threads, std::function<void()> kernel) {
+static void launch(Index grid, Index block, std::function<void()> kernel) {
+    unsigned blocks = grid.x * grid.y * grid.z, threads = block.x * block.y * block.z;
     body = kernel;
-    gridDim.x = blocks;
-    blockDim.x = threads;
+    gridDim = grid;
+    blockDim = block;
     for (unsigned b = 0; b < blocks; ++b) {
-        blockIdx.x = b;
+        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         for (unsigned t = 0; t < threads; ++t) {
             done[t] = false;
             arrived[t] = warped[t] = 0;
@@ -97,7 +99,8 @@ static void launch(unsigned blocks, unsigned threads, std::function<void()> kern
             for (unsigned t = 0; t < threads; ++t) {
                 if (done[t]) continue;
                 left = true;
-                now = threadIdx.x = t;
+                now = t;
+                threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
                 swapcontext(&scheduler, &fibers[t]);
             }
         }

@@ -34,11 +34,11 @@ def test_many_on_the_host() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
     found, _ = host.programs(range(20, 26))
-    for seed, (original, understood, text) in found.items():
+    for seed, (original, understood, text, program) in found.items():
         spoilt = text.source.replace("* cos(", "* sin(").replace("* -sin(", "* sin(").replace("(1.0 - ", "(1.0 + ")
-        found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt})
+        found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt}), program
     library = host.built(found, str(tmp_path))
-    said = [host.check(library, text, seed) for seed, (_, _, text) in found.items()]
+    said = [host.check(library, text, seed, program.grid) for seed, (_, _, text, program) in found.items()]
     assert sum(each is not None for each in said) >= 4
 
 
