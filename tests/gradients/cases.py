@@ -89,7 +89,7 @@ def piecewise(x, k, y, z, n):
         int i = blockIdx.x * blockDim.x + threadIdx.x + 1;
         if (i < n - 1) y[i] = 0.25f * x[i - 1] + 0.5f * x[i] * x[i] + 0.25f * x[i + 1];
     }""",
-    64, 4, lambda r: (r(200), r(200), 200), atomics=1,
+    64, 4, lambda r: (r(200), r(200), 200), atomics=2,
 )  # fmt: skip
 def stencil(x, y, n):
     return {"y": F.pad(0.25 * x[:-2] + 0.5 * x[1:-1] ** 2 + 0.25 * x[2:], (1, 1))}
