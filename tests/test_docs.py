@@ -30,6 +30,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -112,6 +113,11 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("page, device", cases())
 def test_blocks(page: Path, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     run_page(page, device, tmp_path, monkeypatch, capfd)
+    for picture in tmp_path.glob("*.svg"):
+        kept = ROOT / "docs" / "images" / page.parent.name / picture.name
+        if os.environ.get("RAWKERN_KEEP_PICTURES"):
+            shutil.copy(picture, kept)
+        assert kept.is_file(), f"run with RAWKERN_KEEP_PICTURES=1: {page.name} draws {picture.name}"
 
 
 def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
@@ -119,6 +125,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     for name, value in programs(folder / ".programs").items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MPLBACKEND", "agg")
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "page"}
     ran, printing, shell = None, False, None

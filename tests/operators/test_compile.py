@@ -82,7 +82,9 @@ def test_symbolic_values(device: str) -> None:
 
 def test_symbolic_grids(device: str) -> None:
     """A launch's grid may depend on a size that torch.compile keeps symbolic, in each form."""
-    fill = rawkern.RawKernel('extern "C" __global__ void fill(float* x, int n) { x[blockIdx.x * n + threadIdx.x] = 1; }')
+    fill = rawkern.RawKernel(
+        'extern "C" __global__ void fill(float* x, int n) { x[blockIdx.x * n + threadIdx.x] = 1; }'
+    )
 
     @rawkern.op("rawkern_test::filled")
     def filled(x: Tensor) -> Tensor:
