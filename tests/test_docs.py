@@ -355,6 +355,28 @@ def test_examples_in_docstrings() -> None:
     assert ran > 0
 
 
+def test_every_public_name_has_an_example() -> None:
+    """Code of the reference's pages, which runs, uses it; and its page begins with a table that has it."""
+    modules = [name for name in rawkern.__all__ if inspect.ismodule(getattr(rawkern, name))]
+    public = [name for name in rawkern.__all__ if name not in modules]
+    public += [f"{module}.{name}" for module in modules for name in getattr(rawkern, module).__all__]
+    used, listed = set(), set()
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        for block in blocks_of(page):
+            if block.language == "python" and not block.skipped:
+                names = [node for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Attribute)]
+                used |= {node.attr for node in names}
+        table = re.match(
+            r"# .*\n\n```\{eval-rst\}\n\.\. currentmodule.*\n\n\.\. autosummary::\n   :nosignatures:\n\n((?:   .*\n)+)```\n",
+            page.read_text(),
+        )
+        assert table, f"{page.name} begins with no table"
+        listed |= set(table[1].split())
+    assert len(public) > 80
+    assert [name for name in public if name.rpartition(".")[2] not in used] == []
+    assert [name for name in public if f"rawkern.{name}" not in listed] == ["testing.CHECKS"]  # no function or class
+
+
 # Tables ---------------------------------------------------------------------------------------------------------
 
 
