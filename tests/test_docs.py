@@ -78,7 +78,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        return self.more if "." in self.more and not self.skipped else None
+        named = "." in self.more and not self.skipped and not self.language.startswith("{")
+        return self.more if named else None
 
 
 def blocks_of(page: Path) -> list[Block]:
