@@ -1,4 +1,4 @@
-"""Look at each page of the built site in Chromium: ``python docs/browse.py [FOLDER]``, which is build/docs if none is named.
+"""Look at each page of the built site in Chromium: ``python docs/browse.py [FOLDER]``, of build/docs by default.
 
 At the width of a desktop and of a phone, light and dark, nothing may reach over the page's sides or be cut, each
 picture and script has to load without an error in the console, and each link inside the site has to lead to a page and
