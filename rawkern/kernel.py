@@ -199,7 +199,9 @@ class RawKernel(OfUnit, Attributes, Derivable):
     def _settled(self, key: Any) -> Launcher:
         """What `__getitem__` returns, for what is not known or not plain."""
         if not isinstance(key, tuple) or len(key) not in (2, 3):
-            raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
+            shown = ", ".join(map(repr, key)) if isinstance(key, tuple) else repr(key)
+            forms = "kernel[grid, block](...) or kernel[grid, block, bytes](...)"
+            raise TypeError(f"{self.name}: a launch is {forms}; got kernel[{shown}]")
         sizes = [size for part in key for size in (part if isinstance(part, tuple) else (part,))]
         if any(isinstance(size, torch.SymInt) for size in sizes):  # as in `_covering`
             return self._plan(None, 0).symbolic()
