@@ -31,6 +31,7 @@ def verify(
     wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
     _same_reading(original, twin["single"], here, text, at, where)
     draw = torch.Generator().manual_seed(seed)
+    wide |= {n: _beside(wide[n], draw) for n in text.wrt}
     along = {n: _like(wide[n], draw) for n in text.wrt}
     weights = {n: _like(wide[n], draw) for n in text.outputs}
 
@@ -62,6 +63,14 @@ def verify(
         f"{where}: the derived backward of {original.name} is wrong: along a random direction it gives {derived!r}, "
         f"a central difference of the kernel gives {measured!r}; write the backward by hand, and report the kernel"
     )
+
+
+def _beside(value: Any, draw: torch.Generator) -> Any:
+    """Values nearby: exactly equal ones, or zeros, may be where a maximum or relu has a kink."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    size = 0.01 * value.abs() + 0.001 * float(value[value.isfinite()].abs().sum()) / max(value.numel(), 1) + 1e-9
+    return value + 0.1 * size * torch.rand(value.shape, dtype=torch.float64, generator=draw)
 
 
 def _like(value: Any, draw: torch.Generator) -> torch.Tensor | float:
