@@ -135,7 +135,7 @@ class Calls(Expressions):
             if text_of(callee) in _CASTS:
                 raise self.refuse(node, f"the cast {text_of(node)!r}", "use the array as it is")
         name = text_of(callee)
-        if callee.type != "identifier" or name in self.file.unclear or name in self.file.macros:
+        if callee.type != "identifier" or name in self.file.unclear:
             raise self.refuse(node, f"the call of {name}", "write it as a __device__ function here")
         if self.lookup(name) is not None:
             raise self.refuse(node, f"the call of the variable {name}", "write a __device__ function")
@@ -299,8 +299,6 @@ class Calls(Expressions):
                 value = known.value.const
             if value is None and text.lstrip("-").isdigit():
                 value = int(text)
-            if value is None and text in self.file.macros and self.file.macros[text].isdigit():
-                value = int(self.file.macros[text])
             if value is None or param.type != "parameter_declaration" or name is None:
                 raise self.refuse(definition, f"the template argument {text}", "use types and whole numbers")
             kind = self.scalar_type(param.child_by_field_name("type"))

@@ -25,7 +25,7 @@ class Declarations(Calls):
 
     def parameter(self, node: Any) -> None:
         declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
-        if name in self.file.macros or name in self.file.unclear:
+        if name in self.file.unclear or name in self.file.options:
             raise self.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
         if declarator is None or name is None or node.type != "parameter_declaration":
             raise self.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
@@ -64,8 +64,6 @@ class Declarations(Calls):
             )
         if text in self.type_names:
             return self.type_names[text]
-        if text in self.file.macros:
-            return self.type_named(node, self.file.macros[text])
         if text in self.file.aliases:
             return self.type_of(self.file.aliases[text])
         if text in self.file.structs:
@@ -127,12 +125,7 @@ class Declarations(Calls):
             size = inner.child_by_field_name("size")
             sizes.insert(0, 0 if size is None else self._extent(size))
             inner = inner.child_by_field_name("declarator")
-        if (
-            name is None
-            or inner.type not in ("identifier", "pointer_declarator")
-            or name in self.file.macros
-            or name in self.file.unclear
-        ):
+        if name is None or inner.type not in ("identifier", "pointer_declarator") or name in self.file.unclear:
             raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
         if "__shared__" in qualifiers:
             return self._share(node, name, kind, tuple(sizes), value, inner)

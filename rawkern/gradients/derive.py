@@ -44,7 +44,7 @@ def read(
     file: File, where: Where, name: str, block: Shape, units: tuple[bool, bool, bool], unroll: frozenset[int]
 ) -> Kernel:
     """Read a kernel; `name` may be an instance of a template, such as ``axpy<float, 4>``."""
-    base, _, rest = name.partition("<")
+    base, _, rest = file.preprocessed.expanded(name).partition("<")
     arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
     found = file.functions.get(base.strip(), [])
     if file.keywords:
@@ -78,15 +78,15 @@ def derive(
     double: bool = False,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type."""
-    file = File(text, tuple(options))
+    file = File(text, tuple(options), where)
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-    units = axes(text) if units is None else units
+    units = axes(file.text) if units is None else units
     unroll: frozenset[int] = frozenset()
     while True:
         try:
             kernel = read(file, where, name, block, units, unroll)
-            return _derived(kernel, where, wrt, max_iterations, double, units)
+            return _derived(file, kernel, where, wrt, max_iterations, double, units)
         except NeedsUnrolling as error:
             if error.node in unroll:
                 raise error.reason from None
@@ -113,15 +113,15 @@ def _iterations(
 def forward(text: str, name: str, *, where: Where, options: Sequence[str] = (), block: Shape,
             units: tuple[bool, bool, bool] | None = None, double: bool = False) -> str:  # fmt: skip
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    file = File(text, tuple(options))
+    file = File(text, tuple(options), where)
     unroll: frozenset[int] = frozenset()
     while True:
         try:
-            kernel = read(file, where, name, block, axes(text) if units is None else units, unroll)
+            kernel = read(file, where, name, block, axes(file.text) if units is None else units, unroll)
             break
         except NeedsUnrolling as error:
             unroll |= {error.node}
-    names = Names(_taken(kernel), double)
+    names = Names(_taken(kernel) | file.options, double)
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [f"{_spelled(kind, names)}{'*' if pointer else ''} {n}" for n, kind, pointer in kernel.params]
@@ -163,6 +163,7 @@ def _taken(kernel: Kernel) -> set[str]:
 
 
 def _derived(
+    file: File,
     kernel: Kernel,
     where: Where,
     wrt: Sequence[str] | None,
@@ -203,7 +204,7 @@ def _derived(
             )
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
-    names = Names(_taken(kernel), double)
+    names = Names(_taken(kernel) | file.options, double)
     reverse = Reverse(kernel, active, names, where, max_iterations)
     body = reverse.run()
     return _text(kernel, reverse, wrt, body, names, units)

@@ -10,9 +10,20 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
 from rawkern.gradients.places import Places, Pointer, Var
 from rawkern.gradients.rules import TESTS, rule_of, spelled
-from rawkern.gradients.syntax import named, parse, text_of
+from rawkern.gradients.syntax import named, text_of
 
 FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
+#: Macros of C's and CUDA's headers.
+CONSTANTS = {
+    "INFINITY": "INFINITY", "HUGE_VALF": "INFINITY", "CUDART_INF_F": "INFINITY", "FLT_MAX": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f", "FLT_EPSILON": "1.192092896e-07f", "DBL_MAX": "1.7976931348623157e+308",
+    "DBL_MIN": "2.2250738585072014e-308", "DBL_EPSILON": "2.2204460492503131e-16",
+    "M_PI": "3.14159265358979323846", "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154", "M_2_PI": "0.63661977236758134308", "M_2_SQRTPI": "1.12837916709551257390",
+    "M_SQRT2": "1.41421356237309504880", "M_SQRT1_2": "0.70710678118654752440", "M_E": "2.7182818284590452354",
+    "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_LOG2E": "1.4426950408889634074",
+    "M_LOG10E": "0.43429448190325182765", "CUDART_PI_F": "3.141592654f", "CUDART_PI": "3.1415926535897931e+0",
+}  # fmt: skip
 SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
 
 
@@ -68,9 +79,7 @@ class Expressions(Places):
         if name in self.file.unclear:
             raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
                               "give it a name of its own")  # fmt: skip
-        macro, var = self.file.macros.get(name), self.lookup(name)
-        if macro is not None:
-            return self.macro(node, name, macro)
+        var = self.lookup(name)
         if var is not None:
             return self.read(node, var)
         if name in self.file.constants:
@@ -78,31 +87,11 @@ class Expressions(Places):
             return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
         if name == "warpSize":
             return self.value(node, "int", "const", attr="32", const=32)
-        known = {"INFINITY": "INFINITY", "FLT_MAX": "3.402823466e+38f", "M_PI": "3.14159265358979323846"}
-        if name in known:
-            return self.value(node, "double" if name == "M_PI" else "float", "const", attr=known[name])
+        if name in CONSTANTS:
+            text = CONSTANTS[name]
+            single = text.endswith(("f", "INFINITY"))
+            return self.value(node, "float" if single else "double", "const", attr=text)
         raise self.refuse(node, f"{name} is not known", "declare it in the kernel, or as a macro or const beside it")
-
-    def macro(self, node: Any, name: str, text: str) -> Any:
-        """A macro without parameters, whose text has to be one expression whatever stands around it."""
-        text = re.sub(r"//.*|/\*.*?\*/", "", text).strip()
-        root = parse(f"void f() {{ x = {text}; }}")
-        statement = named(named(root)[0].child_by_field_name("body"))
-        inner = statement[0] if len(statement) == 1 and not root.has_error else None
-        right = named(inner)[0].child_by_field_name("right") if inner is not None and named(inner) else None
-        plain = right is not None and right.type in (
-            "number_literal",
-            "identifier",
-            "parenthesized_expression",
-            "true",
-            "false",
-        )
-        signed = right is not None and re.fullmatch(r"-\s*[\w.]+", text_of(right)) is not None
-        if right is None or text_of(right) != text or not (plain or signed) or name in re.findall(r"\w+", text):
-            raise self.refuse(
-                node, f"the macro {name} is {text!r}", "make it a number, or an expression in parentheses"
-            )
-        return self.within_top(lambda: self.expression(right))
 
     def within_top(self, make: Any) -> Any:
         """Call with the names of the file's top only."""

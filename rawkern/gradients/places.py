@@ -121,7 +121,7 @@ class Places:
     def on_field_expression(self, node: Any) -> Any:
         argument = node.child_by_field_name("argument")
         names = {text_of(argument), text_of(node.child_by_field_name("field"))}
-        if names & (self.file.unclear | set(self.file.macros)):
+        if names & self.file.unclear:
             raise self.refuse(node, f"{text_of(node)} has a part that is a macro", "give the macro another name")
         if argument.type == "identifier" and text_of(argument) in SPECIAL and self.lookup(text_of(argument)) is None:
             axis = text_of(node.child_by_field_name("field"))
@@ -150,7 +150,7 @@ class Places:
             return self.target(named(node)[0])
         if node.type == "identifier":
             var = self.lookup(text_of(node))
-            if var is None or text_of(node) in self.file.macros or text_of(node) in self.file.unclear:
+            if var is None or text_of(node) in self.file.unclear:
                 raise self.refuse(node, f"{text_of(node)} is no variable of the kernel", "declare it in the kernel")
             return var.value if isinstance(var.value, Cell) else var
         if node.type == "field_expression":

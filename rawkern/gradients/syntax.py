@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.errors import MissingDependencyError, NotDifferentiable
+from rawkern.gradients.preprocess import Unclear, defined_by, preprocess
 
 KEYWORDS = frozenset(
     ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
@@ -80,24 +81,24 @@ def identifier(declarator: Any) -> str | None:
 class File:
     """What a source declares at its top, by name."""
 
-    def __init__(self, text: str, options: tuple[str, ...] = ()) -> None:
-        self.text = text
-        self.root = parse(text)
+    def __init__(self, text: str, options: tuple[str, ...], where: Where) -> None:
+        try:
+            self.preprocessed = preprocess(text, options)
+        except Unclear as error:
+            raise where.refuse(error.line, str(error), "leave the preprocessor out of it") from None
+        self.text = self.preprocessed.text
+        self.root = parse(self.text)
         self.functions: dict[str, list[tuple[Any, Any]]] = {}  # definition, its template parameters or None
         self.structs: dict[str, Any] = {}
-        self.macros: dict[str, str] = {}
         self.constants: dict[str, tuple[Any, Any]] = {}  # type node, value node
         self.aliases: dict[str, Any] = {}
         #: Names that something here defines in a way that is not followed, so that using one is refused.
-        self.unclear: set[str] = set(re.findall(r"#\s*undef\s+(\w+)", text))
-        defined = re.findall(r"#\s*define\s+(\w+)", text)
-        self.unclear |= {name for name in defined if defined.count(name) > 1}
-        for option in options:
-            if found := re.match(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?\Z", option):
-                self.macros[found[1]] = found[2] or "1"
+        self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
             self._declare(node)
-        self.keywords = sorted(KEYWORDS & (self.unclear | set(self.macros) | set(defined)))
+        #: Macros of the options, which are there in the derived text, too.
+        self.options = frozenset(defined_by(options))
+        self.keywords = sorted(KEYWORDS & (self.unclear | self.options))
 
     def _declare(self, node: Any) -> None:
         if node.type == "linkage_specification":
@@ -115,9 +116,6 @@ class File:
                 self._unclear(inner)
         elif node.type == "struct_specifier" and node.child_by_field_name("body") is not None:
             self.structs[text_of(node.child_by_field_name("name"))] = node
-        elif node.type == "preproc_def":
-            value = node.child_by_field_name("value")
-            self.macros[text_of(node.child_by_field_name("name"))] = text_of(value) if value is not None else ""
         elif node.type == "type_definition" and node.child_by_field_name("declarator").type == "type_identifier":
             kind = node.child_by_field_name("type")
             if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
@@ -141,13 +139,12 @@ class File:
 
     def headers(self) -> list[str]:
         """Headers included, as they are spelled."""
-        return re.findall(r"^\s*#\s*include\s*(\S+)", self.text, re.M)
+        return re.findall(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", self.text, re.M)
 
 
 def _declared(text: str) -> str:
-    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``, and of macros."""
-    macros = re.findall(r"#\s*define\s+(\w+)", text)
-    return " ".join([*re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text), *macros])
+    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``."""
+    return " ".join(re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text))
 
 
 def function_name(definition: Any) -> str:
