@@ -6,20 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rawkern.errors import NotDifferentiable
 from rawkern.gradients import helpers, loops, types
 from rawkern.gradients.activity import activity, check_memory
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered
-from rawkern.gradients.lower import Lowering
-from rawkern.gradients.places import NeedsUnrolling
+from rawkern.gradients.reading import Launched, Reader, Shape
 from rawkern.gradients.reverse import Reverse
 from rawkern.gradients.rules import number
-from rawkern.gradients.syntax import File, Where
+from rawkern.gradients.syntax import Where
 from rawkern.gradients.types import Aggregate
-
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -38,30 +34,7 @@ class Text:
     unit_axes: tuple[bool, bool, bool]  # axes of the grid that have to have one block
     block: Shape = (1, 1, 1)
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
-
-
-def read(
-    file: File, where: Where, name: str, block: Shape, units: tuple[bool, bool, bool], unroll: frozenset[int]
-) -> Kernel:
-    """Read a kernel; `name` may be an instance of a template, such as ``axpy<float, 4>``."""
-    base, _, rest = file.preprocessed.expanded(name).partition("<")
-    arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-    found = file.functions.get(base.strip(), [])
-    if file.keywords:
-        raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
-    if len(found) != 1:
-        reason = "several overloads have its name" if found else "its text is not at the top of the source"
-        raise where.refuse(1, reason, "write it as a function of that name at the top")
-    if base in file.unclear:
-        raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
-    grid = tuple(1 if unit else None for unit in units)
-    return Lowering(file, where, block, grid, unroll).kernel(*found[0], arguments)  # type: ignore[arg-type]
-
-
-def axes(file_text: str) -> tuple[bool, bool, bool]:
-    """The axes of the grid that a source does not mention, which are taken to have one block."""
-    found = [not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", file_text) for axis in "xyz"]
-    return found[0], found[1], found[2]
+    shared_mem: int = 0  # bytes of dynamic shared memory
 
 
 def derive(
@@ -69,59 +42,30 @@ def derive(
     name: str,
     *,
     where: Where,
+    launched: Launched,
     options: Sequence[str] = (),
     headers: Sequence[str] = (),
-    block: Shape,
-    units: tuple[bool, bool, bool] | None = None,
     wrt: Sequence[str] | None = None,
     max_iterations: int | None = None,
     double: bool = False,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type."""
-    file = File(text, tuple(options), where)
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-    units = axes(file.text) if units is None else units
-    unroll: frozenset[int] = frozenset()
-    while True:
-        try:
-            kernel = read(file, where, name, block, units, unroll)
-            return _derived(file, kernel, where, wrt, max_iterations, double, units)
-        except NeedsUnrolling as error:
-            if error.node in unroll:
-                raise error.reason from None
-            try:
-                known = _iterations(file, where, name, block, units, unroll, error.node)
-            except NeedsUnrolling:
-                known = 1
-            if not known:
-                raise error.reason from None
-            unroll |= {error.node}
+    reader = Reader(text, name, where, options, launched)
+    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double))
 
 
-def _iterations(
-    file: File, where: Where, name: str, block: Shape, units: tuple[bool, bool, bool], unroll: frozenset[int], node: int
-) -> bool:
-    """Whether a loop can be written out: by trying."""
-    try:
-        read(file, where, name, block, units, unroll | {node})
-    except NotDifferentiable:
-        return False
-    return True
-
-
-def forward(text: str, name: str, *, where: Where, options: Sequence[str] = (), block: Shape,
-            units: tuple[bool, bool, bool] | None = None, double: bool = False) -> str:  # fmt: skip
+def forward(
+    text: str, name: str, *, where: Where, launched: Launched, options: Sequence[str] = (), double: bool = False
+) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    file = File(text, tuple(options), where)
-    unroll: frozenset[int] = frozenset()
-    while True:
-        try:
-            kernel = read(file, where, name, block, axes(file.text) if units is None else units, unroll)
-            break
-        except NeedsUnrolling as error:
-            unroll |= {error.node}
-    names = Names(_taken(kernel) | file.options, double)
+    reader = Reader(text, name, where, options, launched, vectors=False)
+    return reader.settle(lambda kernel: _forward(reader, kernel, double))
+
+
+def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
+    names = Names(_taken(kernel) | reader.file.options, double)
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [f"{_spelled(kind, names)}{'*' if pointer else ''} {n}" for n, kind, pointer in kernel.params]
@@ -129,7 +73,7 @@ def forward(text: str, name: str, *, where: Where, options: Sequence[str] = (), 
     return "\n".join(
         [
             *_structs(kernel, names),
-            f'extern "C" __global__ void {_base(name)}_forward({", ".join(params)}) {{',
+            f'extern "C" __global__ void {_base(kernel.name)}_forward({", ".join(params)}) {{',
             *rendered(lines),
             "}",
             "",
@@ -163,13 +107,12 @@ def _taken(kernel: Kernel) -> set[str]:
 
 
 def _derived(
-    file: File,
+    reader: Reader,
     kernel: Kernel,
     where: Where,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
-    units: tuple[bool, bool, bool],
 ) -> Text:
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     floats = {
@@ -204,10 +147,10 @@ def _derived(
             )
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
-    names = Names(_taken(kernel) | file.options, double)
+    names = Names(_taken(kernel) | reader.file.options, double)
     reverse = Reverse(kernel, active, names, where, max_iterations)
     body = reverse.run()
-    return _text(kernel, reverse, wrt, body, names, units)
+    return _text(kernel, reverse, wrt, body, names, reader.units)
 
 
 def _has_floats(kind: types.Type) -> bool:
@@ -221,7 +164,7 @@ def _text(
 ) -> Text:
     lines = [
         *_shadows(kernel, reverse, names),
-        *_shared(kernel, names, reverse.read),
+        *_shared(kernel, names, reverse.read, reverse.shadows),
         *_zeroed(kernel, reverse, names),
         *body,
     ]
@@ -265,6 +208,7 @@ def _text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned,
+        sum(_bytes(a, names) * ((a in reverse.read) + (a in reverse.shadows)) for a in kernel.shared if a.dynamic),
     )  # fmt: skip
 
 
@@ -279,25 +223,30 @@ def _structs(kernel: Kernel, names: Names) -> list[str]:
     return [re.sub(r"\bfloat(\d?)\b", r"double\1", t) if names.double else t for t in texts]
 
 
-def _shared(kernel: Kernel, names: Names, wanted: set[Array]) -> list[str]:
+def _shared(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:
+    """Declarations of shared arrays; dynamic ones lie behind their shadows."""
     found = []
     for a in kernel.shared:
-        if a in wanted:
-            extern = "extern " if 0 in a.sizes else ""
-            found.append(f"{extern}__shared__ {_spelled(a.type, names)} {a.name}{_extents(a)};")
+        kind = _spelled(a.type, names)
+        if a in wanted and a in (behind or ()) and a.dynamic:
+            found.append(f"{kind}* {a.name} = reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]});")
+        elif a in wanted:
+            found.append(f"{'extern ' if a.dynamic else ''}__shared__ {kind} {a.name}{_extents(a)};")
     return found
 
 
+def _bytes(array: Array, names: Names) -> int:
+    wide = names.double and _has_floats(array.type) and "double" not in _spelled(array.type, Names(set(), False))
+    return array.sizes[0] * types.size(array.type) * (2 if wide else 1)
+
+
 def _extents(array: Array) -> str:
-    return "".join(f"[{size or ''}]" for size in array.sizes)
+    return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
 
 
 def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
-    for a in kernel.shared:
-        if a in reverse.shadows and 0 in a.sizes:
-            raise reverse.where.refuse(1, f"{a.name} is dynamic shared memory", "give it constant extents")
     return [
-        f"__shared__ {_spelled(a.type, names)} grad_{a.name}{_extents(a)};"
+        f"{'extern ' if a.dynamic else ''}__shared__ {_spelled(a.type, names)} grad_{a.name}{_extents(a)};"
         for a in kernel.shared
         if a in reverse.shadows
     ]

@@ -11,6 +11,7 @@ from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
 from rawkern.gradients.derive import Text, derive, forward
+from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
 from rawkern.launch import config as configs
 from rawkern.launch.builds import Build, Unit
@@ -39,6 +40,8 @@ class Derived:
         Outputs whose gradients it sets to zero while it reads them; calling gives it copies.
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's.
+    shared_mem : int
+        Bytes of dynamic shared memory that its launch needs.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -48,6 +51,7 @@ class Derived:
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned = text.block, text.atomics, text.assigned
+        self.shared_mem = text.shared_mem
         self.kernel = type(original)(text.source, text.name, options=original.options)
 
     def __repr__(self) -> str:
@@ -99,7 +103,7 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            self.kernel[shape, self.block](*given)
+            self.kernel[shape, self.block, self.shared_mem](*given)
         return found
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
@@ -151,8 +155,14 @@ class Derived:
         return dict(zip(names, args, strict=True))
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:
-        """What the forward wrote may be nothing that it also read."""
+        """What the forward wrote may be nothing that it also read; and indices are counted as the text does."""
         tensors = {n: t for n, t in named.items() if isinstance(t, torch.Tensor) and t.numel()}
+        for name, t in tensors.items():
+            if t.numel() >= 1 << 31:
+                raise ValueError(
+                    f"{self._text.name}: {name} has {t.numel()} elements, and derived indices may have 31 bits; "
+                    "launch on parts of it"
+                )
         written = {p.name for p in self._original.state().signature.params if p.is_pointer and not p.const}
         for output in sorted(written & set(tensors)):
             for other, t in tensors.items():
@@ -197,6 +207,7 @@ class Derivable:
         *,
         block: int | Sequence[int],
         grid: int | Sequence[int] | None = None,
+        shared_mem: int = 0,
         wrt: Sequence[str] | None = None,
         max_iterations: int | None = None,
     ) -> Derived:
@@ -209,6 +220,8 @@ class Derivable:
         grid : int or tuple of ints, optional
             A grid like those of the launches: which of its axes have one block matters. By default those that the
             source does not mention.
+        shared_mem : int
+            Bytes of dynamic shared memory of the launches, which decide the extent of ``extern __shared__`` arrays.
         wrt : sequence of str, optional
             Parameters to differentiate by: pointers to floating-point elements, and floating-point numbers. By default
             every pointer that is only read.
@@ -230,15 +243,17 @@ class Derivable:
         """
         build: Build = self.build()  # type: ignore[attr-defined]
         name = self.name if getattr(self, "_known", None) or self.asked_name else self.state().entry.name  # type: ignore[attr-defined]
-        shape = configs.make_config(name, 1 if grid is None else grid, block)
-        units = None if grid is None else tuple(n == 1 for n in shape.grid)
+        shape = configs.make_config(name, 1 if grid is None else grid, block, shared_mem)
+        x, y, z = (n == 1 for n in shape.grid)
+        units = None if grid is None else (x, y, z)
         source = build.source
         if source.binary is not None:
             raise LaunchError(
                 f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
             )
         where = Where(source.title, name, lambda line: source.place(source.name, line))
-        common = {"where": where, "options": source.options, "block": shape.block, "units": units}
+        launched = Launched(shape.block, units, shape.shared_mem)
+        common = {"where": where, "options": source.options, "launched": launched}
         headers = [path for path, _ in source.headers]
         text = derive(source.text, name, headers=headers, wrt=wrt, max_iterations=max_iterations, **common)  # type: ignore[arg-type]
 
@@ -251,6 +266,7 @@ class Derivable:
                 "backward": make(double.source, double.name),
                 "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),  # type: ignore[arg-type]
                 "single": make(forward(source.text, name, **common), f"{base}_forward"),  # type: ignore[arg-type]
+                "shared_mem": (shape.shared_mem, double.shared_mem),
             }
 
         return Derived(self, text, twin, source.title)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import operator
 import re
+from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
-from rawkern.gradients.places import Places, Pointer, Var
+from rawkern.gradients.places import LITERALS, Local, Places, Pointer, Var
 from rawkern.gradients.rules import TESTS, rule_of, spelled
 from rawkern.gradients.syntax import named, text_of
 
@@ -101,8 +102,11 @@ class Expressions(Places):
         finally:
             self.scopes = scopes
 
-    def on_unary_expression(self, node: Any) -> Value:
+    def on_unary_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
+        own = self.operated(node, sign, [node.child_by_field_name("argument")])
+        if own is not None:
+            return own
         value = self.scalar(node.child_by_field_name("argument"))
         if sign == "!":
             return self.value(
@@ -120,16 +124,36 @@ class Expressions(Places):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if sign in ("&&", "||"):
             return self.logical(node, sign, left, right)
+        own = self.operated(node, sign, [left, right])
+        if own is not None:
+            return own
+        if sign in ("==", "!=") and "null" in (left.type, right.type):
+            return self._null(node, sign, right if left.type == "null" else left)
         a, b = self.expression(left), self.expression(right)
-        if isinstance(b, Pointer) and isinstance(a, Value) and sign == "+":
+        a, b = self._array(a), self._array(b)
+        if isinstance(b, Pointer | Local) and isinstance(a, Value) and sign == "+":
             a, b = b, a
-        if isinstance(a, Pointer) and isinstance(b, Value) and sign in "+-":
+        if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
             return self.moved(node, a, b, sign)
         if not isinstance(a, Value) or not isinstance(b, Value):
             raise self.refuse(
                 node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
             )
         return self.binary(node, sign, a, b)
+
+    def _array(self, found: Any) -> Any:
+        """A local array as a pointer to its first element."""
+        return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
+
+    def _null(self, node: Any, sign: str, pointer: Any) -> Value:
+        """Whether a pointer parameter is null."""
+        found = self.expression(pointer)
+        if not isinstance(found, Pointer) or found.offset is not None or found.array.shared:
+            raise self.refuse(node, f"the comparison {text_of(node)!r}", "compare a parameter with nullptr")
+        return self.value(node, "bool", "special", attr=f"({found.array.name} {sign} nullptr)")
+
+    def operated(self, node: Any, sign: str, arguments: list[Any]) -> Any:
+        raise NotImplementedError
 
     def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
         shift = sign in ("<<", ">>")
@@ -146,15 +170,55 @@ class Expressions(Places):
             const = _folded(sign, a.const, b.const)
         if const is not None and not (0 if kind.startswith("unsigned") else -(2**31)) <= const < 2**31:
             const = None
+        if const is not None and not test and a.op == b.op == "const" and kind in LITERALS:
+            return self.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
         return self.value(node, "bool" if test else kind, "binary", (a, b), sign, const=const)
 
-    def moved(self, node: Any, pointer: Pointer, by: Value, sign: str) -> Pointer:
-        if types.is_float(by.type) or pointer.inner:
+    def moved(self, node: Any, pointer: Any, by: Value, sign: str) -> Any:
+        if isinstance(pointer, Local):
+            if by.const is None:
+                raise self.unrollable(node, "the offset into a local array is not known when deriving")
+            width = 1 if pointer.view is None else len(pointer.view.fields)
+            return replace(pointer, at=pointer.at + (by.const if sign == "+" else -by.const) * width)
+        array = pointer.array
+        if types.is_float(by.type) or len(pointer.inner) < len(array.sizes) - 1 or array.raw:
             raise self.refuse(node, "this pointer arithmetic", "write an index")
+        if types.bits(by.type) < 64 and by.type.startswith("unsigned") and sign == "-":
+            by = self.converted(node, by, "long long")
+        if pointer.unit:
+            part = self.quotient(node, by, pointer.unit)
+            if part is None:
+                raise self.refuse(
+                    node, "an offset that is no multiple of the size of what is read", "index whole elements"
+                )
+            by = part
+        if pointer.view is not None:
+            by = self.binary(node, "*", by, self.integer(node, len(pointer.view.fields)))
         if sign == "-":
             by = self.value(node, by.type, "unary", (by,), "-")
         offset = by if pointer.offset is None else self.binary(node, "+", pointer.offset, by)
-        return Pointer(pointer.array, offset)
+        return replace(pointer, offset=offset)
+
+    def quotient(self, node: Any, value: Value, by: int) -> Value | None:
+        if value.const is not None:
+            return self.integer(node, value.const // by) if value.const % by == 0 else None
+        if value.op == "cast" and not types.is_float(value.args[0].type) and types.bits(value.type) >= 32:
+            return self.quotient(node, value.args[0], by)
+        if value.op != "binary" or value.attr not in ("+", "*", "<<"):
+            return None
+        if value.attr == "+":
+            parts = [self.quotient(node, a, by) for a in value.args]
+            return None if None in parts else self.binary(node, "+", parts[0], parts[1])  # type: ignore[arg-type]
+        if value.attr == "<<":
+            scale = 1 << (value.args[1].const or 0)
+            return self.binary(node, "*", value.args[0], self.integer(node, scale // by)) if scale % by == 0 else None
+        for k in (1, 0):
+            part = self.quotient(node, value.args[k], by)
+            if part is not None and part.const == 1:
+                return value.args[1 - k]
+            if part is not None:
+                return self.binary(node, "*", value.args[1 - k], part)
+        return None
 
     def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
         """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""

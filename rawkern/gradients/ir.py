@@ -54,6 +54,8 @@ class Array:
     shared: bool = False
     sizes: tuple[int, ...] = ()
     const: bool = False
+    dynamic: bool = False  # of the bytes that a launch gives each block
+    raw: bool = False  # bytes, whose type a cast tells
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ class File:
         self.structs: dict[str, Any] = {}
         self.constants: dict[str, tuple[Any, Any]] = {}  # type node, value node
         self.aliases: dict[str, Any] = {}
+        self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
         #: Names that something here defines in a way that is not followed, so that using one is refused.
         self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
@@ -129,7 +130,9 @@ class File:
                 value = each.child_by_field_name("value")
                 if each.type == "init_declarator" and value is not None:
                     self.constants[identifier(each) or ""] = (node.child_by_field_name("type"), value)
-        else:
+        elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
+            self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
+        elif not _prototype(node):
             self._unclear(node)
 
     def _unclear(self, node: Any) -> None:
@@ -142,6 +145,12 @@ class File:
         return re.findall(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", self.text, re.M)
 
 
+def _prototype(node: Any) -> bool:
+    """Whether a declaration only announces functions."""
+    declared = node.children_by_field_name("declarator") if node.type == "declaration" else []
+    return bool(declared) and all(d.type == "function_declarator" for d in declared)
+
+
 def _declared(text: str) -> str:
     """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``."""
     return " ".join(re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text))
@@ -152,7 +161,7 @@ def function_name(definition: Any) -> str:
     while declarator is not None and declarator.type != "function_declarator":
         inner = declarator.child_by_field_name("declarator")
         declarator = inner if inner is not None else next(iter(named(declarator)), None)
-    return text_of(declarator.child_by_field_name("declarator")) if declarator is not None else ""
+    return re.sub(r"\s", "", text_of(declarator.child_by_field_name("declarator"))) if declarator is not None else ""
 
 
 def parameters_of(definition: Any) -> list[Any]:
@@ -173,18 +182,30 @@ def assigned(node: Any) -> set[str]:
     """Every name that a piece of text may change: left of assignments, of ++, and all that functions are given."""
     found: set[str] = set()
     if node.type == "assignment_expression":
-        found |= _identifiers(node.child_by_field_name("left"))
+        found |= _changed(node.child_by_field_name("left"))
     elif node.type == "update_expression":
-        found |= _identifiers(node)
+        found |= _changed(node.child_by_field_name("argument"))
     elif node.type == "call_expression":
         arguments = node.child_by_field_name("arguments")
-        found |= _identifiers(arguments) if arguments is not None else set()
+        found |= set().union(*map(_changed, named(arguments))) if arguments is not None else set()
     for child in node.children:
         found |= assigned(child)
     return found
 
 
-def _identifiers(node: Any) -> set[str]:
+def moved(node: Any) -> set[str]:
+    """Every name that a piece of text assigns to as a whole, or counts up or down."""
+    found: set[str] = set()
+    if node.type in ("assignment_expression", "update_expression"):
+        target = node.child_by_field_name("left" if node.type == "assignment_expression" else "argument")
+        found = {text_of(target)} if target.type == "identifier" else set()
+    return found.union(*(moved(child) for child in node.children))
+
+
+def _changed(node: Any) -> set[str]:
+    """The variables that change if what an expression means does: not those of an index."""
     if node.type == "identifier":
         return {text_of(node)}
-    return set().union(*(_identifiers(c) for c in node.children)) if node.children else set()
+    if node.type in ("subscript_expression", "field_expression"):
+        return _changed(node.child_by_field_name("argument"))
+    return set().union(*map(_changed, node.children))

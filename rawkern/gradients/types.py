@@ -45,6 +45,13 @@ def scalar(spelled: str) -> str | None:
     return spelled if spelled in FLOATS or spelled in _RANKS else None
 
 
+def size(kind: Type) -> int:
+    """Bytes; of structs whose members have one size, as all have that are taken."""
+    if isinstance(kind, Aggregate):
+        return sum(size(inner) for _, inner in kind.fields)
+    return {"float": 4, "double": 8}.get(kind) or max(_RANKS[kind], 8) // 8
+
+
 def is_float(kind: Type) -> bool:
     return kind in FLOATS
 

@@ -26,7 +26,8 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
 ) -> float:
     """Compare; the relative difference, or ArithmeticError."""
-    at = (grid, text.block)
+    one, backward = twin["shared_mem"]  # floats are doubles in the twins
+    at = (grid, text.block, one)
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
     wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
     _same_reading(original, twin["single"], here, text, at, where)
@@ -41,7 +42,7 @@ def verify(
             moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
         for n in text.outputs:
             moved[n] = torch.zeros_like(wide[n])
-        twin["forward"][at](*moved.values())
+        twin["forward"][grid, text.block, 2 * one](*moved.values())
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
     grads = {
@@ -51,7 +52,7 @@ def verify(
     given = []
     for kind, n in text.parameters:
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
-    twin["backward"][at](*given)
+    twin["backward"][grid, text.block, backward](*given)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):

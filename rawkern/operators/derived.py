@@ -177,11 +177,15 @@ class _Run:
     def _derive(self, launch: Recorded, wrt: tuple[str, ...]) -> Derived:
         config = launch.config
         build = launch.kernel.build()
-        key = (build, config.block, tuple(n == 1 for n in config.grid), wrt)
+        key = (build, config.block, tuple(n == 1 for n in config.grid), config.shared_mem, wrt)
         cache = self.settings.known.setdefault(launch.kernel, {})
         if key not in cache:
             cache[key] = launch.kernel.derive(
-                block=config.block, grid=config.grid, wrt=wrt, max_iterations=self.settings.max_iterations
+                block=config.block,
+                grid=config.grid,
+                shared_mem=config.shared_mem,
+                wrt=wrt,
+                max_iterations=self.settings.max_iterations,
             )
         found = cache[key]
         if found.atomics and torch.are_deterministic_algorithms_enabled():
@@ -265,7 +269,7 @@ class _Run:
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             found.verify(launch.config.grid, tuple(launch.arguments.values()))
-        found.kernel[launch.config.grid, found.block](*given)
+        found.kernel[launch.config.grid, found.block, found.shared_mem](*given)
 
     def _verifies(self, launch: Recorded, found: Derived) -> bool:
         """Whether this run compares a derived backward with a difference quotient."""

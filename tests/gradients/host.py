@@ -19,6 +19,7 @@ import torch
 
 import rawkern
 from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
 from tests.gradients.random_programs import BLOCK, BLOCKS, Program, arguments
 
@@ -33,17 +34,18 @@ def widened(source: str) -> str:
 
 
 def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
+    launched = Launched((BLOCK, 1, 1))
     """The texts of each seed's kernel, and how often kernels were refused for which reason."""
     found, refused = {}, {}
     for seed in seeds:
         source, where = Program(seed).source, Where("a random program", "program", str)
         try:
-            text = derive(source, "program", where=where, block=(BLOCK, 1, 1), double=True)
+            text = derive(source, "program", where=where, launched=launched, double=True)
         except rawkern.NotDifferentiable as error:
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
             continue
-        found[seed] = widened(source), forward(source, "program", where=where, block=(BLOCK, 1, 1), double=True), text
+        found[seed] = widened(source), forward(source, "program", where=where, launched=launched, double=True), text
     return found, refused
 
 
