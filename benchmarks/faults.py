@@ -7,8 +7,12 @@ or left behind; what is written down has been survived.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.harness import Report, Table
 from tests.stress import faults
@@ -26,9 +30,18 @@ SCENES: dict[Callable[[int], faults.Figures], tuple[int, str]] = {
 }
 
 
+def survived(scene: Callable[[int], faults.Figures], count: int) -> tuple[faults.Figures, float]:
+    """What a scene found, and its seconds."""
+    start = time.perf_counter()
+    asked = (sys.executable, "-m", "tests.stress.faults", f"{scene.__name__}={count}")
+    printed = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(printed.splitlines()[-1]), time.perf_counter() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", type=float, default=1.0, help="of each count")
+    parser.add_argument("--jobs", type=int, default=1, help="scenes at a time")
     options = parser.parse_args()
     report = Report("faults", "Trouble around kernels")
     report.notes.append(
@@ -36,14 +49,14 @@ def main() -> None:
         "with an error: none did."
     )
     table, numbers = Table("Scenes", ("scene", "what is done", "figures", "time")), {}
-    for scene, (count, what) in SCENES.items():
-        start = time.perf_counter()
-        found = faults.run({scene: max(int(count * options.part), 1)})
-        seconds = time.perf_counter() - start
-        figures = "; ".join(f"{name}: {value}" for name, value in found.items())
-        table.rows.append((scene.__name__, what, figures, f"{seconds:.0f} s"))
-        print(table.rows[-1], flush=True)
-        numbers[scene.__name__] = found
+    counts = [max(int(count * options.part), 1) for count, _ in SCENES.values()]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        outcomes = pool.map(survived, SCENES, counts)
+        for (scene, (_, what)), (found, seconds) in zip(SCENES.items(), outcomes, strict=True):
+            figures = "; ".join(f"{name}: {value}" for name, value in found.items())
+            table.rows.append((scene.__name__, what, figures, f"{seconds:.0f} s"))
+            print(table.rows[-1], flush=True)
+            numbers[scene.__name__] = found
     report.add(table, numbers)
     report.write()
 

@@ -128,16 +128,16 @@ class Emitter:
         self.lines.append(f"{name}:")
 
     @contextmanager
-    def where(self, cond: Val, rare: bool = False, follow: str = "") -> Iterator[None]:
+    def where(self, cond: Val, rare: bool = False, follow: str = "", ends: bool = False) -> Iterator[None]:
         """What is emitted meanwhile runs if a scalar condition holds, and goes on behind it or at the label `follow`.
 
-        With `rare` that is hardly ever (``!0`` of the module's metadata).
+        With `rare` that is hardly ever (``!0`` of the module's metadata); what `ends` does not go on.
         """
         inside, on = self.fresh("then")[1:], self.fresh("on")[1:]
         self.line(f"br {cond}, label %{inside}, label %{on}{', !prof !0' if rare else ''}")
         self.label(inside)
         yield
-        self.line(f"br label %{follow or on}")
+        self.line("unreachable" if ends else f"br label %{follow or on}")
         self.label(on)
 
     def let(self, ty: str, n: int, text: str) -> Val:

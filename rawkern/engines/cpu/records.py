@@ -99,6 +99,16 @@ HEAP = Record(
 )  # fmt: skip
 #: A call's local variables, in a chain of the warp's: `size` bytes for each lane, from `low` on.
 FRAME = Record("Frame", (("before", "i64"), ("low", "i64"), ("size", "i64")))
+#: Accesses that are compared together, in the kernel's code: how the lanes' addresses grow, by `stride` or by `scale`
+#: times an extended 32-bit sum; where the memory lies that they are meant for (`guard.Range`); each one's offset, size,
+#: alignment less one, and site.
+TOUCHED = Record(
+    "Touched",
+    (
+        ("count", "i64"), ("service", "ptr"), ("kind", "i64"), ("start", "i64"), ("size", "i64"), ("pitch", "i64"),
+        ("stride", "i64"), ("scale", "i64"), ("signed", "i64"), ("rows", "[4 x i64]"),
+    ),
+)  # fmt: skip
 RECORDS = {r.name: r for r in (BAR, ORDER, LAUNCH, WORKER, BLOCK, WARP, CPU_TARGET, HELPERS)}
 
 SMALL_NS = 4_000  # work below this is not worth waking other threads for, dividing, nor giving up Python's lock

@@ -15,25 +15,35 @@ define internal <32 x i64> @rk_guard_spread(i64 %base, i64 %stride) {
   ret <32 x i64> %a
 }
 
-; The same for addresses that grow from lane to lane.
-define i64 @rk_guard_line(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, i64 %base, i64 %stride, ptr %table, i64 %count, ptr %service) {
-  %a = call <32 x i64> @rk_guard_spread(i64 %base, i64 %stride)
-  %r = call i64 @rk_guard(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %table, i64 %count, ptr %service)
-  ret i64 %r
-}
-
-; Accesses near the lanes' addresses: %table has the offset, size, alignment less one, and site of each.
-define i64 @rk_guard(ptr %launch, ptr %blk, i32 %w, i32 %mask, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %table, i64 %count, ptr %service) {
+; Accesses near lanes' addresses, as a constant of the kernel says it (guard.Guard._table).
+define i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a) {
+  %pworker = &Block.worker %blk
+  %worker = load ptr, ptr %pworker
+  %plaunch = &Worker.launch %worker
+  %launch = load ptr, ptr %plaunch
+  %pservice = &Touched.service %table
+  %service = load ptr, ptr %pservice
+  %ppitch = &Touched.pitch %table
+  %pitch = load i64, ptr %ppitch
+  %prows = &Touched.rows %table
+  %pcount = &Touched.count %table
+  %count = load i64, ptr %pcount
+  %pknown = &Touched.kind %table
+  %kind = load i64, ptr %pknown
+  %known = icmp ne i64 %kind, 0
+  %range = call [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %table)
+  %low = extractvalue [2 x i64] %range, 0
+  %extent = extractvalue [2 x i64] %range, 1
   br label %one
 one:
   %k = phi i64 [ 0, %0 ], [ %k1, %one ]
-  %poffset = getelementptr [4 x i64], ptr %table, i64 %k, i64 0
+  %poffset = getelementptr [4 x i64], ptr %prows, i64 %k, i64 0
   %offset = load i64, ptr %poffset
-  %psize = getelementptr [4 x i64], ptr %table, i64 %k, i64 1
+  %psize = getelementptr [4 x i64], ptr %prows, i64 %k, i64 1
   %size = load i64, ptr %psize
-  %palign = getelementptr [4 x i64], ptr %table, i64 %k, i64 2
+  %palign = getelementptr [4 x i64], ptr %prows, i64 %k, i64 2
   %align = load i64, ptr %palign
-  %psite = getelementptr [4 x i64], ptr %table, i64 %k, i64 3
+  %psite = getelementptr [4 x i64], ptr %prows, i64 %k, i64 3
   %site64 = load i64, ptr %psite
   %site = trunc i64 %site64 to i32
   %o0 = insertelement <32 x i64> poison, i64 %offset, i64 0
@@ -45,6 +55,99 @@ one:
   br i1 %more, label %one, label %done
 done:
   ret i64 0
+}
+
+; The same for addresses that grow from lane to lane.
+define i64 @rk_guard_line(ptr %blk, i32 %w, i32 %mask, ptr %table, i64 %base) {
+  %pstride = &Touched.stride %table
+  %stride = load i64, ptr %pstride
+  %a = call <32 x i64> @rk_guard_spread(i64 %base, i64 %stride)
+  %r = call i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a)
+  ret i64 %r
+}
+
+; The same where what grows has 32 bits.
+define i64 @rk_guard_wide(ptr %blk, i32 %w, i32 %mask, ptr %table, i64 %offset, i32 %inner) {
+  %pstride = &Touched.stride %table
+  %stride = load i64, ptr %pstride
+  %pscale = &Touched.scale %table
+  %scale = load i64, ptr %pscale
+  %psigned = &Touched.signed %table
+  %signed = load i64, ptr %psigned
+  %inner64 = zext i32 %inner to i64
+  %lanes64 = call <32 x i64> @rk_guard_spread(i64 %inner64, i64 %stride)
+  %lanes = trunc <32 x i64> %lanes64 to <32 x i32>
+  %s = sext <32 x i32> %lanes to <32 x i64>
+  %u = zext <32 x i32> %lanes to <32 x i64>
+  %is = icmp ne i64 %signed, 0
+  %x = select i1 %is, <32 x i64> %s, <32 x i64> %u
+  %c0 = insertelement <32 x i64> poison, i64 %scale, i64 0
+  %c = shufflevector <32 x i64> %c0, <32 x i64> poison, <32 x i32> zeroinitializer
+  %scaled = mul <32 x i64> %x, %c
+  %start = call <32 x i64> @rk_guard_spread(i64 %offset, i64 0)
+  %a = add <32 x i64> %scaled, %start
+  %r = call i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a)
+  ret i64 %r
+}
+
+; The same where it is certain that a lane is outside: Python ends the launch.
+define i64 @rk_guard_fails(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a) noreturn {
+  br label %again
+again:
+  %r = call i64 @rk_guard(ptr %blk, i32 %w, i32 %mask, ptr %table, <32 x i64> %a)
+  br label %again
+}
+
+; Start and size of the memory that is meant; lane 0's own where each has its own.
+define internal [2 x i64] @rk_guard_range(ptr %launch, ptr %blk, i32 %w, ptr %table) {
+  %pkind = &Touched.kind %table
+  %kind = load i64, ptr %pkind
+  %pstart = &Touched.start %table
+  %start = load i64, ptr %pstart
+  %psize = &Touched.size %table
+  %size = load i64, ptr %psize
+  switch i64 %kind, label %unknown [ i64 {SHARED}, label %shared i64 {LOCAL}, label %local i64 {VARIABLE}, label %variable i64 {PARAM}, label %param ]
+unknown:
+  ret [2 x i64] zeroinitializer
+shared:
+  %pshared = &Block.shared %blk
+  %shared_at = load i64, ptr %pshared
+  %ptotal = &Launch.shared_total %launch
+  %total32 = load i32, ptr %ptotal
+  %total = zext i32 %total32 to i64
+  %rest = sub i64 %total, %start
+  %dynamic = icmp eq i64 %size, 0
+  %shared_size = select i1 %dynamic, i64 %rest, i64 %size
+  br label %known
+local:                                            ; of the call under way
+  %pheads = &Block.session %blk
+  %heads = load ptr, ptr %pheads
+  %phead = getelementptr i64, ptr %heads, i32 %w
+  %head = load ptr, ptr %phead
+  %plow = &Frame.low %head
+  %frame = load i64, ptr %plow
+  br label %known
+variable:
+  %pglobals = &Launch.globals %launch
+  %globals = load i64, ptr %pglobals
+  br label %known
+param:                                            ; its address and its extent stand among the parameters
+  %pparams = &Launch.params %launch
+  %params = load ptr, ptr %pparams
+  %paddress = getelementptr i8, ptr %params, i64 %start
+  %address = load i64, ptr %paddress
+  %pextent = getelementptr i8, ptr %params, i64 %size
+  %extent = load i64, ptr %pextent
+  %given0 = insertvalue [2 x i64] poison, i64 %address, 0
+  %given = insertvalue [2 x i64] %given0, i64 %extent, 1
+  ret [2 x i64] %given
+known:
+  %base = phi i64 [ %shared_at, %shared ], [ %frame, %local ], [ %globals, %variable ]
+  %bytes = phi i64 [ %shared_size, %shared ], [ %size, %local ], [ %size, %variable ]
+  %low = add i64 %base, %start
+  %found0 = insertvalue [2 x i64] poison, i64 %low, 0
+  %found = insertvalue [2 x i64] %found0, i64 %bytes, 1
+  ret [2 x i64] %found
 }
 
 define internal void @rk_guard_lanes(ptr %launch, ptr %blk, i32 %w, i32 %mask, i32 %site, i64 %size, i64 %align, i1 %known, i64 %low, i64 %extent, i64 %pitch, <32 x i64> %a, ptr %service) {

@@ -25,10 +25,10 @@ from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
 from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
 from rawkern.engines.cpu.ptx.operands import callee, destinations
-from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS
+from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS, TOUCHED, WORKER
 
 ALL = (1 << 64) - 1
-SERVICE = Val("@rk_service", "ptr")
+KINDS = {"": 0, "SHARED": 1, "LOCAL": 2, "VARIABLE": 3, "PARAM": 4}  # of ranges, for guard.ll
 REACH = 1 << 16  # bytes that accesses looked at together lie in
 FILLED = 64  # bytes of memory from malloc that get a pattern: more would be felt
 
@@ -36,9 +36,9 @@ FILLED = 64  # bytes of memory from malloc that get a pattern: more would be fel
 def runtime() -> str:
     """LLVM IR of what comparisons that fail call: an object file of its own, loaded once for all kernels."""
     text = resources.files("rawkern.engines.cpu.checker").joinpath("guard.ll").read_text()
-    for name, value in (("BOUNDS", REASONS["BOUNDS"]), ("LANES", ramp("i64", 1).ref)):
+    for name, value in {**KINDS, "BOUNDS": REASONS["BOUNDS"], "LANES": ramp("i64", 1).ref}.items():
         text = text.replace(f"{{{name}}}", str(value))
-    records = (BAR, BLOCK, LAUNCH, MEMORY, HEAP, FRAME)
+    records = (BAR, BLOCK, LAUNCH, WORKER, MEMORY, HEAP, FRAME, TOUCHED)
     return "\n".join([*(record.llvm for record in records), linked(text, records), pattern.runtime()])
 
 
@@ -55,12 +55,18 @@ def uses_heap(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Range:
-    """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes behind that of the lane before."""
+    """`size` bytes from `low` on, of lane 0; each lane's own begins `pitch` bytes behind that of the lane before.
+
+    `place` says where that is: a kind, and what `guard.ll` adds to find it, or where it and its size stand. `low` is
+    known to be a multiple of `aligned` when code is made.
+    """
 
     low: Val
     size: Val | int
     key: str
+    place: tuple[str, int, int]
     pitch: int = 0
+    aligned: int = 1
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,10 @@ class Guard(Watch):
             self._look(a, root, None, form, group, mask)
             return
         first, end = min(t.offset for t in group), max(t.offset + t.size for t in group)
-        bad = self._outside(found, first, form, end - first, max(t.align for t in group), mask)
+        bad, ends = self._outside(found, first, form, end - first, max(t.align for t in group), mask)
         known = dict(f.cache)
-        with e.where(bad, rare=True):
-            self._look(a, root, found, form, group, mask)
+        with e.where(bad, rare=True, ends=ends):
+            self._look(a, root, found, form, group, mask, ends)
         f.cache = known
 
     # -- where memory lies --------------------------------------------------------------------------------------
@@ -208,7 +214,7 @@ class Guard(Watch):
             left = size or f.frame.once(
                 f"bounds.left.{start}", lambda e: e.bin("sub", total, start) if start else total
             )
-            return Range(low, left, key)
+            return Range(low, left, key, ("SHARED", start, size), aligned=16)
         if kind == "local":
             frame = f.frame.once("frame", lambda e: e.let("i64", 1, "ptrtoint ptr %frame to i64"))
             variable = str(name).partition("+")[0]
@@ -216,13 +222,15 @@ class Guard(Watch):
             whole = first, first + f.function.local_vars[variable].size
             first, end = array_of(f.function, f.provenance, root) or whole
             low = f.frame.once(f"bounds.local.{first}", lambda e: e.bin("add", frame, first) if first else frame)
-            return Range(low, end - first, f"local.{first}.{end}", local_frame(f.function))
+            place_ = ("LOCAL", first, end - first)
+            return Range(low, end - first, f"local.{first}.{end}", place_, local_frame(f.function))
         if kind in ("global", "const"):
             at, var = f.plan.layout.offsets[str(name)], f.plan.ptx.variables[str(name)]
             start = f.frame.field_address(LAUNCH, "globals")
             low = f.frame.once(f"bounds.variable.{name}", lambda e: e.bin("add", start, at))
             writable = kind == "global" or a.what == READ
-            return Range(low, var.size if writable else 0, f"variable.{name}.{writable}")
+            size = var.size if writable else 0
+            return Range(low, size, f"variable.{name}.{writable}", ("VARIABLE", at, size))
         if kind == "param":
             return self._parameter(int(name), a.what != READ)
         return None
@@ -241,7 +249,7 @@ class Guard(Watch):
             pointer = e.let("ptr", 1, f"getelementptr i8, {f.frame.field(LAUNCH, 'params')}, i64 {at}")
             return e.let("i64", 1, f"load i64, {pointer}, align 8, !invariant.load !1")
 
-        return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}")
+        return Range(low, f.frame.once(f"bounds.extent.{at}", extent), f"param.{at}", ("PARAM", offset, at))
 
     # -- comparisons --------------------------------------------------------------------------------------------
     def _room(self, found: Range, size: int, align: int) -> Val:
@@ -263,14 +271,14 @@ class Guard(Watch):
 
         return f.frame.once(f"bounds.room.{found.key}.{size}.{align}", make)
 
-    def _outside(self, found: Range, at: int, form: Form, size: int, align: int, mask: Val) -> Val:
-        """Whether any active lane may be outside."""
+    def _outside(self, found: Range, at: int, form: Form, size: int, align: int, mask: Val) -> tuple[Val, bool]:
+        """Whether any active lane may be outside; and whether it then is, beyond doubt."""
         f, e = self.f, self.f.e
         stride = stride_of(form)
         if isinstance(form, Val) and form.n == 1 and not found.pitch:
-            return self._beyond(found, form, at, size, align)
+            return self._beyond(found, form, at, size, align), False
         if isinstance(form, Affine) and stride == found.pitch and found.pitch and form.segments == 1:
-            return self._beyond(found, form.bases[0], at, size, align)
+            return self._beyond(found, form.bases[0], at, size, align), False
         if stride is not None and not found.pitch and stride % align == 0:
             assert isinstance(form, (Affine, Wide))
             reach = (LANES // form.segments - 1) * stride
@@ -280,13 +288,15 @@ class Guard(Watch):
             ]
             if isinstance(form, Wide):
                 tests.append(e.invert(fits(f, form)))
-            return e.all("or", tests)
+            return e.all("or", tests), False
         addresses = e.splat(f.values.plain(form), LANES)
         low = e.bin("sub", found.low, at) if at else found.low
         starting = e.bin("add", e.splat(low, LANES), ramp("i64", found.pitch)) if found.pitch else e.splat(low, LANES)
         offsets = self._turned(e.bin("sub", addresses, starting), align)
         beyond = f.lanes.mask_of(e.cmp("icmp uge", offsets, self._room(found, size, align)))
-        return e.cmp("icmp ne", e.bin("and", beyond, mask), 0)
+        # code generation need keep nothing for what nothing comes back from: half the time where there are many
+        certain = found.aligned >= align and isinstance(found.size, int) and found.size > 0
+        return e.cmp("icmp ne", e.bin("and", beyond, mask), 0), certain
 
     def _beyond(self, found: Range, base: Val, at: int, size: int, align: int) -> Val:
         e = self.f.e
@@ -301,30 +311,31 @@ class Guard(Watch):
 
     # -- the careful way ----------------------------------------------------------------------------------------
     def _look(
-        self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val
-    ) -> None:
-        """Have each lane looked at; comes back if all may go on."""
-        e = self.f.e
-        extent = found.size if found is not None else 0
-        known = found if found is not None else Range(const("i64", 0), 0, "")
-        extent = const("i64", extent) if isinstance(extent, int) else extent
-        limits = (const("i1", found is not None), known.low, extent, const("i64", known.pitch))
-        if isinstance(form, Affine) and form.segments == 1:
-            name, where = "rk_guard_line", (form.bases[0], const("i64", form.stride & ALL))
+        self, a: Access, root: Root | None, found: Range | None, form: Form, group: list[Touch], mask: Val,
+        ends: bool = False,
+    ) -> None:  # fmt: skip
+        """Have each lane looked at; comes back if all may go on, unless it `ends` as that cannot be."""
+        f, e = self.f, self.f.e
+        grows = (0, 1, False)
+        if isinstance(form, Affine) and form.segments == 1 and not ends:
+            name, where, grows = "rk_guard_line", form.bases, (form.stride, 1, False)
+        elif isinstance(form, Wide) and form.segments == 1 and not ends:
+            name, where = "rk_guard_wide", (*form.offsets, *form.inners)
+            grows = (form.stride, form.scale, form.signed)
         else:
-            name = "rk_guard"
-            lanes = spread(e, form) if isinstance(form, (Affine, Wide)) else self.f.values.plain(form)
+            name = "rk_guard_fails" if ends else "rk_guard"
+            lanes = spread(e, form) if isinstance(form, (Affine, Wide)) else f.values.plain(form)
             where = (e.splat(lanes, LANES),)
-        values = (Val("%launch", "ptr"), Val("%blk", "ptr"), Val("%warp", "i32"), mask, *limits, *where)
-        self._call(name, *values, Val(self._table(a, root, group), "ptr"), const("i64", len(group)), SERVICE)
+        table = Val(self._table(a, root, found, grows, group), "ptr")
+        args = (Val("%blk", "ptr"), Val("%warp", "i32"), mask, table, *where)
+        how = "cold noreturn" if ends else "cold"
+        f.module.declare(name, f"declare i64 @{name}({', '.join(x.t for x in args)}) {how}")
+        e.call(name, "i64", 1, *args)
 
-    def _call(self, name: str, *args: Val) -> Val:
-        """Call a function of `runtime`."""
-        self.f.module.declare(name, f"declare i64 @{name}({', '.join(a.t for a in args)}) cold")
-        return self.f.e.call(name, "i64", 1, *args)
-
-    def _table(self, a: Access, root: Root | None, group: list[Touch]) -> str:
-        """A constant that says what a group touches."""
+    def _table(
+        self, a: Access, root: Root | None, found: Range | None, grows: tuple[int, int, bool], group: list[Touch]
+    ) -> str:
+        """A constant that says what a group touches, and where that has to lie: a `TOUCHED`."""
         f = self.f
         space = "local" if root is not None and root[0] == "local" else a.space
         array, rows = array_of(f.function, f.provenance, root), []
@@ -332,7 +343,21 @@ class Guard(Watch):
             site = Site(a.what, space, root, t.size, t.element, bool(a.order), t.align, place(f, t.instr), array=array)
             number = self.sites.setdefault(site, len(self.sites))
             rows.append(f"[4 x i64] [i64 {t.offset}, i64 {t.size}, i64 {t.align - 1}, i64 {number}]")
-        text = f"internal constant [{len(rows)} x [4 x i64]] [{', '.join(rows)}]"
+        kind, start, size = found.place if found is not None else ("", 0, 0)
+        stride, scale, signed = grows
+        words = (
+            KINDS[kind],
+            start,
+            size,
+            found.pitch if found is not None else 0,
+            stride & ALL,
+            scale & ALL,
+            int(signed),
+        )
+        numbers = ", ".join(f"i64 {word}" for word in words)
+        types = f"i64, ptr, {', '.join('i64' for _ in words)}, [{len(rows)} x [4 x i64]]"
+        values = f"i64 {len(rows)}, ptr @rk_service, {numbers}, [{len(rows)} x [4 x i64]] [{', '.join(rows)}]"
+        text = f"internal constant {{ {types} }} {{ {values} }}"
         name = f"@rk_touch{len(f.module.declarations)}"
         f.module.declare(text, f"{name} = {text}")
         return f.module.declarations[text].partition(" ")[0]
