@@ -6,18 +6,19 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.expressions import FULL, SHUFFLES
+from rawkern.gradients.halves import Halves
 from rawkern.gradients.ir import Barrier, Value
 from rawkern.gradients.places import Cell, Pointer, Var
 from rawkern.gradients.rules import rule_of
 from rawkern.gradients.syntax import TYPES, named, text_of
 from rawkern.gradients.types import Aggregate
-from rawkern.gradients.views import CASTS, Views
+from rawkern.gradients.views import CASTS
 
 LOADS = ("__ldg", "__ldca", "__ldcs", "__ldcg", "__ldlu", "__ldcv")
 STORES = ("__stwb", "__stcg", "__stcs", "__stwt")
 
 
-class Calls(Views):
+class Calls(Halves):
     """Calls and assignments."""
 
     # Assignments --------------------------------------------------------------------------------------------------
@@ -158,7 +159,11 @@ class Calls(Views):
                 raise self.refuse(node, f"{name} takes {len(kind.fields)} numbers", "give them all")
             left = iter(values)
             return self.aggregate(name[5:], kind, lambda _, inner: self.converted(node, next(left), inner))
-        found = self.math(node, name, [self.scalar(a) for a in arguments])
+        given = [self.expression(a) for a in arguments]
+        found = self.half_call(node, name, given)
+        if found is not None:
+            return found
+        found = self.math(node, name, [self.number(n, v) for n, v in zip(arguments, given, strict=True)])
         if found is None:
             raise self.refuse(node, f"{name} has no known derivative", "write it as a __device__ function here")
         return found

@@ -39,6 +39,8 @@ class Declarations(Calls):
             self.params.append((name, kind, False))
             if isinstance(kind, Aggregate):
                 raise self.refuse(node, f"the parameter {name} is a struct by value", "pass its numbers one by one")
+            if kind in types.HALVES:
+                raise self.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
             self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
             return
         inner = [c for c in named(declarator) if c.type != "type_qualifier"]

@@ -69,16 +69,10 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [f"{_spelled(kind, names)}{'*' if pointer else ''} {n}" for n, kind, pointer in kernel.params]
-    lines = [*_shared(kernel, names, {a for a in kernel.shared}), *frame.printed()]
-    return "\n".join(
-        [
-            *_structs(kernel, names),
-            f'extern "C" __global__ void {_base(kernel.name)}_forward({", ".join(params)}) {{',
-            *rendered(lines),
-            "}",
-            "",
-        ]
-    )
+    lines = rendered([*_shared(kernel, names, {a for a in kernel.shared}), *frame.printed()])
+    head = f'extern "C" __global__ void {_base(kernel.name)}_forward({", ".join(params)}) {{'
+    before = helpers.texts("\n".join([*params, *lines]))
+    return "\n".join([*_structs(kernel, names), *before, head, *lines, "}", ""])
 
 
 def _base(name: str) -> str:
@@ -183,7 +177,7 @@ def _text(
         if n in outputs or n in wrt:
             parameters.append(("grad", n))
             const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
-            spelled.append(f"{const}{_spelled(kind, names)}* __restrict__ grad_{n}")
+            spelled.append(f"{const}{_summed(kind, names)}* __restrict__ grad_{n}")
     name = f"{_base(kernel.name)}_backward"
     shape = "x".join(map(str, kernel.block))
     unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
@@ -198,7 +192,17 @@ def _text(
     head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
     if len(head) > 120:
         head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
-    text = "\n".join([*_structs(kernel, names), *helpers.texts(reverse.helpers), *comment, head, inner, "}", ""])
+    text = "\n".join(
+        [
+            *_structs(kernel, names),
+            *helpers.texts("\n".join([*spelled, inner]), reverse.helpers),
+            *comment,
+            head,
+            inner,
+            "}",
+            "",
+        ]
+    )
     assigned = tuple(
         a.name
         for a in reverse.active.outputs
@@ -208,14 +212,41 @@ def _text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned,
-        sum(_bytes(a, names) * ((a in reverse.read) + (a in reverse.shadows)) for a in kernel.shared if a.dynamic),
+        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic),
     )  # fmt: skip
 
 
 def _spelled(kind: types.Type, names: Names) -> str:
+    if not isinstance(kind, Aggregate):
+        return names.type(kind)
+    if not names.double or kind not in types.VECTORS.values():
+        return kind.name
+    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
+
+
+def _summed(kind: types.Type, names: Names) -> str:
+    """The type of gradients, which is float for half precision."""
     if isinstance(kind, Aggregate):
-        return kind.name.replace("float", "double") if names.double and kind in types.VECTORS.values() else kind.name
-    return names.type(kind)
+        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else _spelled(kind, names)
+    return "float" if kind in types.HALVES and not names.double else names.type(kind)
+
+
+def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
+    each = _size(array.type, names) if array in reverse.read else 0
+    return array.sizes[0] * (each + (_summed_size(array.type, names) if array in reverse.shadows else 0))
+
+
+def _summed_size(kind: types.Type, names: Names) -> int:
+    if isinstance(kind, Aggregate):
+        return sum(_summed_size(inner, names) for _, inner in kind.fields)
+    return max(_size(kind, names), 4) if kind in types.HALVES else _size(kind, names)
+
+
+def _size(kind: types.Type, names: Names) -> int:
+    """Bytes of a type as it is spelled."""
+    if isinstance(kind, Aggregate):
+        return sum(_size(inner, names) for _, inner in kind.fields)
+    return types.size(names.type(kind))
 
 
 def _structs(kernel: Kernel, names: Names) -> list[str]:
@@ -235,18 +266,13 @@ def _shared(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array]
     return found
 
 
-def _bytes(array: Array, names: Names) -> int:
-    wide = names.double and _has_floats(array.type) and "double" not in _spelled(array.type, Names(set(), False))
-    return array.sizes[0] * types.size(array.type) * (2 if wide else 1)
-
-
 def _extents(array: Array) -> str:
     return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
 
 
 def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     return [
-        f"{'extern ' if a.dynamic else ''}__shared__ {_spelled(a.type, names)} grad_{a.name}{_extents(a)};"
+        f"{'extern ' if a.dynamic else ''}__shared__ {_summed(a.type, names)} grad_{a.name}{_extents(a)};"
         for a in kernel.shared
         if a in reverse.shadows
     ]
@@ -264,7 +290,7 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
         count = 1
         for size in a.sizes:
             count *= size
-        kind = _spelled(a.type, names)
+        kind = _summed(a.type, names)
         zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
         place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
         place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place

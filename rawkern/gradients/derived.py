@@ -104,7 +104,7 @@ class Derived:
             )
         with torch.no_grad():
             self.kernel[shape, self.block, self.shared_mem](*given)
-        return found
+        return {n: self._rounded(g, named[n]) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
         """Compare with a directional derivative of the forward, in double on the CPU engine.
@@ -172,10 +172,15 @@ class Derived:
                         "give it an output of its own"
                     )
 
+    @staticmethod
+    def _rounded(grad: torch.Tensor, value: Any) -> torch.Tensor:
+        """A gradient in the dtype of what it is of: those of half precision are summed in float."""
+        return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
+
     def _zeros(self, named: Mapping[str, Any], name: str) -> torch.Tensor:
         value = named[name]
         if isinstance(value, torch.Tensor):
-            return torch.zeros_like(value, memory_format=torch.contiguous_format)
+            return torch.zeros_like(value, dtype=summed(value.dtype), memory_format=torch.contiguous_format)
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
         kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
         return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)
@@ -183,17 +188,20 @@ class Derived:
     def _gradient(self, named: Mapping[str, Any], name: str, grads: Mapping[str, torch.Tensor | None]) -> torch.Tensor:
         grad, output = grads.get(name), named[name]
         if grad is None:
-            return torch.zeros_like(output, memory_format=torch.contiguous_format)
+            return torch.zeros_like(output, dtype=summed(output.dtype), memory_format=torch.contiguous_format)
         if grad.shape != output.shape or grad.dtype != output.dtype or grad.device != output.device:
             raise ValueError(
                 f"{self._text.name}: the gradient of {name} is {tuple(grad.shape)} {grad.dtype} on {grad.device}, "
                 f"{name} is {tuple(output.shape)} {output.dtype} on {output.device}"
             )
-        return (
-            grad.detach().clone(memory_format=torch.contiguous_format)
-            if name in self.exchanged
-            else grad.detach().contiguous()
-        )
+        given = grad.detach().to(summed(grad.dtype)).contiguous()
+        own = given.data_ptr() != grad.data_ptr()
+        return given if (own or name not in self.exchanged) and given.data_ptr() % 16 == 0 else given.clone()
+
+
+def summed(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of gradients while they are added up."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 class Derivable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,10 @@ class Expressions(Places):
 
     def scalar(self, node: Any) -> Value:
         """An expression that has to be a number."""
-        found = self.expression(node)
+        return self.number(node, self.expression(node))
+
+    def number(self, node: Any, found: Any) -> Value:
+        """What an expression gave, if that is a number."""
         if not isinstance(found, Value):
             raise self.refuse(node, f"{text_of(node)!r} is used as a number", "write its elements one by one")
         return found
@@ -115,6 +119,8 @@ class Expressions(Places):
         kind = types.promoted(value.type)
         if sign not in ("-", "+", "~") or (sign == "~" and types.is_float(kind)):
             raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        if kind in types.HALVES:
+            return self.halves(node, kind, lambda x: self.value(node, "float", "unary", (x,), sign), value)
         value = self.converted(node, value, kind)
         const = -value.const if sign == "-" and value.const is not None and not kind.startswith("unsigned") else None
         return value if sign == "+" else self.value(node, kind, "unary", (value,), sign, const=const)
@@ -135,11 +141,19 @@ class Expressions(Places):
             a, b = b, a
         if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
             return self.moved(node, a, b, sign)
+        pairs = self.operate(node, sign, a, b)
+        if pairs is not None:
+            return pairs
         if not isinstance(a, Value) or not isinstance(b, Value):
             raise self.refuse(
                 node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
             )
         return self.binary(node, sign, a, b)
+
+    def halves(self, node: Any, kind: str, compute: Callable[..., Value], *args: Value) -> Value:
+        """What is computed with a half-precision type: as float, and rounded; tests are of type bool."""
+        found = compute(*(self.converted(node, a, "float") for a in args))
+        return self.converted(node, found, kind) if found.type == "float" else found
 
     def _array(self, found: Any) -> Any:
         """A local array as a pointer to its first element."""
@@ -152,6 +166,9 @@ class Expressions(Places):
             raise self.refuse(node, f"the comparison {text_of(node)!r}", "compare a parameter with nullptr")
         return self.value(node, "bool", "special", attr=f"({found.array.name} {sign} nullptr)")
 
+    def operate(self, node: Any, sign: str, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
     def operated(self, node: Any, sign: str, arguments: list[Any]) -> Any:
         raise NotImplementedError
 
@@ -162,6 +179,12 @@ class Expressions(Places):
             raise self.refuse(node, f"the operator {sign} on {kind}", "write it in simpler terms")
         if sign not in ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!="):
             raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        if kind in types.HALVES:
+            if any(re.match(r"__CUDA_NO_(HALF|BFLOAT16)_", name) for name in self.file.preprocessed.macros):
+                raise self.refuse(node, f"{sign} of {kind} without operators of it", "convert to float")
+            if a.type != b.type:
+                raise self.refuse(node, f"{sign} of {a.type} and {b.type}", "convert one to the other's type")
+            return self.halves(node, kind, lambda x, y: self.binary(node, sign, x, y), a, b)
         a = self.converted(node, a, kind)
         b = self.converted(node, b, types.promoted(b.type) if shift else kind)
         test = sign in ("<", ">", "<=", ">=", "==", "!=")

@@ -66,6 +66,14 @@ class Place:
     fields: tuple[str, ...] = ()
 
     @property
+    def type(self) -> Type:
+        """The type of what is accessed."""
+        kind: Type = self.array.type
+        for name in self.fields:
+            kind = kind.of(name) or kind if isinstance(kind, Aggregate) else kind
+        return kind
+
+    @property
     def suffix(self) -> str:
         return "".join(f".{name}" for name in self.fields)
 

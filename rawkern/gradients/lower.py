@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rawkern.gradients import types
 from rawkern.gradients.declarations import Declarations
 from rawkern.gradients.ir import (
     Array,
@@ -79,11 +80,27 @@ class Lowering(Declarations):
         for node in parameters_of(definition):
             self.parameter(node)
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
+        self._widen()
         count(self.body)
         return Kernel(
             self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
             self.block_shape, self.grid_shape,
         )  # fmt: skip
+
+    def _widen(self) -> None:
+        """Make values of half precision floats, which are rounded where that matters."""
+        same: dict[Value, Value] = {}
+        items = list(walk(self.body))
+        for item in items:
+            for value in (item, *_after(item)):
+                if isinstance(value, Value) and value.type in types.HALVES:
+                    value.type = "float"
+        for item in items:
+            if isinstance(item, Value) and item.op == "cast" and item.args[0].type == item.type:
+                same[item] = item.args[0]
+                item.block.items.remove(item)
+        if same:
+            substitute(items, same)
 
     # Statements ---------------------------------------------------------------------------------------------------
 
@@ -314,7 +331,7 @@ class Lowering(Declarations):
         self.block.items.append(made)
         self.block.items += [c.result for c in made.carried]
         while drop:
-            substitute(made, drop)
+            substitute([*walk(made.test), *walk(made.body), made], drop)
             again = {c.phi: c.init for c in made.carried if c.next is c.phi}
             drop = again
             for each in [c for c in made.carried if c.phi in again]:
@@ -328,20 +345,25 @@ class Lowering(Declarations):
         return NeedsUnrolling(left[-1], error) if left else error
 
 
+def _after(item: Any) -> tuple[Value, ...]:
+    """The variables of a loop, which stand in no block."""
+    return tuple(c.phi for c in item.carried) if isinstance(item, Loop) else ()
+
+
 def _acts(item: Any) -> bool:
     """Whether an item does more than compute, so that a thread that has done it takes part in the backward."""
     return isinstance(item, Store | Barrier | If | Loop) or (isinstance(item, Value) and item.op == "shfl")
 
 
-def substitute(loop: Loop, drop: dict[Value, Value]) -> None:
-    """Put what a variable had before the loop for one that the loop leaves alone."""
+def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:
+    """Put other values for some: what a variable had before a loop for one that the loop leaves alone."""
 
     def new(value: Value) -> Value:
         while value in drop:
             value = drop[value]
         return value
 
-    for item in [*walk(loop.test), *walk(loop.body), loop]:
+    for item in items:
         if isinstance(item, Value):
             item.args = tuple(map(new, item.args))
         elif isinstance(item, Loop):

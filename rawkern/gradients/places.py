@@ -7,6 +7,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, Place, Store, Value
+from rawkern.gradients.rules import ROUNDINGS
 from rawkern.gradients.syntax import File, Where, named, text_of
 from rawkern.gradients.types import Aggregate, Type
 
@@ -132,6 +133,9 @@ class Places:
         """A value as another type; as C does it."""
         if value.type == kind:
             return value
+        if kind in types.HALVES:
+            value = self.converted(node, value, "float")
+            return self.value(node, kind, "call", (value,), (ROUNDINGS[kind], ROUNDINGS[kind].name))
         const = value.const if not types.is_float(kind) else None
         if const is not None and kind == "bool":
             const = int(bool(const))

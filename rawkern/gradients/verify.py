@@ -26,9 +26,12 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
 ) -> float:
     """Compare; the relative difference, or ArithmeticError."""
-    one, backward = twin["shared_mem"]  # floats are doubles in the twins
+    one, backward = twin["shared_mem"]
     at = (grid, text.block, one)
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
+    # Floats are doubles in the twins.
+    floats = [v for v in here.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    longer = 4 if any(v.element_size() == 2 for v in floats) else 2
     wide = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in here.items()}
     _same_reading(original, twin["single"], here, text, at, where)
     draw = torch.Generator().manual_seed(seed)
@@ -42,7 +45,7 @@ def verify(
             moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
         for n in text.outputs:
             moved[n] = torch.zeros_like(wide[n])
-        twin["forward"][grid, text.block, 2 * one](*moved.values())
+        twin["forward"][grid, text.block, longer * one](*moved.values())
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
     grads = {

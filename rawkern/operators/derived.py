@@ -13,7 +13,7 @@ import torch
 
 from rawkern.base import operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.derived import Derived
+from rawkern.gradients.derived import Derived, summed
 from rawkern.gradients.verify import overlap
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
@@ -112,7 +112,7 @@ class _Run:
             elif memory is None or memory not in self.buffers:
                 result.append(torch.zeros_like(a))
             else:
-                result.append(self.buffers[memory].view(a.shape))
+                result.append(self.buffers[memory].view(a.shape).to(a.dtype))
         return result
 
     # Before ---------------------------------------------------------------------------------------------------------
@@ -232,7 +232,8 @@ class _Run:
             raise NotDifferentiable(
                 f"{self.name}: a result is no contiguous view of memory that the function allocates"
             )
-        if memory not in self.buffers and output.numel() == memory.tensor.numel() and grad.is_contiguous():
+        fits = output.numel() == memory.tensor.numel() and grad.is_contiguous() and summed(grad.dtype) is grad.dtype
+        if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:
             self.buffers[memory] = grad.detach().view(-1)
             self.borrowed.add(memory)
         else:
@@ -246,7 +247,7 @@ class _Run:
             self.borrowed.remove(memory)
         elif memory not in self.buffers:
             t = memory.tensor
-            self.buffers[memory] = torch.zeros(t.numel(), dtype=t.dtype, device=t.device)
+            self.buffers[memory] = torch.zeros(t.numel(), dtype=summed(t.dtype), device=t.device)
 
     def _part(self, memory: Memory, t: torch.Tensor) -> torch.Tensor:
         """The part of a memory's gradient that belongs to a tensor in it."""

@@ -25,6 +25,7 @@ class Case:
     wrt: tuple[str, ...] | None = None
     atomics: int | None = None  # additions that may meet, where the number is worth a test
     shared_mem: int = 0
+    tolerance: float = 2e-4
     max_iterations: int | None = None
 
 

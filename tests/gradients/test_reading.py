@@ -55,7 +55,7 @@ def test_views_of_arrays_and_of_local_variables() -> None:
     }"""
     x = torch.rand(64).requires_grad_()
     t = torch.arange(64)
-    a, b, c, d = (x[t // 16 * 16 + t % 4 * 4 + k] for k in range(4))
+    _, b, c, d = (x[t // 16 * 16 + t % 4 * 4 + k] for k in range(4))
     (right,) = torch.autograd.grad((d * b + c * d).sum(), x)
     grads, found = gradients(source, x.detach())
     torch.testing.assert_close(grads, right)
@@ -110,7 +110,7 @@ def test_bytes_that_hold_two_types_are_refused() -> None:
         b[threadIdx.x] = threadIdx.x;
         y[threadIdx.x] = a[b[threadIdx.x]];
     }"""
-    with pytest.raises(rawkern.NotDifferentiable, match="the cast|cast to several types"):
+    with pytest.raises(rawkern.NotDifferentiable, match=r"the cast|cast to several types"):
         gradients(source, torch.rand(64), shared_mem=512)
 
 
