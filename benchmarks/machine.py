@@ -62,9 +62,9 @@ def version(package: str) -> str:
 
 def nvrtc_version() -> str:
     try:
-        from cupy.cuda import nvrtc
+        from rawkern.compile.toolchain import nvrtc
 
-        return ".".join(map(str, nvrtc.getVersion()))
+        return ".".join(map(str, nvrtc().version))
     except Exception:
         return ""
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import types
+from pathlib import Path
 
+import nbformat
 import sphinx.util.logging
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 import rawkern
+
+sys.path.insert(0, str(Path(__file__).parent))
+from highlighting import CudaInPython
+from page_notebook import notebook
 
 project = "rawkern"
 author = "rawkern contributors"
@@ -40,20 +48,48 @@ numpydoc_validation_exclude = {
 }
 
 html_theme = "furo"
-html_title = "rawkern"
+html_title = f"rawkern {release}"
+html_logo = html_favicon = "images/logo.svg"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+if repository := os.environ.get("GITHUB_REPOSITORY"):  # set where GitHub builds the site
+    html_theme_options = {
+        "source_repository": f"https://github.com/{repository}/",
+        "source_branch": "main",
+        "source_directory": "docs/",
+    }
 html_show_copyright = False
 html_show_sphinx = False
 copybutton_selector = "div:not(.highlight-output):not(.highlight-text) > div.highlight > pre"
 
 
-def link_results(app: Sphinx, page: str, source: list[str]) -> None:
+def prepare(app: Sphinx, page: str, source: list[str]) -> None:
     """Links to the results of benchmarks, which the tree has beside docs/, lead to their pages in the site.
 
-    In tables of these ``kernel[grid, block](...)`` is no link.
+    In tables of these ``kernel[grid, block](...)`` is no link. Tutorials get a link to their notebooks.
     """
-    source[0] = re.sub(r"\[([^]]+)\]\(\.\./benchmarks/results/([\w-]+)\.md\)", r"{doc}`\1 </results/\2>`", source[0])
+    source[0] = re.sub(
+        r"\[([^]]+)\]\((?:\.\./)+benchmarks/results/([\w-]+)\.md\)", r"{doc}`\1 </results/\2>`", source[0]
+    )
     if page.startswith("results/"):
         source[0] = source[0].replace("](...)", "\\](...)")
+    if page in tutorials(app):
+        link = f'<p><a href="../notebooks/{Path(page).name}.ipynb" download>This page as a notebook</a></p>'
+        source[0] = source[0].replace("\n", f"\n\n{link}\n", 1)
+
+
+def tutorials(app: Sphinx) -> list[str]:
+    """The pages that are notebooks as well."""
+    return [page for page in app.env.found_docs if page.startswith("tutorials/") and page != "tutorials/index"]
+
+
+def write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Put the notebooks of the tutorials beside the pages."""
+    if error is None and app.builder.format == "html":
+        folder = Path(app.outdir, "notebooks")
+        folder.mkdir(exist_ok=True)
+        for page in tutorials(app):
+            nbformat.write(notebook(Path(app.srcdir, f"{page}.md").read_text()), folder / f"{Path(page).name}.ipynb")
 
 
 def miss_no_name(app: Sphinx, env: BuildEnvironment) -> None:
@@ -67,6 +103,8 @@ def miss_no_name(app: Sphinx, env: BuildEnvironment) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", link_results)
+    app.add_lexer("python", CudaInPython)
+    app.connect("source-read", prepare)
+    app.connect("build-finished", write_notebooks)
     app.connect("env-check-consistency", miss_no_name)
     return {"parallel_read_safe": True}

@@ -2,7 +2,7 @@
 
 In torch the distances between all pairs become N x N tensors, which have to be written and read again; torch.compile
 fuses most of them. rawkern.nbody_forces brings the bodies through shared memory and keeps everything else in registers.
-Arrows and curves need matplotlib: pip install "rawkern[examples]".
+Arrows and curves need matplotlib.
 
     python examples/nbody.py [--device cpu|cuda] [--sizes 2500 5000 10000 20000] [--images FOLDER]
 """
@@ -174,7 +174,7 @@ def main(options: argparse.Namespace) -> None:
         import matplotlib
     except ImportError:
         matplotlib = None
-        print('no plots: matplotlib is not installed (pip install "rawkern[examples]")')
+        print("no plots: matplotlib is not installed: pip install matplotlib")
     else:
         matplotlib.use("Agg")
         options.images.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 One model, one seed, one text (Shakespeare's "As You Like It", in data/). Embedding, norms, rotary embedding, softmax,
 SwiGLU, cross entropy and AdamW are rawkern's in the first run, torch's in the second; matrix products are torch's in
-both. The progress bar needs tqdm, the plot matplotlib: pip install "rawkern[examples]".
+both. The progress bar needs tqdm, the plot matplotlib.
 
     python examples/train.py [--device cpu|cuda] [--steps 300] [--compile] [--plot training.png]
 """
@@ -176,7 +176,7 @@ def plot(losses: dict[str, list[float]], file: str, title: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        print('no plot: matplotlib is not installed; pip install "rawkern[examples]"')
+        print("no plot: matplotlib is not installed: pip install matplotlib")
         return
     figure = Figure(figsize=(7, 5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])

@@ -1,3 +1,3 @@
-"""The release of rawkern."""
+"""The release of rawkern: the one place that says it."""
 
 __version__ = "0.1.0"

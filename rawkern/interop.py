@@ -10,6 +10,7 @@ import torch
 from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.memory import check_bits, check_class, dtype_name, other_layout
 from rawkern.arguments.scalars import Where
+from rawkern.base import pip
 from rawkern.base import torch_private as private
 from rawkern.base.border import border
 from rawkern.errors import MissingDependencyError
@@ -176,6 +177,6 @@ def _cupy() -> Any:
         import cupy
     except ImportError:
         raise MissingDependencyError(
-            "from_torch: a CUDA tensor becomes a CuPy array, and CuPy is not installed: pip install 'rawkern[cuda13]'"
+            f"from_torch: a CUDA tensor becomes a CuPy array, and CuPy is not installed; run: {pip.command()}"
         ) from None
     return cupy

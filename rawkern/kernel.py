@@ -200,6 +200,9 @@ class RawKernel(OfUnit, Attributes, Derivable):
         """What `__getitem__` returns, for what is not known or not plain."""
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
+        sizes = [size for part in key for size in (part if isinstance(part, tuple) else (part,))]
+        if any(isinstance(size, torch.SymInt) for size in sizes):  # as in `_covering`
+            return self._plan(None, 0).symbolic()
         config = configs.make_config(self.name, *key, cooperative=self.unit.settings.cooperative)
         plan = self._plan(config.block, config.shared_mem)
         if self._plans.get((config.block, config.shared_mem)) is plan:

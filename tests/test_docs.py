@@ -30,6 +30,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -77,7 +78,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        return self.more if "." in self.more and not self.skipped else None
+        named = "." in self.more and not self.skipped and not self.language.startswith("{")
+        return self.more if named else None
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -112,6 +114,11 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("page, device", cases())
 def test_blocks(page: Path, device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     run_page(page, device, tmp_path, monkeypatch, capfd)
+    for picture in tmp_path.glob("*.svg"):
+        kept = ROOT / "docs" / "images" / page.parent.name / picture.name
+        if os.environ.get("RAWKERN_KEEP_PICTURES"):
+            shutil.copy(picture, kept)
+        assert kept.is_file(), f"run with RAWKERN_KEEP_PICTURES=1: {page.name} draws {picture.name}"
 
 
 def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
@@ -119,6 +126,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     for name, value in programs(folder / ".programs").items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MPLBACKEND", "agg")
     torch.manual_seed(0)
     names: dict[str, Any] = {"__name__": "page"}
     ran, printing, shell = None, False, None
@@ -346,6 +354,28 @@ def test_examples_in_docstrings() -> None:
         assert done.failed == 0
         ran += done.attempted
     assert ran > 0
+
+
+def test_every_public_name_has_an_example() -> None:
+    """Code of the reference's pages, which runs, uses it; and its page begins with a table that has it."""
+    modules = [name for name in rawkern.__all__ if inspect.ismodule(getattr(rawkern, name))]
+    public = [name for name in rawkern.__all__ if name not in modules]
+    public += [f"{module}.{name}" for module in modules for name in getattr(rawkern, module).__all__]
+    used, listed = set(), set()
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        for block in blocks_of(page):
+            if block.language == "python" and not block.skipped:
+                names = [node for node in ast.walk(ast.parse(block.code)) if isinstance(node, ast.Attribute)]
+                used |= {node.attr for node in names}
+        table = re.match(
+            r"# .*\n\n```\{eval-rst\}\n\.\. currentmodule.*\n\n\.\. autosummary::\n   :nosignatures:\n\n((?:   .*\n)+)```\n",
+            page.read_text(),
+        )
+        assert table, f"{page.name} begins with no table"
+        listed |= {f"testing.{name}" if page.stem == "testing" else name for name in table[1].split()}
+    assert len(public) > 80
+    assert [name for name in public if name.rpartition(".")[2] not in used] == []
+    assert [name for name in public if name not in listed] == ["testing.CHECKS"]  # no function or class
 
 
 # Tables ---------------------------------------------------------------------------------------------------------

@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("nbclient", reason="notebooks are run by nbclient")
 pytest.importorskip("ipykernel", reason="notebooks are run by ipykernel")
+pytest.importorskip("jupytext", reason="jupytext makes notebooks of the tutorials")
 
 ROOT = Path(__file__).parents[1]
+TUTORIAL = ROOT / "docs" / "tutorials" / "vector-add.md"
 KERNELS = """%%cuda kernels
 __global__ void halve(float* x, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -44,7 +46,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     import nbclient
     import nbformat
 
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS.values()])
+    from docs.page_notebook import notebook as made
+
+    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS.values()]
+    cells += [cell for cell in made(TUTORIAL.read_text()).cells if cell.cell_type == "code"]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     folder = tmp_path_factory.mktemp("notebook")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -58,7 +64,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             resources={"metadata": {"path": str(folder)}},
         )
         client.execute()
-    return {name: cell["outputs"] for name, cell in zip(CELLS, notebook.cells, strict=True)}
+    outputs = [cell["outputs"] for cell in notebook.cells]
+    return dict(zip(CELLS, outputs, strict=False)) | {"tutorial": outputs[len(CELLS) :]}
 
 
 def value(outputs: Any, kind: str = "text/plain") -> str:
@@ -104,6 +111,14 @@ def test_tunings_are_shown_as_tables(shown: dict[str, Any]) -> None:
     assert len(rows) == 4 and "<th>block</th><th>a launch</th>" in rows[0]
     assert re.search(r"<b>(32|64)</b></td>.*<b>\d+\.\d us</b></td>", rows[1]) and "<b>" not in rows[2]
     assert ">2048</td>" in rows[3] and ">rejected: ValueError: " in rows[3]
+
+
+def test_a_tutorial(shown: dict[str, Any]) -> None:
+    """All its cells run but the one that is to fail, and the picture is drawn."""
+    outputs = [each for cell in shown["tutorial"] for each in cell]
+    assert [each["ename"] for each in outputs if each["output_type"] == "error"] == ["OutOfBoundsError"]
+    assert any("image/png" in each.get("data", {}) for each in outputs)
+    assert any(each.get("text", "").startswith("[0, 0, 0, 0, 1, 1, 1, 1, 2, 2]") for each in outputs)
 
 
 def test_a_notebook_has_progress_bars(shown: dict[str, Any]) -> None:

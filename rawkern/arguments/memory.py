@@ -14,6 +14,7 @@ import torch
 from rawkern.arguments.addresses import Address, storage
 from rawkern.arguments.dlpack import take_dlpack
 from rawkern.arguments.scalars import WRAPPERS, Where, shown, traced
+from rawkern.base import pip
 from rawkern.base import torch_private as private
 from rawkern.base.allocator import used_on
 from rawkern.base.overrides import stands_in
@@ -327,7 +328,7 @@ def _cuda_device(value: Any, pointer: int, where: Where) -> int:
         import cupy
     except ImportError:
         raise MissingDependencyError(
-            f"{where} is GPU memory, and finding its device needs CuPy: pip install 'rawkern[cuda13]'"
+            f"{where} is GPU memory, and finding its device needs CuPy; run: {pip.command()}"
         ) from None
     return int(cupy.cuda.runtime.pointerGetAttributes(pointer).device)
 

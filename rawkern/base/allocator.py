@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base import pip
 from rawkern.base import torch_private as private
 from rawkern.base.storage import tensor_over
 from rawkern.base.torch_private import current_device
@@ -121,7 +122,5 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise MissingDependencyError(
-            f"use_torch_allocator needs CuPy ({error}): pip install 'rawkern[cuda13]'"
-        ) from error
+        raise MissingDependencyError(f"use_torch_allocator needs CuPy ({error}); run: {pip.command()}") from error
     return cupy

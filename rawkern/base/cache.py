@@ -26,7 +26,7 @@ from rawkern.errors import RawkernError
 _MAGIC = b"rawkern-cache 2\n"
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _HEADER_SIZE = len(_MAGIC) + _DIGEST_SIZE
-_SUFFIX = ".bin"
+_SUFFIX, _FILE_SUFFIX = ".bin", ".cu"
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 
 # The directory that was checked last, by the setting it came from: checking costs a dozen system calls.
@@ -107,20 +107,33 @@ def get(key: str) -> bytes | None:
 
 def put(key: str, data: bytes) -> None:
     """Store bytes under a key, replacing what was there; silently does nothing where the disk takes no files."""
-    path = _path(key)
+    _write(_path(key), _header(key, data), data)
+
+
+def put_file(key: str, data: bytes) -> Path | None:
+    """Store bytes as a file that other programs can read, and return its path; None where the disk takes no files."""
+    path = _path(key, _FILE_SUFFIX)
+    with contextlib.suppress(OSError):
+        if path.read_bytes() == data:
+            return path
+    return path if _write(path, data) else None
+
+
+def _write(path: Path, *parts: bytes) -> bool:
+    """Put a file into place whole; False where the disk takes none."""
     temporary = None
     try:
-        folder = path.parent
-        folder.mkdir(mode=0o700, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
-            file.write(_header(key, data))
-            file.write(data)
+            file.writelines(parts)
         os.replace(temporary, path)
+        return True
     except OSError:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+        return False
 
 
 def _header(key: str, data: bytes) -> bytes:
@@ -210,9 +223,11 @@ def info() -> CacheInfo:
 def entries() -> list[Stored]:
     """Return every entry; a file counts as one only where its name belongs into its folder, as `put` chooses it."""
     found = []
-    for path in directory().glob(f"??/*{_SUFFIX}"):
-        key = path.name.removesuffix(_SUFFIX)
-        if _KEY.match(key) and path == _path(key) and (stored := _stored(key, path)) is not None:
+    for path in directory().glob("??/*"):
+        key, suffix = path.stem, path.suffix
+        if suffix not in (_SUFFIX, _FILE_SUFFIX) or not _KEY.match(key) or path != _path(key, suffix):
+            continue
+        if (stored := _stored(key, path)) is not None:
             found.append(stored)
     return found
 
@@ -272,11 +287,11 @@ def _check_parent(path: Path, parent: Path) -> None:
         raise RawkernError(f"the cache directory {path} lies in {parent}, which others can write to; {_WAY_OUT}")
 
 
-def _path(key: str) -> Path:
+def _path(key: str, suffix: str = _SUFFIX) -> Path:
     if not _KEY.match(key):
         raise ValueError(f"{key!r} is not a cache key; use up to 200 letters, digits, '_', '-' and '.'")
     # Two characters of the key as a folder keep directories small; hashed keys spread evenly.
-    return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + _SUFFIX)
+    return directory() / hashlib.sha256(key.encode()).hexdigest()[:2] / (key + suffix)
 
 
 def _unfinished() -> list[Stored]:

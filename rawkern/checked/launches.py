@@ -162,7 +162,7 @@ def _compare_registers(state: State, config: LaunchConfig) -> None:
     gpu, source, name = modes.current().gpu, state.build.source, state.entry.name
     if gpus.block_registers(gpus.MOST_REGISTERS, config.threads) <= gpus.REGISTERS or source.binary is not None:
         return
-    if int(gpu.name.removeprefix("sm_")) not in nvrtc().getSupportedArchs():
+    if int(gpu.name.removeprefix("sm_")) not in nvrtc().architectures:
         return
     with state.build.lock:
         program = state.build.program(gpu.name, state.asked)

@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
     with refusing(ValueError):
         archs = [lookup.architecture_name(arch, "sm") for arch in options.arch or [_DEFAULT_ARCH]]
     sources = [_source(options, file) for file in (options.file, *options.arguments)]
-    supported = toolchain.nvrtc().getSupportedArchs()
+    supported = toolchain.nvrtc().architectures
     for arch in archs:
         if int(arch.strip("sm_af")) not in supported:
             names = ", ".join(f"sm_{number}" for number in supported)

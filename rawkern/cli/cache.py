@@ -24,6 +24,7 @@ _KINDS = {
     "resources": "resources of kernels",
     "toolchain": "where the compiler is",
     "tuning": "choices of autotune",
+    "source": "sources given as strings",
 }
 _DAY = 86400
 _AGES = (("a day", _DAY), ("a week", 7 * _DAY), ("30 days", 30 * _DAY), ("longer ago", float("inf")))

@@ -10,9 +10,10 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rawkern.base import pip
 from rawkern.cli.driver import Driver
 from rawkern.cli.probe import probe
 from rawkern.cli.text import amount, duration, plural
@@ -43,16 +44,9 @@ LIBRARIES = (
 _PYTHON = (3, 11)
 
 
-def _torch_cuda() -> str | None:
-    """The CUDA that torch was built with; None without, or while torch is not imported."""
-    return getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
-
-
-def cuda_extra(driver: Driver) -> str:
-    """Which of rawkern's extras fits: by torch's CUDA where it has one, else by the driver's, else the newer."""
-    built = _torch_cuda()
-    major = int(built.split(".")[0]) if built else driver.cuda[0]
-    return "cuda12" if major == 12 else "cuda13"
+def extra(driver: Driver) -> str:
+    """Which of rawkern's extras fits: by torch's CUDA where it has one, else by the driver's."""
+    return pip.fitting(pip.torch_cuda() or _dotted(driver.cuda)) if driver.gpus else "cpu"
 
 
 # Python and libraries -------------------------------------------------------------------------------------------
@@ -67,9 +61,10 @@ def libraries(driver: Driver) -> list[Finding]:
     else:
         found = [Finding("python", OK, f"{version}, {sys.executable}", details=details)]
     found += [_library(*row) for row in LIBRARIES]
-    extra = f'pip install "rawkern[{cuda_extra(driver)}]"'
-    found.append(_library("cupy", f"cupy-{cuda_extra(driver)}x>=14", "the compiler and GPUs", extra))
-    return found
+    fitting = extra(driver) if driver.gpus else "cuda13"
+    cupy = _library("cupy", f"cupy-{fitting}x>=14", "kernels on a GPU", pip.command(fitting))
+    needed = driver.gpus or cupy.state != FAULT
+    return [*found, cupy if needed else replace(cupy, state=NOTE)]
 
 
 def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Finding:
@@ -84,7 +79,7 @@ def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Fin
     if not _fits(version, requirement):
         return Finding(module, FAULT, f"{version}, rawkern needs {requirement}", mend, details)
     if module == "torch":
-        details["cuda"] = built = _torch_cuda()
+        details["cuda"] = built = pip.torch_cuda()
         return Finding(module, OK, f"{version}, {f'with CUDA {built}' if built else 'without CUDA'}", details=details)
     return Finding(module, OK, version, details=details)
 
@@ -130,24 +125,27 @@ def toolchain(driver: Driver) -> list[Finding]:
     """NVRTC and CUDA's headers."""
     from rawkern.compile import toolchain
 
-    extra = cuda_extra(driver)
-    mend = f'pip install "rawkern[{extra}]"'
+    mend = pip.command(extra(driver))
     try:
-        supported = toolchain.nvrtc().getSupportedArchs()
+        supported = toolchain.nvrtc().architectures
         found = toolchain.toolchain()
     except Exception as error:
         return [Finding("nvrtc", FAULT, _first_line(error), mend)]
     version = ".".join(map(str, found.version))
     details = {"version": version, "library": found.library, "architectures": list(supported)}
     where = f", {found.library}" if found.library else ""
-    findings = [Finding("nvrtc", OK, f"{version}, sm_{min(supported)} to sm_{max(supported)}{where}", details=details)]
+    text = f"{version}, sm_{min(supported)} to sm_{max(supported)}{where}"
+    findings = [Finding("nvrtc", OK, text, details=details)]
+    if driver.gpus and found.version[0] > driver.cuda[0]:
+        text += f"; its machine code is not for this driver, which ends at CUDA {_dotted(driver.cuda)}"
+        findings = [Finding("nvrtc", FAULT, text, f"install a newer driver, or: {mend}", details)]
     for header, purpose, state, its_extra in _HEADERS:
         path = next((p for d in found.include_dirs if os.path.isfile(p := os.path.join(d, header))), None)
         if path is not None:
             findings.append(Finding("headers", OK, f"{header}: {path}", details={"header": header, "path": path}))
         else:
-            pip = f'pip install "rawkern[{its_extra or extra}]"'
-            findings.append(Finding("headers", state, f"no {header}; for {purpose}", pip, {"header": header}))
+            its_mend = pip.command(its_extra) if its_extra else mend
+            findings.append(Finding("headers", state, f"no {header}; for {purpose}", its_mend, {"header": header}))
     return findings
 
 
@@ -179,7 +177,7 @@ def driver_and_gpus(driver: Driver) -> list[Finding]:
 def _too_old(driver: Driver) -> list[Finding]:
     """Faults of libraries made for another CUDA than the driver's, or for none."""
     faults = []
-    built, has = _torch_cuda(), _dotted(driver.cuda)
+    built, has = pip.torch_cuda(), _dotted(driver.cuda)
     if "torch" in sys.modules and built is None:
         mend = "pip install torch from the index for your CUDA: https://pytorch.org/get-started/locally"
         faults.append(Finding("torch", FAULT, "built without CUDA, though there is a GPU", mend))
@@ -188,7 +186,7 @@ def _too_old(driver: Driver) -> list[Finding]:
         faults.append(Finding("torch", FAULT, f"made for CUDA {built}, the driver ends at {has}", mend))
     runtime = _cupy_runtime(sys.modules.get("cupy"))
     if runtime and runtime > driver.cuda[0]:
-        other = f'pip uninstall cupy-cuda{runtime}x; pip install "rawkern[cuda{driver.cuda[0]}]"'
+        other = f"pip uninstall cupy-cuda{runtime}x; {pip.command(f'cuda{driver.cuda[0]}')}"
         mend = f"install a newer driver, or: {other}"
         faults.append(Finding("cupy", FAULT, f"made for CUDA {runtime}, the driver ends at {has}", mend))
     return faults

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rawkern.cli.text import Refused, table
@@ -29,10 +29,20 @@ def program() -> str:
     return path
 
 
-def run(arguments: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; Refused where it counts nothing."""
+def run(arguments: Sequence[str], names: Sequence[str], kernels: Collection[str]) -> list[dict[str, Any]]:
+    """Run ``python ARGUMENTS`` under Nsight Compute for counters by name; Refused where it counts nothing.
+
+    Other kernels than those named are left out, torch's own among them.
+    """
     metrics = ",".join(name for name in names if "__" in name)
-    command = [program(), "--csv", "--page", "raw", "--print-units", "base", "--metrics", metrics]
+    wanted = "|".join(sorted({re.escape(_plain(kernel).rpartition("::")[2]) for kernel in kernels}))
+    command = [program(), "--csv", "--page", "raw", "--print-units", "base", "--kernel-name", f"regex:{wanted}"]
+    command += [
+        "--section",
+        "SourceCounters",
+        "--metrics",
+        metrics,
+    ]  # those without __ in their names are the section's
     done = subprocess.run([*command, sys.executable, *arguments], capture_output=True, text=True)
     found = parsed(done.stdout)
     if not found:
@@ -54,7 +64,7 @@ def parsed(text: str) -> list[dict[str, Any]]:
     for row in reader:
         if not row["ID"]:  # the line of units
             continue
-        numbers = {name: _number(value) for name, value in row.items() if "__" in name}
+        numbers = {name: _number(value) for name, value in row.items() if _counts(name)}
         counters = {name: number for name, number in numbers.items() if number is not None}
         found.append(
             {
@@ -89,6 +99,11 @@ def beside(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> 
 def _plain(kernel: str) -> str:
     """A kernel's name without its return type, template arguments and parameters."""
     return re.sub(r"[<(].*", "", kernel.removeprefix("void "), flags=re.S)
+
+
+def _counts(name: str) -> bool:
+    """Whether a column is one of counters."""
+    return "__" in name or name.startswith("memory_l")
 
 
 def _number(text: str | None) -> float | None:

@@ -32,9 +32,12 @@ def declare(commands: Any) -> None:
     launch_options(parser)
     parser.add_argument("--device", metavar="NAME", help="the GPU to tell occupancy and the least time for, such as "
                         "h200; or where to launch: cpu, cuda or cuda:1 (default: cuda where there is one)")  # fmt: skip
+    parser.add_argument("--sample", metavar="N", type=int, help="count N blocks of each launch that has more, for "
+                        "large grids; counts are those of the sample")  # fmt: skip
     parser.add_argument("--html", metavar="FILE", help="write a page with sources, heat and findings")
     parser.add_argument("--json", metavar="FILE", help="write all counters as JSON; - for stdout")
     parser.add_argument("--csv", metavar="FILE", help="write all counters as CSV")
+    parser.add_argument("--trace", metavar="FILE", help="write the times on GPUs as FILE.trace.json, for Perfetto")
     parser.add_argument("--compare", metavar="FILE", help="show what has changed since that JSON; end with 1 if worse")
     parser.add_argument("--ncu", action="store_true", help="run it under Nsight Compute, too, and put its figures "
                         "beside; needs a GPU, and permission to read its counters")  # fmt: skip
@@ -48,10 +51,12 @@ def main(options: argparse.Namespace) -> int:
         options.kernel, *options.arguments = options.arguments
     if not script and options.kernel is None:
         raise Refused(f"name the kernel of {options.file} to launch")
+    if options.trace and not options.trace.endswith(".trace.json"):
+        raise Refused(f"--trace {options.trace}: the name of a trace ends with .trace.json")
     if options.ncu:
         ncu.program()  # refused before anything runs
     report = _of_script(options) if script else _of_kernel(options)
-    for path in (options.html, options.csv, options.json):
+    for path in (options.html, options.csv, options.json, options.trace):
         if path and path != "-":
             with refusing(ValueError):
                 report.save(path)
@@ -73,8 +78,9 @@ def main(options: argparse.Namespace) -> int:
 
 def _beside_ncu(options: argparse.Namespace, report: Report, script: bool) -> str:
     data = report.as_dict()
+    kernels = {launch["kernel"] for launch in data["launches"]}
     with step("running under ncu"):
-        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"])
+        theirs = ncu.run(_script_words(options) if script else _run_words(options), data["counters"], kernels)
     return ncu.beside(data["launches"], theirs)
 
 
@@ -109,7 +115,7 @@ def _of_kernel(options: argparse.Namespace) -> Report:
 
     gpu, place = _gpu(options)
     with refusing(ValueError):
-        profile = rawkern.profile(device=gpu)
+        profile = rawkern.profile(device=gpu, sample=options.sample)
     with step(f"compiling {options.file}"):
         launch = launch_of(options, device_named(place), margins=False)
     with step(f"running {options.kernel}"), refusing(TypeError, ValueError, OverflowError), profile as report:
@@ -130,7 +136,7 @@ def _of_script(options: argparse.Namespace) -> Report:
     if place is not None:
         raise Refused(f"--device {place}: {options.file} says itself where its tensors are; name a GPU such as h200")
     with refusing(ValueError):
-        profile = rawkern.profile(device=gpu)
+        profile = rawkern.profile(device=gpu, sample=options.sample)
     before = sys.argv, sys.path[:]
     sys.argv = _script_words(options)
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.file)))

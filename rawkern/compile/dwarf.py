@@ -112,7 +112,8 @@ def _members(debug: Debug, record: Die, base: int, depth: int) -> Iterator[Debug
             inner = _record(debug, child)
             if inner is None or inner.tag == _UNION:
                 raise ValueError("members of an anonymous union share memory")
-            yield from _members(debug, inner, offset, depth + (name is not None))
+            inherited = name is not None or child.tag == _INHERITANCE  # compilers before 13.5 name a base's place
+            yield from _members(debug, inner, offset, depth + inherited)
         else:
             bits, of = _bits(child, offset), _type(debug, child)
             if bits and of is not None and of.tag == _ENUMERATION:  # whose sign is the compiler's choice

@@ -11,6 +11,7 @@ from rawkern.errors import RawkernError
 MAGIC = b"\x7fELF"
 # Records of .nv.info: (format, attribute, ...). Format 4 has a size and bytes, the others a value in the same word.
 _BYTE_FORMAT, _SIZED_FORMAT = 2, 4
+_RELOCATIONS = (4, 9)  # types of sections that say where addresses are put into another one
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,33 @@ def records(cubin: bytes, section: Section) -> Iterator[tuple[int, bytes]]:
             at += value
         else:
             yield attribute, cubin[at - 2 : at - 1] if form == _BYTE_FORMAT else cubin[at - 2 : at]
+
+
+def replaced(cubin: bytes, number: int, content: bytes, shift: int) -> bytes:
+    """Return a cubin with other bytes in one of its sections; what is relocated there lies `shift` bytes further on.
+
+    What follows moves by a multiple of all alignments.
+    """
+    programs, table = struct.unpack_from("<2Q", cubin, 32)
+    size, of_programs, _, count = struct.unpack_from("<4H", cubin, 54)
+    headers = [list(struct.unpack_from("<IIQQQQIIQQ", cubin, table + 64 * i)) for i in range(count)]
+    start, end = headers[number][4], headers[number][4] + headers[number][5]
+    aligned = max(header[8] for header in headers) or 1
+    more = -(-max(len(content) - (end - start), 0) // aligned) * aligned
+
+    def moved(at: int) -> int:
+        return at + more if at >= end else at
+
+    made = bytearray(cubin[:start] + content.ljust(end - start + more, b"\0") + cubin[end:])
+    headers[number][5] = len(content)
+    for k, header in enumerate(headers):
+        header[4] = moved(header[4])
+        struct.pack_into("<IIQQQQIIQQ", made, moved(table) + 64 * k, *header)
+        if header[1] in _RELOCATIONS and header[7] == number:
+            for at in range(header[4], header[4] + header[5], header[9]):
+                struct.pack_into("<Q", made, at, struct.unpack_from("<Q", made, at)[0] + shift)
+    for k in range(of_programs):  # their places stand in bytes 8 to 15
+        at = moved(programs) + size * k + 8
+        struct.pack_into("<Q", made, at, moved(struct.unpack_from("<Q", made, at)[0]))
+    struct.pack_into("<2Q", made, 32, moved(programs), moved(table))
+    return bytes(made)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from rawkern.base import pip
 from rawkern.compile.shims import header_of
 from rawkern.compile.source import Source
 
@@ -58,15 +59,19 @@ _MORE_GROUPS = ("reduce", "memcpy_async", "scan")  # headers of cooperative_grou
 _OF_CUDA = {"atomic_ref": "atomic", "memcpy_async": "barrier"}
 
 # (pattern, hint), in which \1 stands for what the pattern's first group found.
+_HOST_FUNCTION = (
+    "is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
+    "|lambda closure class members was inferred to be __host__"
+)
 _HINTS = (
-    (r"is considered a host function|host functions? (?:is|are) not allowed|explicitly marked as a __host__ function"
-     r"|lambda closure class members was inferred to be __host__",
+    (_HOST_FUNCTION,
      "only device code is compiled here: mark helpers, constructors and operators __device__, and put main() and\n"
      "  other host code between #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
     (r"namespace scope variable without memory space annotations|static data member with non-const type",
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),
-    ("requires --extended-lambda", "leave out the lambda's __device__: in device code it is the device's anyway"),
+    ("requires --extended-lambda|annotation on lambda is not allowed",
+     "leave out the lambda's __device__: in device code it is the device's anyway"),
     ("device-side kernel launch could not be processed",
      "a kernel cannot launch kernels here, where no device runtime is linked; launch one after the other from Python,\n"
      "  or make the inner one a __device__ function"),
@@ -120,8 +125,11 @@ _HOST_FOLDERS = ("torch/", "ATen/", "c10/", "pybind11/", "cudnn_frontend")
 
 def hint(text: str, file: str, source: Source, searched: Iterable[str]) -> str:
     """Return the hint for an error in a file, "" where there is none; `searched` are the include directories."""
-    if "/thrust/" in file and file not in (source.name, *(path for path, _ in source.headers)):
+    foreign = file not in (source.name, *(path for path, _ in source.headers))
+    if foreign and "/thrust/" in file:
         return f"hint: {_NO_THRUST}"
+    if foreign and re.search(_HOST_FUNCTION, text):
+        return f"hint: {_for_host(os.path.basename(file))}"
     if match := _NO_FILE.search(text):
         return f"hint: {_missing_file(match[1], source, searched)}"
     if text == "missing closing quote" and source.path is None:
@@ -152,14 +160,22 @@ def _of_space(space: str, rest: str) -> str:
     return _SPACES.get(space, "the header that declares it is missing, or a name is misspelled")
 
 
+def _for_host(header: str) -> str:
+    return (
+        f"<{header}> is for host code, which is not compiled here: put what includes it between\n"
+        "  #ifndef __CUDACC_RTC__ and #endif"
+    )
+
+
 def _missing_file(name: str, source: Source, searched: Iterable[str]) -> str:
     if name in _HOST_HEADERS.split() or name.startswith(_HOST_FOLDERS):
-        return (
-            f"<{name}> is for host code, which is not compiled here: put it between #ifndef __CUDACC_RTC__ and #endif"
-        )
+        return _for_host(name)
     looked = [os.path.dirname(source.path)] if source.path else []
     looked += searched
     where = "".join(f"\n    {folder}" for folder in dict.fromkeys(looked)) or " nowhere: no include directory is known"
-    curand = name.startswith("curand")
-    way = 'run: pip install "rawkern[curand]"' if curand else "add its directory with include_dirs=[...], or -I DIR"
+    way = "add its directory with include_dirs=[...], or -I DIR"
+    if name.startswith("curand"):
+        way = f"run: {pip.command('curand')}"
+    elif name.startswith("cupy/"):
+        way = f"it comes with CuPy; run: {pip.command(pip.fitting(pip.torch_cuda() or '13.0'))}"
     return f'"{name}" was looked for in{where}\n  {way}'

@@ -1,15 +1,15 @@
-"""One run of NVRTC, through CuPy's binding: text in, PTX, cubin, symbols and log out."""
+"""One run of NVRTC: text in, PTX, cubin, symbols and log out."""
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rawkern.base.forking import compiling
 from rawkern.compile import shims
 from rawkern.compile.dialect import HEADER, Dialect
+from rawkern.compile.libnvrtc import NvrtcError
 from rawkern.compile.source import Source
 from rawkern.compile.toolchain import nvrtc, toolchain
 
@@ -49,38 +49,18 @@ def run_nvrtc(
 def _run(
     source: Source, arch: str, expressions: tuple[str, ...], append: str, extra: tuple[str, ...], dialect: Dialect
 ) -> Result:
-    binding = nvrtc()
     headers = shims.needed(source.local_names) | {HEADER: dialect.header}
-    names = tuple(name.encode() for name in headers)
-    program = binding.createProgram(
-        source.text + append, source.name, tuple(content.encode() for content in headers.values()), names
-    )
-    try:
+    with nvrtc().program(source.text + append, source.name, headers) as program:
         for expression in expressions:
-            binding.addNameExpression(program, expression)
+            program.expect(expression)
         try:
             with compiling():
-                binding.compileProgram(program, (*_options(source, arch), *dialect.options, *extra))
-        except binding.NVRTCError as error:
-            return Result(False, _text(binding.getProgramLog(program)) or str(error))
-        ptx = _text(binding.getPTX(program))
-        cubin = _whole(binding.getCUBIN(program)) if arch.startswith("sm_") else b""
-        lowered = tuple((expression, _text(binding.getLoweredName(program, expression))) for expression in expressions)
-        return Result(True, _text(binding.getProgramLog(program)), ptx, cubin, lowered)
-    finally:
-        binding.destroyProgram(program)
-
-
-def _whole(cubin: bytes) -> bytes:
-    """Give a cubin back its last byte, which CuPy's binding cuts off as if it ended a string.
-
-    A cubin ends with its table of program headers, whose last field is the high end of an alignment: a zero.
-    """
-    if cubin[:4] != b"\x7fELF":
-        return cubin
-    (start,) = struct.unpack_from("<Q", cubin, 32)  # e_phoff; then e_phentsize and e_phnum
-    size, count = struct.unpack_from("<2H", cubin, 54)
-    return cubin + b"\0" if start + size * count == len(cubin) + 1 else cubin
+                program.compile((*_options(source, arch), *dialect.options, *extra))
+        except NvrtcError as error:
+            return Result(False, program.log or str(error))
+        lowered = tuple((expression, program.symbol(expression)) for expression in expressions)
+        cubin = program.cubin if arch.startswith("sm_") else b""
+        return Result(True, program.log, program.ptx, cubin, lowered)
 
 
 def include_path(source: Source) -> tuple[str, ...]:
@@ -107,8 +87,3 @@ def _options(source: Source, arch: str) -> list[str]:
     if "--device-int128" not in source.options and "-device-int128" not in source.options:
         options.append("--device-int128")  # as nvcc has it
     return [*options, *source.options, *(f"-I{folder}" for folder in include_path(source))]
-
-
-def _text(value: str | bytes) -> str:
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    return text.replace("\0", "").strip()  # what the assembler adds to a log comes after a NUL

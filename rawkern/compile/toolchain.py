@@ -1,10 +1,10 @@
 """Which NVRTC there is, and where CUDA's own headers are.
 
-NVRTC comes with CuPy's binding; importing that takes a tenth of a second, which a program found in the disk cache need
-not pay. So what was found once is kept in the cache: the library's path, size and time stamp, and the header
-directories with the stamps of one file each. The record's key holds everything the search depends on (environment
-variables, ``sys.path`` and the time stamps of its package folders), and its stamps are checked before it is believed:
-a compiler or header package that was replaced, added or removed is seen.
+Loading NVRTC and reading headers takes time that a program found in the disk cache need not pay. So what was found
+once is kept in the cache: the library's path, size and time stamp, and the header directories with the stamps of one
+file each. The record's key holds everything the search depends on (environment variables, ``sys.path`` and the time
+stamps of its package folders), and its stamps are checked before it is believed: a compiler or header package that was
+replaced, added or removed is seen.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from rawkern.base import cache
+from rawkern.base import cache, pip
 from rawkern.base.forking import Lock
+from rawkern.compile.libnvrtc import Nvrtc
 from rawkern.errors import MissingDependencyError
 
 
@@ -39,29 +40,46 @@ class Toolchain:
         return json.dumps([self.version, self.include_dirs, self.stamps])
 
 
-_RECORD = 2  # raised when what is searched for changes
+_MAJORS = (13, 12)  # of CUDA, the best first
+_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX")  # where a toolkit is
+_RECORD = 3  # raised when what is searched for changes
 _lock = Lock()
 _known: Toolchain | None = None
 
 
 @functools.cache
-def nvrtc() -> Any:
-    """Return CuPy's NVRTC binding; needs no GPU. MissingDependencyError if it or the NVRTC library is not installed."""
+def nvrtc() -> Nvrtc:
+    """Load NVRTC; needs no GPU. MissingDependencyError if it is not installed or cannot be loaded."""
+    reasons = []
+    for path in _libraries():
+        try:
+            return Nvrtc(path)
+        except (OSError, AttributeError) as error:
+            if os.path.isabs(path):
+                reasons.append(str(error))
+    why = f"cannot be loaded [{'; '.join(reasons)}]" if reasons else "is not installed"
+    raise MissingDependencyError(f"compiling CUDA needs NVIDIA's NVRTC, which {why}; run: {pip.command()}")
+
+
+def _libraries() -> Iterator[str]:
+    """Paths where NVRTC is, then names that the system's loader may know; best first."""
+    majors = sorted(_MAJORS, key=lambda major: major != _cupy_major())  # machine code for a GPU has to fit its driver
+    for major in majors:
+        name = f"libnvrtc.so.{major}"
+        folders = [os.path.join(p, "nvidia", wheel, "lib") for p in sys.path for wheel in (f"cu{major}", "cuda_nvrtc")]
+        folders += [os.path.join(root, lib) for root in _variables() for lib in ("lib64", "lib")]
+        yield from (path for folder in folders if os.path.isfile(path := os.path.abspath(os.path.join(folder, name))))
+        yield name
+        yield from sorted(glob.glob(f"/usr/local/cuda*/lib64/{name}"), reverse=True)
+
+
+def _cupy_major() -> int:
+    """The CUDA major version that CuPy's wheel was built for, 0 without one; CuPy is not imported."""
     try:
-        from cupy.cuda import nvrtc as binding
-    except ImportError as error:
-        raise MissingDependencyError(
-            "compiling CUDA needs CuPy, which is not installed or cannot be imported; "
-            f'run: pip install "rawkern[cuda13]" (or "rawkern[cuda12]") [{error}]'
-        ) from error
-    try:
-        binding.getVersion()  # type: ignore[attr-defined]
-    except Exception as error:  # CuPy loads the library at the first call and raises what its loader raised
-        raise MissingDependencyError(
-            "compiling CUDA needs the NVRTC library, which CuPy cannot load; "
-            f'run: pip install "rawkern[cuda13]" [{error}]'
-        ) from error
-    return binding
+        with open(os.path.join(_cupy_folder(), ".data", "_wheel.json"), encoding="utf-8") as file:
+            return int(json.load(file)["cuda"].split(".")[0])
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def toolchain() -> Toolchain:
@@ -77,12 +95,11 @@ def toolchain() -> Toolchain:
 
 def _surroundings() -> str:
     """Hash what the search for NVRTC and the headers depends on."""
-    names = ("CUDA_PATH", "CUDA_HOME", "CUDA_ROOT", "LD_LIBRARY_PATH", "CONDA_PREFIX")
     parts: list[object] = [
         _RECORD,
         sys.prefix,
         sys.version,
-        [os.environ.get(name) for name in names],
+        [os.environ.get(name) for name in (*_VARIABLES, "LD_LIBRARY_PATH")],
         os.path.realpath("/usr/local/cuda"),
     ]
     for folder in sys.path:
@@ -107,9 +124,9 @@ def _recorded(key: str) -> Toolchain | None:
 
 
 def _search(key: str) -> Toolchain:
-    major, minor = nvrtc().getVersion()
-    version = (major, minor)
-    library = _loaded_library(version[0])
+    loaded = nvrtc()
+    version = loaded.version
+    library = loaded.library if os.path.isabs(loaded.library) else _loaded_library(version[0])
     include_dirs, markers = _headers(version, library)
     if cupy := _cupy_headers():  # <cupy/complex.cuh> and its kin, last: they shadow none of CUDA's
         include_dirs, markers = (*include_dirs, cupy), [*markers, os.path.join(cupy, "cupy", "complex.cuh")]
@@ -129,7 +146,7 @@ def _stamp(path: str) -> tuple[str, int, int] | None:
 
 
 def _loaded_library(major: int) -> str:
-    """Return the path of the NVRTC library in this process, "" if it is not clear; CuPy has loaded it by now."""
+    """Return the path of the NVRTC library in this process, "" if it is not clear."""
     try:
         with open("/proc/self/maps") as file:
             paths = {line.split(maxsplit=5)[5].strip() for line in file if f"/libnvrtc.so.{major}" in line}
@@ -204,13 +221,15 @@ def _beside(library: str) -> list[str]:
 def _installed() -> list[str]:
     """List include directories of toolkits, best first."""
     roots: list[str] = []
-    for variable in ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"):
-        if os.environ.get(variable):
-            roots.append(os.path.join(os.environ[variable], "include"))
-    if os.environ.get("CONDA_PREFIX"):
-        roots += glob.glob(os.path.join(os.environ["CONDA_PREFIX"], "targets", "*-linux", "include"))
+    for root in _variables():
+        roots += [os.path.join(root, "include"), *glob.glob(os.path.join(root, "targets", "*-linux", "include"))]
     toolkits = sorted(glob.glob("/usr/local/cuda-*/include"), reverse=True)
     return [*roots, "/usr/local/cuda/include", *toolkits, "/usr/include"]
+
+
+def _variables() -> list[str]:
+    """The toolkits that environment variables name."""
+    return [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
 
 
 def _pathfinder_roots() -> list[str]:
@@ -230,10 +249,15 @@ def _pathfinder_roots() -> list[str]:
     return roots
 
 
+def _cupy_folder() -> str:
+    """Return where CuPy is installed, "" if it is not; it is not imported."""
+    found = (os.path.join(folder, "cupy") for folder in sys.path)
+    return next((path for path in found if os.path.isdir(os.path.join(path, "_core"))), "")
+
+
 def _cupy_headers() -> str:
-    """Return the directory of CuPy's own headers, "" if it is not known."""
-    cupy = sys.modules.get("cupy")
-    folder = os.path.join(os.path.dirname(cupy.__file__ or ""), "_core", "include") if cupy is not None else ""
+    """Return the directory of CuPy's own headers, "" if there is none."""
+    folder = os.path.join(_cupy_folder(), "_core", "include")
     return folder if os.path.isfile(os.path.join(folder, "cupy", "complex.cuh")) else ""
 
 

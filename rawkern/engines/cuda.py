@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from rawkern.arguments.careful import Bound
-from rawkern.base import table
+from rawkern.base import pip, table
 from rawkern.base import torch_private as private
 from rawkern.base.gpus import STATIC_SHARED
 from rawkern.base.llvm import LoadedObject, stored_object
 from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
 from rawkern.base.table import address_of
+from rawkern.compile import linetable
 from rawkern.compile.names import demangle
+from rawkern.compile.toolchain import nvrtc
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -111,25 +113,23 @@ def _nearest(capability: int, known: tuple[int, ...]) -> str:
         return f"compute_{max(older)}"
     raise UnsupportedError(
         f"the GPU's compute capability is {capability // 10}.{capability % 10}, the CUDA compiler installed here "
-        f"starts at {min(known) // 10}.{min(known) % 10}; install an older one: pip install 'rawkern[cuda12]'"
+        f"starts at {min(known) // 10}.{min(known) % 10}; install an older one: {pip.command('cuda12')}"
     )
 
 
 @functools.cache
 def _compiler_architectures() -> tuple[int, ...]:
-    return tuple(_cuda().nvrtc.getSupportedArchs())
+    return nvrtc().architectures
 
 
 @functools.cache
 def _cuda() -> Any:
     """Import `cupy.cuda` and see that it finds a GPU."""
-    extra = "cuda12" if (torch.version.cuda or "13").startswith("12") else "cuda13"
+    mend = pip.command()
     try:
         import cupy
     except ImportError as error:
-        raise MissingDependencyError(
-            f"a kernel on CUDA tensors needs CuPy ({error}); pip install 'rawkern[{extra}]'"
-        ) from error
+        raise MissingDependencyError(f"a kernel on CUDA tensors needs CuPy ({error}); run: {mend}") from error
     cuda: Any = cupy.cuda
     try:
         count, reason = cuda.runtime.getDeviceCount(), ""
@@ -138,7 +138,7 @@ def _cuda() -> Any:
     if not count:
         raise MissingDependencyError(
             f"the tensors are on a GPU, but CuPy {cupy.__version__} finds none{reason}; its CUDA version has to fit "
-            f"the driver, as torch's does (CUDA {torch.version.cuda}): pip install 'rawkern[{extra}]'"
+            f"the driver, as torch's does (CUDA {torch.version.cuda}); run: {mend}"
         )
     return cuda
 
@@ -195,10 +195,15 @@ class Module:
         self.context = _primary_context(cuda, index)
         with self.current():
             try:
-                self.handle = self.driver.moduleLoadData(program.code)
-            except self.driver.CUDADriverError as error:
-                message = f"the driver does not load code for {program.arch} on cuda:{index}: {error}"
-                raise LaunchError(message) from None
+                self.handle = self._load(program)
+            except self.driver.CUDADriverError as why:
+                raise LaunchError(f"the driver does not load code for {program.arch} on cuda:{index}: {why}") from None
+
+    def _load(self, program: Program) -> Any:
+        """Load code: with the source's file in its line table, if the driver takes that."""
+        with contextlib.suppress(self.driver.CUDADriverError):
+            return self.driver.moduleLoadData(linetable.findable(program))
+        return self.driver.moduleLoadData(program.code)
 
     def kernel(
         self, symbol: str, signature: Signature, *, cooperative: bool = False, host: Any = None, mode: Any = None

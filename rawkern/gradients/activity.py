@@ -18,8 +18,11 @@ class Activity:
     outputs: list[Array]
 
 
-def activity(kernel: Kernel, wrt: tuple[str, ...]) -> Activity:
-    """Follow the dependence through values, loops, branches and memory until nothing is added."""
+def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = None) -> Activity:
+    """Follow the dependence through values, loops, branches and memory until nothing is added.
+
+    With `only`, of all reads of global memory these alone depend on it.
+    """
     values: set[Value] = set()
     arrays = {a for a in kernel.arrays.values() if a.name in wrt}
     items = list(walk(kernel.body))
@@ -28,7 +31,7 @@ def activity(kernel: Kernel, wrt: tuple[str, ...]) -> Activity:
         before = len(values) + len(arrays)
         for item in items:
             if isinstance(item, Value):
-                if types.is_float(item.type) and _active(item, values, arrays, wrt):
+                if types.is_float(item.type) and _active(item, values, arrays, wrt, only):
                     values.add(item)
             elif isinstance(item, If):
                 values |= {r for r, a, b in item.results if (a in values or b in values) and types.is_float(r.type)}
@@ -46,11 +49,11 @@ def activity(kernel: Kernel, wrt: tuple[str, ...]) -> Activity:
     return Activity(values, arrays, outputs)
 
 
-def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str, ...]) -> bool:
+def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str, ...], only: set[Value] | None) -> bool:
     if item.op == "param":
         return item.attr in wrt
     if item.op == "load":
-        return item.attr.array in arrays
+        return item.attr.array in arrays and (only is None or item.attr.array.shared or item in only)
     if item.op in ("select", "shfl"):
         return any(a in values for a in item.args)
     if item.op == "call" and not isinstance(item.attr, str):

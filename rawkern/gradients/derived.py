@@ -10,9 +10,11 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.derive import Text, derive, forward
+from rawkern.gradients.coverage import begin, summed
+from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
+from rawkern.gradients.text import Text
 from rawkern.launch import config as configs
 from rawkern.launch.builds import Build, Unit
 
@@ -29,15 +31,18 @@ class Derived:
     kernel : RawKernel
         That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
     parameters : tuple of (str, str)
-        What each parameter is: ``("value", name)``, as the forward was given it, or ``("grad", name)``.
+        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``, or
+        ``("size", name)``, how many elements that gradient has.
     wrt : tuple of str
-        Parameters whose gradients it adds to; those begin with zeros.
+        Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
         Pointers whose gradients it reads.
     saved : tuple of str
         Pointers whose values it reads, which so have to be what the forward saw.
     exchanged : tuple of str
         Outputs whose gradients it sets to zero while it reads them; calling gives it copies.
+    sets : mapping of str
+        Of ``wrt``: those whose gradients it sets, not adds to.
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's.
     shared_mem : int
@@ -50,7 +55,7 @@ class Derived:
         self._original, self._text, self._twin, self._where = original, text, twin, where
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
-        self.block, self.atomics, self.assigned = text.block, text.atomics, text.assigned
+        self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
         self.shared_mem = text.shared_mem
         self.kernel = type(original)(text.source, text.name, options=original.options)
 
@@ -90,10 +95,10 @@ class Derived:
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
         for kind, name in self.parameters:
-            if kind == "value":
-                given.append(named[name])
+            if kind in ("value", "size"):
+                given.append(named[name] if kind == "value" else named[name].numel())
             elif name in self.wrt:
-                found[name] = self._zeros(named, name)
+                found[name] = self.start(named, name, shape)
                 given.append(found[name])
             else:
                 given.append(self._gradient(named, name, grads))
@@ -177,10 +182,11 @@ class Derived:
         """A gradient in the dtype of what it is of: those of half precision are summed in float."""
         return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
 
-    def _zeros(self, named: Mapping[str, Any], name: str) -> torch.Tensor:
+    def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
+        """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
         value = named[name]
         if isinstance(value, torch.Tensor):
-            return torch.zeros_like(value, dtype=summed(value.dtype), memory_format=torch.contiguous_format)
+            return begin(self._text.sets, value, name, named, grid)
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
         kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
         return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)
@@ -197,11 +203,6 @@ class Derived:
         given = grad.detach().to(summed(grad.dtype)).contiguous()
         own = given.data_ptr() != grad.data_ptr()
         return given if (own or name not in self.exchanged) and given.data_ptr() % 16 == 0 else given.clone()
-
-
-def summed(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of gradients while they are added up."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 class Derivable:

@@ -73,6 +73,10 @@ class Names:
     def type(self, kind: str) -> str:
         return "double" if self.double and kind in ("float", *HALVES) else kind
 
+    def summed(self, kind: str) -> str:
+        """The type of gradients, which is float for half precision."""
+        return "float" if kind in HALVES and not self.double else self.type(kind)
+
 
 def step_text(name: str, step: str) -> str:
     return f"++{name}" if step == "1" else f"{name} += {step}"

@@ -58,6 +58,8 @@ class LoopReverse:
         inner = Frame(item.body, frame, self.names, loop=item)
         body: list[Any] = []
         self.home[item.body] = body
+        if loops.open_end(item):
+            body.append("__syncthreads();")  # in this order, another iteration comes next than did in the forward
         found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
         last: list[Any] = []
         for c, of in maxima.items():
@@ -133,16 +135,21 @@ class LoopReverse:
         """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
         steps, found = ownership.induction(item), loops.bounds(item)
         needed = [c for c in item.carried if c.phi in inner.needed]
-        taped = [c for c in needed if c.phi not in steps]
+        shifted = {c: by for c in needed if (by := loops.shifts(c)) is not None and loops.iterations(item) is not None}
+        taped = [c for c in needed if c.phi not in steps and c not in shifted]
         k = self.names.fresh("k")
         first: list[Any] = []
         for c in needed:
-            if c not in taped:
+            if c in shifted:
+                sign, by = shifted[c]
+                times = k if by == 1 else f"({by} * {k})"
+                first.append(f"const {c.phi.type} {inner.name(c.phi)} = {c.init.const} {sign} {times};")
+            elif c not in taped:
                 start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
                 step = f" * ({step})" if step != "1" else ""
                 start = "" if start == "0" else f"({start}) + "
                 first.append(f"const {c.phi.type} {inner.name(c.phi)} = {start}{k}{step};")
-        if found is not None and not taped:
+        if (found is not None or loops.iterations(item) is not None) and not taped:
             count, kind = self._trips(item, found, frame, out)
         else:
             count, kind = self._tape(item, taped, frame, first, k, out), "int"
@@ -150,10 +157,10 @@ class LoopReverse:
         out.append(group)
 
     def _trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
-        c, high, equal = found
         known = loops.iterations(item)
         if known is not None:
             return str(known), "int"
+        c, high, equal = found
         step = frame.outside(ownership.induction(item)[c.phi][1], item)
         kind = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
         name = self.names.fresh("iterations")

@@ -172,6 +172,18 @@ def shrinks(loop: Loop) -> bool:
     return False
 
 
+def shifts(c: Carried) -> tuple[str, int] | None:
+    """How an iteration shifts a variable that starts at a constant: the operator and by how many bits."""
+    v = ownership.plain(c.next)
+    by = v.args[1].const if v.op == "binary" and v.args[0] is c.phi else None
+    if c.init.const is None or c.init.const < 0 or by is None or by < 1:
+        return None
+    if v.attr in ("<<", ">>"):
+        return v.attr, by
+    bits = by.bit_length() - 1
+    return ({"*": "<<", "/": ">>"}[v.attr], bits) if v.attr in ("*", "/") and by == 1 << bits > 1 else None
+
+
 # Shared memory -------------------------------------------------------------------------------------------------
 
 
@@ -181,6 +193,13 @@ def stores(block: Block, array: Array) -> list[Store]:
 
 def reads(block: Block, array: Array) -> list[Value]:
     return [i for i in walk(block) if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
+
+
+def open_end(loop: Loop) -> bool:
+    """Whether an iteration that stores to shared memory has barriers, but not at its end."""
+    acts = [i for i in loop.body.items if not isinstance(i, Value)]
+    shared = any(isinstance(i, Store) and i.place.array.shared for i in walk(loop.body))
+    return shared and any(isinstance(i, Barrier) for i in acts[:-1]) and not isinstance(acts[-1], Barrier)
 
 
 def _written(store: Store, loop: Loop | None) -> Any:

@@ -9,6 +9,7 @@ from rawkern.gradients import loops, ownership, types
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
 from rawkern.gradients.loop_reverse import LoopReverse
+from rawkern.gradients.phases import Phases
 from rawkern.gradients.rules import number
 
 
@@ -21,6 +22,8 @@ class MemoryReverse(LoopReverse):
     exchanged: set[Array]
     owned: dict[Array, bool]
     shadows: set[Array]
+    set_by: dict[Array, list[Value]]
+    phases: Phases | None
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -71,11 +74,7 @@ class MemoryReverse(LoopReverse):
         """Whether an output's elements are each set once: by this store alone, by one thread in one iteration."""
         if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
             return False
-        around, block = [], s.block
-        while block.parent is not None:
-            if isinstance(block.parent, Loop):
-                around.append(block.parent)
-            block = block.parent.block
+        around = ownership.loops_around(s.block)
         return ownership.signature(self.kernel, s.index[0], s.block, s.order, loops=around) is not None
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
@@ -103,6 +102,24 @@ class MemoryReverse(LoopReverse):
             found = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
             self.owned[array] = len(found) == 1 and None not in found
         return self.owned[array]
+
+    def alone(self, v: Value) -> bool:
+        """Whether no other thread reads, between the same barriers, what a thread reads of a shared array here."""
+        if self.phases is None:
+            self.phases = Phases(self.kernel)
+        return self.phases.apart(v, [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values])
+
+    def sets(self, array: Array) -> bool:
+        """Whether each element of an array in global memory (or field of it) is read once at most."""
+        if array.shared:
+            return False
+        read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
+        return len({r.attr for r in read}) == len(read) and all(self.once(r) for r in read)
+
+    def once(self, r: Value) -> bool:
+        """Whether no two executions of a read, in any threads and iterations, mean the same element."""
+        around = ownership.loops_around(r.block)
+        return ownership.signature(self.kernel, r.args[0], r.block, r.order, loops=around) is not None
 
     def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
@@ -138,7 +155,10 @@ class MemoryReverse(LoopReverse):
         """Add to the gradient of a place."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
-        if self.owns(array):
+        if self.sets(array):
+            self.set_by.setdefault(array, []).append(v)
+            out.append(f"{place} = {d};")
+        elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
         elif not any(self._by_lane(i) for i in v.args):
             self.helpers.add("warp_add")

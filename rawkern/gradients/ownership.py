@@ -8,8 +8,8 @@ or from a condition that holds there, such as ``col < n``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
@@ -70,6 +70,16 @@ def invariant(value: Value, loop: Loop) -> bool:
     )
 
 
+def loops_around(block: Block) -> list[Loop]:
+    """The loops that a block lies in, from the innermost."""
+    found = []
+    while block.parent is not None:
+        if isinstance(block.parent, Loop):
+            found.append(block.parent)
+        block = block.parent.block
+    return found
+
+
 def poly(value: Value) -> Poly:
     """An integer as a polynomial; what is not seen through is a symbol of its own, the value itself."""
     if value.const is not None:
@@ -95,12 +105,24 @@ def poly(value: Value) -> Poly:
     return {(value,): 1}
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """``low < high``, of these values."""
+
+    low: Poly
+    high: Poly
+    unsigned: bool
+    operands: tuple[Value, ...]
+
+
 @dataclass
 class Facts:
     """What holds at a place: polynomials that are at least 1, and digits that have one value."""
 
     above: list[Poly]
     fixed: dict[Any, Poly]
+    below: list[Comparison] = field(default_factory=list)
+    exact: bool = True  # whether `below` is all that decides whether the place is reached
 
 
 def facts(block: Block, order: int) -> Facts:
@@ -126,16 +148,23 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
     if condition.op == "unary" and condition.attr == "!":
         return _learn(found, condition.args[0], not holds)
     if condition.op != "binary":
+        found.exact = found.exact and condition.const is not None and bool(condition.const) == holds
         return None
     sign, args = condition.attr, condition.args
     if sign == ("&&" if holds else "||"):
         for each in args:
             _learn(found, each, holds)
-    elif sign in ("<", "<=", ">", ">=") and not types.is_float(args[0].type):
+        return None
+    if sign in ("<", "<=", ">", ">=") and not types.is_float(args[0].type):
         sign = sign if holds else {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
         low, high = args if sign in ("<", "<=") else args[::-1]
-        found.above.append(add(add(poly(high), poly(low), -1), {(): 1} if "=" in sign else {}))
-    elif sign == ("==" if holds else "!=") and not types.is_float(args[0].type):
+        end = add(poly(high), {(): 1} if "=" in sign else {})
+        found.above.append(add(end, poly(low), -1))
+        unsigned = any("unsigned" in a.type for a in args)
+        found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
+        return None
+    found.exact = False
+    if sign == ("==" if holds else "!=") and not types.is_float(args[0].type):
         rest = add(poly(args[0]), poly(args[1]), -1)
         for key in [k for k in rest if len(k) == 1 and _is_digit(k[0]) and abs(rest[k]) == 1]:
             others = {k: v for k, v in rest.items() if k != key}
@@ -157,8 +186,10 @@ def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:
 
 
 def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
-              loops: Iterable[Loop] = ()) -> tuple[Any, ...] | None:  # fmt: skip
+              loops: Iterable[Loop] = (), same: Collection[Value] = ()) -> tuple[Any, ...] | None:  # fmt: skip
     """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
+
+    Values in `same` are the same for all threads.
 
     Two accesses with the same signature meet in an element only if they are of the same thread.
     """
@@ -168,7 +199,7 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     offset: Poly = {}
     for key, value in poly(index).items():
         inner = [s for s in key if _is_digit(s)]
-        if any(isinstance(s, Value) for s in key) or len(inner) > 1:
+        if any(isinstance(s, Value) and s not in same for s in key) or len(inner) > 1:
             return None
         if within_block and inner and isinstance(inner[0], str) and inner[0].startswith("blockIdx"):
             inner = []  # the same for all threads of the block
@@ -196,7 +227,7 @@ def _read_as_digits(
     if not left:
         return ()
     for digit, c in left.items():
-        if not _fits(total, extent, c, known):
+        if not fits(total, extent, c, known):
             continue
         size = digits.get(digit) if isinstance(digit, str) else None
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
@@ -214,7 +245,7 @@ def _frozen(p: Poly) -> tuple[Any, ...]:
     return tuple(sorted(p.items(), key=repr))
 
 
-def _fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
+def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
     """Whether the digits so far add up to less than a coefficient, which is so positive."""
     if extent is not None:
         if extent == coefficient and (set(extent) != {()} or extent[()] > 0):

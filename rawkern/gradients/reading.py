@@ -55,6 +55,10 @@ class Reader:
                     raise error.reason from None
                 self.unroll |= {error.node}
 
+    def again(self) -> Kernel:
+        """Another copy of the kernel that `settle` called with."""
+        return self._read(self.unroll, self.retyped)[0]
+
     def _finishes(self, node: int) -> bool:
         """Whether a loop can be written out: by trying."""
         try:

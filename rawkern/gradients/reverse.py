@@ -22,6 +22,7 @@ from rawkern.gradients.ir import (
 )
 from rawkern.gradients.layout import Group, Names, bare
 from rawkern.gradients.memory_reverse import MemoryReverse
+from rawkern.gradients.phases import Phases
 from rawkern.gradients.rules import derivative, number
 from rawkern.gradients.syntax import Where
 
@@ -46,6 +47,8 @@ class Reverse(MemoryReverse):
         self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
         self.owned: dict[Array, bool] = {}
         self.shadows: set[Array] = set()
+        self.phases: Phases | None = None
+        self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
         self.read: set[Array] = set()
 
     def run(self) -> list[Any]:

@@ -41,7 +41,7 @@ def _parser() -> Any:
         language = importlib.import_module("tree_sitter_cuda")
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"{error}; deriving a backward needs it: pip install tree-sitter tree-sitter-cuda (or rawkern[grad])"
+            f"{error}; deriving a backward needs it: pip install tree-sitter tree-sitter-cuda"
         ) from error
     return sitter.Parser(sitter.Language(language.language()))
 

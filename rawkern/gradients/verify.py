@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from rawkern.gradients.derive import Text
+from rawkern.gradients.coverage import begin
+from rawkern.gradients.text import Text
 
 STEP = 1e-6
 TOLERANCE = 1e-5  # relative to the sum of the sizes of what is added up
@@ -49,18 +50,25 @@ def verify(
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
     grads = {
-        n: torch.zeros_like(wide[n]) if isinstance(wide[n], torch.Tensor) else torch.zeros(1, dtype=torch.float64)
+        n: begin(text.sets, wide[n], n, wide, grid, float("nan"))
+        if isinstance(wide[n], torch.Tensor)
+        else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
     given = []
     for kind, n in text.parameters:
+        if kind == "size":
+            given.append(wide[n].numel())
+            continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
     twin["backward"][grid, text.block, backward](*given)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):
         measured = (value(step) - value(-step)) / (2 * step)
-        found = abs(derived - measured) / max(size, abs(measured), 1e-30) if max(size, abs(measured)) > 1e-12 else 0.0
+        if max(size, abs(measured)) <= 1e-12 or (derived != derived and measured != measured):
+            return 0.0
+        found = abs(derived - measured) / max(size, abs(measured))
         if found <= TOLERANCE:
             return found
     raise ArithmeticError(

@@ -71,7 +71,7 @@ class Plan:
         """The configuration of one of its launchers, on a device where the block is this one."""
         if launcher.n == SYMBOLIC:
             raise TypeError(
-                f"{self.kernel.name}: forall got a symbolic size, which only an operator's fake implementation can use"
+                f"{self.kernel.name}: the size is symbolic, which only an operator's fake implementation can use"
             )
         block = block or self.block or (config.DEFAULT_BLOCK, 1, 1)
         if launcher.n >= 0:

@@ -13,7 +13,8 @@ import torch
 
 from rawkern.base import operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
-from rawkern.gradients.derived import Derived, summed
+from rawkern.gradients.coverage import summed
+from rawkern.gradients.derived import Derived
 from rawkern.gradients.verify import overlap
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
@@ -258,19 +259,31 @@ class _Run:
         memories = {n: self.recording.memory_of(t) for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
         if not any(memories.get(n) in self.buffers for n in found.outputs):
             return
-        given = []
+        given, parts = [], []
+        memory_of = [memories.get(n) for n in found.wrt]
         for kind, n in found.parameters:
             t, memory = launch.arguments[n], memories.get(n)
-            if kind == "value" or memory is None:
-                given.append(t)
+            if kind != "grad" or memory is None:
+                given.append(t.numel() if kind == "size" else t)
                 continue
-            if n in found.wrt or n in found.exchanged or memory not in self.buffers:
+            if n in found.sets and (memory in self.buffers or memory_of.count(memory) > 1):
+                parts.append((n, found.start(launch.arguments, n, launch.config.grid)))
+                given.append(parts[-1][1])
+                continue
+            if n in found.sets and t.numel() == memory.tensor.numel():
+                self.buffers[memory] = found.start(launch.arguments, n, launch.config.grid).view(-1)
+            elif n in found.wrt or n in found.exchanged or memory not in self.buffers:
                 self._own(memory)
             given.append(self._part(memory, t))
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             found.verify(launch.config.grid, tuple(launch.arguments.values()))
         found.kernel[launch.config.grid, found.block, found.shared_mem](*given)
+        for n, part in parts:
+            memory = memories[n]
+            assert memory is not None
+            self._own(memory)
+            self._part(memory, launch.arguments[n]).add_(part)
 
     def _verifies(self, launch: Recorded, found: Derived) -> bool:
         """Whether this run compares a derived backward with a difference quotient."""

@@ -75,7 +75,7 @@ class Comparison:
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
-    """Compare the data of two reports; ValueError where a kernel was launched more or less often."""
+    """Compare the data of two reports; ValueError where other launches or blocks were counted."""
     changes: list[Change] = []
     before, after = _by_kernel(old), _by_kernel(new)
     for kernel in before.keys() & after.keys():
@@ -85,6 +85,11 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> Comparison:
                 "profile the same launches"
             )
         for one, other in zip(before[kernel], after[kernel], strict=True):
+            counted = [each.get("sampled_blocks", "all") for each in (one, other)]
+            if counted[0] != counted[1]:
+                raise ValueError(
+                    f"of {kernel} {counted[0]} blocks were counted then and {counted[1]} now; profile with one sample"
+                )
             changes += _changes(kernel, one, other)
     return Comparison(changes)
 

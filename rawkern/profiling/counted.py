@@ -7,15 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rawkern.compile.names import demangle
-from rawkern.profiling.bounds import bounds_of, occupancy_of
+from rawkern.profiling.bounds import SECTOR, bounds_of, occupancy_of
 from rawkern.profiling.counters import counters
 from rawkern.profiling.devices import Gpu, found_gpu
+from rawkern.profiling.timing import Timed, copy_rate
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.profiler.launch import Counts
     from rawkern.launch.unit import State
 
 Dim3 = tuple[int, int, int]
+NO_LINE = "no line"  # of instructions that the compiler has moved, or made
 
 
 @dataclass
@@ -28,8 +30,9 @@ class Counted:
     shared_mem: int
     counts: Counts = field(repr=False)
     touched: dict[str, int]
-    device: str = "cpu"
-    events: tuple[Any, Any] | None = field(default=None, repr=False)
+    device: str
+    sample: int | None  # how many blocks were counted, None for all
+    time: Timed | None = field(default=None, repr=False)
 
     @property
     def instructions(self) -> list[dict[str, Any]]:
@@ -76,29 +79,23 @@ class Counted:
         lines = instruction["lines"]
         found = next(((file, line) for file, line in lines if file in own), lines[-1] if lines else None)
         if found is None:
-            return "no line"
+            return NO_LINE
         return found[1] if found[0] == source.name else f"{found[0]}:{found[1]}"
 
     @cached_property
     def texts(self) -> dict[int | str, str]:
-        """The text of each of `lines`, as far as its file is there."""
+        """The text of each of `lines`, as far as its file is there, and of the source's lines between them."""
         source, files = self.state.build.source, {}
         found: dict[int | str, str] = {}
-        for line in self.lines:
+        own = [line for line in self.lines if isinstance(line, int)]
+        between = range(min(own), max(own) + 1) if own else ()
+        for line in (*between, *(line for line in self.lines if not isinstance(line, int))):
             path, _, number = str(line).rpartition(":")
             if path not in files:
                 files[path] = (_read(path) if path else source.text).splitlines()
             if number.isdigit() and 0 < int(number) <= len(files[path]):
                 found[line] = files[path][int(number) - 1]
         return found
-
-    @cached_property
-    def milliseconds(self) -> float | None:
-        """Measured on the GPU; None for a launch on the CPU."""
-        if self.events is None:
-            return None
-        self.events[1].synchronize()
-        return self.events[0].elapsed_time(self.events[1])
 
     def gpu(self, named: Gpu | None) -> Gpu | None:
         """The GPU to compare with: the one that was named, or where the tensors are."""
@@ -108,22 +105,36 @@ class Counted:
             named = found_gpu(torch.cuda.get_device_name(self.device))
         return named
 
-    def as_dict(self, named: Gpu | None, instructions: bool = False) -> dict[str, Any]:
-        """The launch as plain data."""
+    def as_dict(self, named: Gpu | None, began: Timed | None, instructions: bool = False) -> dict[str, Any]:
+        """The launch as plain data; `began`: the first that was timed on its GPU."""
         found: dict[str, Any] = {
             "kernel": self.kernel, "grid": list(self.grid), "block": list(self.block), "shared_mem": self.shared_mem,
             "device": self.device, "counters": self.total, "distinct_sectors": self.touched,
             "lines": self.lines, "source": self.texts, "file": self.state.build.source.title,
         }  # fmt: skip
-        if self.milliseconds is not None:
-            found["milliseconds"] = self.milliseconds
+        if self.sample is not None:
+            found["sampled_blocks"] = self.sample
+        if self.time is not None and began is not None:
+            found["milliseconds"] = self.time.milliseconds
+            found["timing"] = self._timing(self.time, began)
         gpu = self.gpu(named)
         if gpu is not None:
             found["gpu"] = gpu.name
-            found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
+            if self.sample is None:  # how much of what blocks touch they share is not known of some
+                found["bounds"] = bounds_of(gpu, self.total, sum(self.touched.values()))
             found["occupancy"] = occupancy_of(self.state, gpu.arch, self.block, self.shared_mem)
         if instructions:
             found["instructions"] = [self._instruction(one) for one in self.instructions]
+        return found
+
+    def _timing(self, time: Timed, began: Timed) -> dict[str, Any]:
+        found = {"start": time.since(began), "stream": time.stream, "first": time.first, "late": time.late}
+        rate = copy_rate(self.device)
+        if rate is not None:
+            found["copy_rate"] = rate
+            if self.sample is None and time.milliseconds:
+                moved = SECTOR * sum(self.touched.values())
+                found["share_of_copy_rate"] = moved / (time.milliseconds * 1e-3) / rate
         return found
 
     def _instruction(self, one: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ _FLOATS = tuple(f"{letter}{kind}" for letter in "fdh" for kind in ("add", "mul",
 _GLOBAL = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "red"}
 _SHARED = {"reads": "ld", "writes": "st", "updates": "atom", "reduces": "atom"}
 
+_SPACES = ("global", "shared", "local")
+_WIDTHS = {size: f"_{8 * size}b" for size in (1, 2, 4, 8, 16)}
+
 #: Those of PTX instructions in the place of machine code's, which are other ones.
 OF_PTX = (
     "smsp__inst_executed.sum",
@@ -68,11 +71,13 @@ NAMES = (
 def counters(instructions: Iterable[dict[str, Any]]) -> dict[str, int | float]:
     """All of `NAMES`, and what has no name there, of some instructions together.
 
-    ``global_bytes``, ``shared_bytes``: what lanes asked for; ``atomic_meets``: for each atomic of a warp the most lanes
+    ``global_bytes``, ``shared_bytes``, ``local_bytes``: what lanes asked for, and ``global_bytes_32b``, ... by the bits
+    that a lane asked for at a time; ``atomic_meets``: for each atomic of a warp the most lanes
     with one address; ``barrier_waits``: warps that came to a barrier of the block.
     """
     found: dict[str, int | float] = dict.fromkeys(NAMES, 0)
-    found |= dict.fromkeys(("global_bytes", "shared_bytes", "local_bytes", "atomic_meets", "barrier_waits"), 0)
+    found |= dict.fromkeys((*(f"{space}_bytes{width}" for space in _SPACES for width in ("", *_WIDTHS.values())),
+                            "atomic_meets", "barrier_waits"), 0)  # fmt: skip
     for one in instructions:
         found[OF_PTX[0]] += one["warps"]
         found[OF_PTX[1]] += one["lanes"]
@@ -98,7 +103,7 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
         op = "ld" if access["what"] == "reads" else "st"
         found[_requests("local", op)] += access["requests"]
         found[_sectors("local", op)] += access["sectors"]
-        found["local_bytes"] += one["lanes"] * access["size"]
+        _add_bytes(found, "local", one["lanes"], access["size"])
         return
     found["atomic_meets"] += access["meets"]
     if access["requests"]:
@@ -118,7 +123,11 @@ def _add_access(found: dict[str, int | float], access: dict[str, Any], one: dict
             found[_executed(f"shared_{op}")] += access["shared"]
         found["memory_l1_wavefronts_shared"] += access["wavefronts"]
         found["memory_l1_wavefronts_shared_ideal"] += access["wavefronts_ideal"]
-    if space == "shared" or not access["requests"]:
-        found["shared_bytes"] += one["lanes"] * access["size"]
-    else:
-        found["global_bytes"] += one["lanes"] * access["size"]
+    shared = space == "shared" or not access["requests"]
+    _add_bytes(found, "shared" if shared else "global", one["lanes"], access["size"])
+
+
+def _add_bytes(found: dict[str, int | float], space: str, lanes: int, size: int) -> None:
+    found[f"{space}_bytes"] += lanes * size
+    if size in _WIDTHS:
+        found[f"{space}_bytes{_WIDTHS[size]}"] += lanes * size

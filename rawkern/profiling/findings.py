@@ -90,7 +90,7 @@ def _alike(launches: Iterable[Counted]) -> Iterator[tuple[Counted, int]]:
     """Launches that did the same once, with how many they are."""
     found: dict[Any, list[Counted]] = {}
     for launch in launches:
-        shape = launch.kernel, launch.grid, launch.block, launch.shared_mem, launch.device
+        shape = launch.kernel, launch.grid, launch.block, launch.shared_mem, launch.device, launch.sample
         counts = launch.counts.counters.tobytes(), tuple(launch.touched.items())
         found.setdefault((*shape, *counts), []).append(launch)
     for same in found.values():

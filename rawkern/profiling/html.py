@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 from rawkern.profiling.bounds import operations
 from rawkern.profiling.costs import work
 from rawkern.profiling.devices import GPUS
-from rawkern.profiling.text import HEADS, cells, grouped, headline, summary
+from rawkern.profiling.text import HEADS, cells, grouped, headline, place, summary, text_of
 
 SECTOR = 32
 _STYLE = """
@@ -24,7 +25,10 @@ _STYLE = """
 .rk-profile td:last-child, .rk-profile th:last-child { text-align: left; }
 .rk-profile .rk-found { border-left: 3px solid rgb(var(--heat)); padding-left: .6em; margin: .6em 0; }
 .rk-profile .rk-soft { color: var(--soft); }
+.rk-profile { overflow-wrap: anywhere; } .rk-profile .rk-wide { overflow-x: auto; }
+.rk-profile svg { max-width: 100%; height: auto; }
 .rk-profile svg text { fill: var(--text); font: 11px system-ui, sans-serif; }
+.rk-profile svg text.rk-soft { fill: var(--soft); }
 .rk-profile svg path { fill: none; stroke: var(--soft); } .rk-profile svg circle { fill: rgb(var(--heat)); }
 """
 
@@ -46,9 +50,8 @@ def fragment(data: dict[str, Any]) -> str:
 
 
 def _finding(found: dict[str, Any]) -> str:
-    line = f", line {found['line']}" if found["line"] else ""
     return (
-        f'<div class="rk-found"><b>{escape(found["kernel"] + line)}</b>: {escape(found["message"])}.'
+        f'<div class="rk-found"><b>{escape(place(found))}</b>: {escape(found["message"])}.'
         f'<br><span class="rk-soft">{escape(found["remedy"])}.</span></div>'
     )
 
@@ -56,17 +59,20 @@ def _finding(found: dict[str, Any]) -> str:
 def _launch(launch: dict[str, Any], count: int) -> str:
     total = work(launch["counters"]) or 1.0
     head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
-    rows = [_row(launch, line, work(counters) / total) for line, counters in launch["lines"].items()]
+    rows = [_row(launch, line, total) for line in dict.fromkeys((*launch["source"], *launch["lines"]))]
     said = "".join(f"<li>{escape(each)}</li>" for each in summary(launch))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    table = f'<div class="rk-wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     head = f"<h2>{escape(headline(launch, count))}</h2><p>{escape(launch['file'])}</p>"
     return f"{head}<ul>{said}</ul>{_roofline(launch)}{table}"
 
 
-def _row(launch: dict[str, Any], line: int | str, share: float) -> str:
-    found = (f"{share:.0%}", *cells(launch["lines"][line]))
-    text = f"{line}: {launch['source'].get(line, '')}"
-    made = "".join(f"<td>{escape(cell)}</td>" for cell in (*found, text))
+def _row(launch: dict[str, Any], line: int | str, total: float) -> str:
+    text = f"{line}: {text_of(launch, line)}"
+    if line not in launch["lines"]:  # what runs not at all, or makes no instructions
+        return f'<tr class="rk-soft"><td colspan="{len(HEADS) - 1}"></td><td>{escape(text)}</td></tr>'
+    share = work(launch["lines"][line]) / total
+    found = (f"{share:.0%}", *cells(launch["lines"][line]), text)
+    made = "".join(f"<td>{escape(cell)}</td>" for cell in found)
     return f'<tr style="background: rgba(var(--heat), {min(share, 1.0) * 0.6:.3f})">{made}</tr>'
 
 
@@ -78,7 +84,7 @@ _X, _Y = (-4.0, 10.0), (-8.0, 2.0)  # powers of two of operations per byte; and 
 
 def _roofline(launch: dict[str, Any]) -> str:
     """The launch under the roof of its GPU: operations per byte of the distinct sectors, and their rate."""
-    if "gpu" not in launch:
+    if "bounds" not in launch:
         return ""
     gpu, counters = GPUS[launch["gpu"]], launch["counters"]
     done = operations(counters, "f") + operations(counters, "d")
@@ -93,12 +99,25 @@ def _roofline(launch: dict[str, Any]) -> str:
     shown = f"{done / moved:.3g} operations a byte, {how} {done / seconds / 1e12:.3g} Tflop/s"
     path = "M" + " L".join(f"{a:.1f},{b:.1f}" for a, b in roof)
     axes = f"M{_EDGE},{_EDGE / 2} V{_HEIGHT - _EDGE} H{_WIDTH - 10}"
+    said = f"{gpu.name.upper()}: {gpu.memory / 1e12:.3g} TB/s, {gpu.float32 / 1e12:.3g} Tflop/s; {shown}"
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" aria-label="roofline"><path d="{axes}"/>'
-        f'<path d="{path}" stroke-width="2"/><circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{shown}</title></circle>'
-        f'<text x="{_EDGE}" y="{_HEIGHT - 12}">{gpu.name.upper()}: {gpu.memory / 1e12:.3g} TB/s, '
-        f"{gpu.float32 / 1e12:.3g} Tflop/s; {shown}</text></svg>"
+        f'<p>{said}</p><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" role="img" aria-label="roofline">'
+        f'<path d="{axes}"/><path d="{path}" stroke-width="2"/>{"".join(_ticks(gpu.float32))}'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5"><title>{shown}</title></circle></svg>'
     )
+
+
+def _ticks(peak: float) -> Iterator[str]:
+    """Numbers at the axes, each four times the last."""
+    for power in range(int(_X[0]), int(_X[1]), 2):
+        x, _ = _point(power, _Y[0])
+        yield f'<text class="rk-soft" text-anchor="middle" x="{x:.1f}" y="{_HEIGHT - _EDGE + 14}">{2.0**power:g}</text>'
+    for power in range(int(_Y[0]) + 2, int(_Y[1]), 2):
+        _, y = _point(_X[0], power)
+        rate = peak * 2.0**power / 1e12
+        yield f'<text class="rk-soft" text-anchor="end" x="{_EDGE - 5}" y="{y + 4:.1f}">{rate:.2g}</text>'
+    yield f'<text class="rk-soft" text-anchor="end" x="{_WIDTH - 10}" y="{_HEIGHT - 8}">operations a byte</text>'
+    yield '<text class="rk-soft" x="2" y="12">Tflop/s</text>'
 
 
 def _point(x: float, y: float) -> tuple[float, float]:

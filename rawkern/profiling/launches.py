@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,18 +23,15 @@ from rawkern.launch import intercept, modes, reachable, variables
 from rawkern.profiling.counted import Counted
 from rawkern.profiling.devices import gpu_named
 from rawkern.profiling.report import Report
+from rawkern.profiling.timing import timed
 
 if TYPE_CHECKING:
     from rawkern.arguments.careful import Bound
     from rawkern.engines.cpu.profiler.launch import Profiled
-    from rawkern.launch.builds import Build
     from rawkern.launch.config import LaunchConfig
     from rawkern.launch.unit import State
 
 _reports: list[Report] = []  # of the profiles that are on
-#: Cycles of a GPU in which the host issues a launch, and the first one of a source.
-AHEAD, AHEAD_FIRST = 2_000_000, 200_000_000
-_timed_before: weakref.WeakSet[Build] = weakref.WeakSet()
 _changing = Lock()  # held while one begins or ends
 
 
@@ -52,6 +48,10 @@ class profile:
     device : str, optional
         A GPU such as ``"h200"`` for which the report tells occupancy and the least time that a launch can take. By
         default the GPU of CUDA tensors; for CPU tensors neither is told.
+    sample : int, optional
+        Count so many blocks of each launch that has more, one of each part of the grid, always the same ones: for
+        grids so large that counting all takes too long. Counts are those of the sample and not scaled up, and the
+        report says so; bounds are left out. The launch itself runs whole. By default all blocks are counted.
 
     Returns
     -------
@@ -61,13 +61,20 @@ class profile:
     Raises
     ------
     ValueError
-        If nothing is known of that GPU.
+        If nothing is known of that GPU, or ``sample`` is less than 1.
+    TypeError
+        If ``sample`` is no int.
     LaunchError
-        By a launch, if it is captured into a CUDA graph, or fails as it would without a profile.
+        By a launch, if it is captured into a CUDA graph, is to be sampled though its blocks wait for each other, or
+        fails as it would without a profile.
     """
 
-    def __init__(self, *, device: str | None = None) -> None:
-        self._report = Report(None if device is None else gpu_named(device))
+    def __init__(self, *, device: str | None = None, sample: int | None = None) -> None:
+        if sample is not None and (not isinstance(sample, int) or isinstance(sample, bool)):
+            raise TypeError(f"sample is {sample!r}; pass a number of blocks such as 256, or None for all")
+        if sample is not None and sample < 1:
+            raise ValueError(f"sample is {sample}; count 1 block or more, or pass None for all")
+        self._report = Report(None if device is None else gpu_named(device), sample)
 
     def __enter__(self) -> Report:
         with _changing:
@@ -107,24 +114,25 @@ def _profiled(given: intercept.Launch) -> None:
         with state.build.lock:
             config = plan.settled(given.launcher, state.engine_kernel(device))
         with _variables_of(state, device):
-            counted = _counted(state, config, copied, copies.behind)
-        counted.events = _timed(given, device, AHEAD if state.build in _timed_before else AHEAD_FIRST)
-        _timed_before.add(state.build)
-        _tell(counted, device)
+            told = _counted(state, config, copied, copies.behind, device)
+        time = timed(given, device, state.build)
+        for _, counted in told:
+            counted.time = time
+        _tell(told)
     else:
         behind = reachable.reached([*tensors_in(args), *bound.tensors], signature.numbers(bound.values), "cpu")
+        config = plan.settled(given.launcher, _kernel(state).kernel)
         with _as_before(state, bound, behind) if given.hooks else contextlib.nullcontext():
-            config = plan.settled(given.launcher, _kernel(state).kernel)
-            counted = _counted(state, config, bound, behind)
-        if given.hooks:  # which make the launch in their own way
+            told = _counted(state, config, bound, behind, device)
+        if given.hooks or all(counted.sample for _, counted in told):  # hooks make the launch in their own way
             given.proceed()
-        _tell(counted, device)
+        _tell(told)
 
 
-def _tell(counted: Counted, device: torch.device) -> None:
-    counted.device = str(device)
-    for report in tuple(_reports):
-        report.add(counted)
+def _tell(told: Sequence[tuple[Report, Counted]]) -> None:
+    for report, counted in told:
+        if any(report is each for each in tuple(_reports)):
+            report.add(counted)
 
 
 def _kernel(state: State) -> Profiled:
@@ -143,14 +151,25 @@ def _kernel(state: State) -> Profiled:
         return found
 
 
-def _counted(state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor]) -> Counted:
-    """Run a launch on the CPU engine and count."""
+def _counted(
+    state: State, config: LaunchConfig, bound: Bound, behind: Sequence[torch.Tensor], device: torch.device
+) -> list[tuple[Report, Counted]]:
+    """Run a launch on the CPU engine and count, for each profile that is on.
+
+    Memory has its values from before, unless one wants all blocks to be counted: that launch is the one to be made.
+    """
     profiled = _kernel(state)
     memory = _memory(bound, behind, profiled.kernel.module)
     ranges = [(start, size) for start, size, _ in memory]
-    counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges)
-    found = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
-    return Counted(state, config.grid, config.block, config.shared_mem, counts, found)
+    samples = [(report, report.sampled(config.grid)) for report in tuple(_reports)]
+    found: dict[int | None, Counted] = {}
+    for sample in sorted({sample for _, sample in samples}, key=lambda sample: sample is None):
+        with _as_before(state, bound, behind) if sample is not None else contextlib.nullcontext():
+            counts, touched = profiled.run(config.grid, config.block, config.shared_mem, bound, ranges, sample)
+        names = {name: count for (_, _, name), count in zip(memory, touched, strict=True) if count}
+        shape = config.grid, config.block, config.shared_mem
+        found[sample] = Counted(state, *shape, counts, names, str(device), sample)
+    return [(report, found[sample]) for report, sample in samples]
 
 
 def _memory(bound: Bound, behind: Sequence[torch.Tensor], module: Any) -> list[tuple[int, int, str]]:
@@ -204,17 +223,3 @@ def _variables_of(state: State, device: torch.device) -> Iterator[None]:
         yield
     finally:
         ctypes.memmove(ours.globals_address, kept, len(kept))
-
-
-def _timed(given: intercept.Launch, device: torch.device, ahead: int) -> tuple[Any, Any]:
-    """Make the launch between two events of its stream, which has `ahead` cycles of other work until all are issued."""
-    stream = torch.cuda.current_stream(device)
-    if given.stream is not None:
-        stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
-    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.device(device), torch.cuda.stream(stream):
-        private.sleep_on_gpu(ahead)
-        before.record(stream)
-    given.proceed()
-    after.record(stream)
-    return before, after

@@ -7,17 +7,19 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rawkern.profiling import html, text
+from rawkern.profiling import html, text, trace
 from rawkern.profiling.comparison import Comparison, compared
 from rawkern.profiling.counted import Counted, Launches
 from rawkern.profiling.counters import NAMES
 from rawkern.profiling.devices import Gpu
 from rawkern.profiling.findings import Finding, findings
+from rawkern.profiling.timing import Timed
 
 _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     ".html": html.page,
     ".json": lambda data: json.dumps(data, indent=1),
     ".csv": text.rows,
+    ".trace.json": trace.page,
 }
 
 
@@ -36,13 +38,18 @@ def _data(old: Any) -> dict[str, Any]:
 class Report:
     """What the launches of a profile did; made by `rawkern.profile`."""
 
-    def __init__(self, gpu: Gpu | None) -> None:
-        self.gpu = gpu
+    def __init__(self, gpu: Gpu | None, sample: int | None = None) -> None:
+        self.gpu, self.sample = gpu, sample
         self.launches: list[Counted] = []
 
     def add(self, launch: Counted) -> None:
         """Take a launch up."""
         self.launches.append(launch)
+
+    def sampled(self, grid: tuple[int, int, int]) -> int | None:
+        """How many blocks of such a launch are counted, None for all."""
+        blocks = grid[0] * grid[1] * grid[2]
+        return self.sample if self.sample is not None and self.sample < blocks else None
 
     def __len__(self) -> int:
         return len(self.launches)
@@ -93,20 +100,22 @@ class Report:
         Parameters
         ----------
         path : str or PathLike
-            Its end says what to write: ``.html``, one page with all in it, ``.json`` or ``.csv``.
+            Its end says what to write: ``.html``, one page with all in it, ``.json`` or ``.csv``; or
+            ``.trace.json``, the times on GPUs as a trace for Perfetto (https://ui.perfetto.dev) and Chrome.
 
         Raises
         ------
         ValueError
-            It ends otherwise.
+            It ends otherwise, or there is no time for a trace.
         """
-        kind = os.path.splitext(os.fspath(path))[1]
-        if kind not in _WRITERS:
+        kind = max((end for end in _WRITERS if os.fspath(path).endswith(end)), key=len, default=None)
+        if kind is None:
             raise ValueError(
                 f"path is {os.fspath(path)!r}; it ends with {', '.join(_WRITERS)}, which says what to write"
             )
+        written = _WRITERS[kind](self.as_dict())
         with open(path, "w", encoding="utf-8", newline="") as file:
-            file.write(_WRITERS[kind](self.as_dict()))
+            file.write(written)
 
     def compare(self, old: Report | dict[str, Any] | str | os.PathLike[str]) -> Comparison:
         """What has become worse or better since another report.
@@ -126,7 +135,7 @@ class Report:
         Raises
         ------
         ValueError
-            It is no report, or a kernel was launched more or less often.
+            It is no report, or a kernel was launched more or less often, or other samples of blocks were counted.
         """
         return compared(_data(old), self.as_dict())
 
@@ -148,12 +157,19 @@ class Report:
         dict
             ``launches`` is a list of dicts with ``kernel``, ``grid``, ``block``, ``counters`` (a number by Nsight
             Compute's name) and ``lines`` (by the line of the source, counters that are not 0), ``distinct_sectors`` (of
-            each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``, and ``milliseconds`` where they
-            were measured.
+            each argument); with a GPU also ``bounds`` (seconds) and ``occupancy``. Of launches on a GPU there are
+            ``milliseconds`` and ``timing``: ``start`` (milliseconds after that of the report's first launch there),
+            ``stream``, ``first`` (the source's first launch: caches are cold), ``late`` (the host's time is in it),
+            ``copy_rate`` (bytes per second read and written by a copy, measured there) and ``share_of_copy_rate``, of
+            the distinct sectors per second. ``sampled_blocks`` is there where so many blocks were counted, and not all.
         """
+        began: dict[str, Timed] = {}
+        for launch in self.launches:
+            if launch.time is not None:
+                began.setdefault(launch.device, launch.time)
         return {
             "version": 1,
             "counters": list(NAMES),
-            "launches": [launch.as_dict(self.gpu, instructions) for launch in self.launches],
+            "launches": [launch.as_dict(self.gpu, began.get(launch.device), instructions) for launch in self.launches],
             "findings": [finding.as_dict() for finding in self.findings],
         }

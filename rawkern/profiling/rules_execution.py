@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawkern.profiling.bounds import occupancy_of
 from rawkern.profiling.costs import ISSUE
+from rawkern.profiling.counted import NO_LINE
 from rawkern.profiling.rules_memory import Found, accesses
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def doubles(launch: Counted, gpu: Gpu | None) -> Found:
     """Double arithmetic of which the results become float."""
     if any(one["ptx"].endswith(".f64") for one, _ in accesses(launch, "global")):
         return  # the kernel has doubles in memory
-    narrowed = any(one["ptx"].startswith("cvt.") and one["ptx"].endswith(".f32.f64") for one in launch.instructions)
+    narrowed = [launch.line_of(one) for one in launch.instructions if _narrows(one["ptx"]) and one["lanes"]]
+    own = next((line for line in narrowed if line != NO_LINE), NO_LINE)  # functions such as pow have no lines
     lines: dict[int | str, int] = {}
     for one in launch.instructions:
         if one["float"].startswith("d") and one["lanes"]:
-            lines[launch.line_of(one)] = lines.get(launch.line_of(one), 0) + one["lanes"]
+            line = own if launch.line_of(one) == NO_LINE else launch.line_of(one)
+            lines[line] = lines.get(line, 0) + one["lanes"]
     for line, lanes in lines.items() if narrowed else ():
         ratio = gpu.float32 / gpu.float64 if gpu is not None else 2.0
         yield (
@@ -57,6 +60,10 @@ def doubles(launch: Counted, gpu: Gpu | None) -> Found:
             f"{lanes:,} operations on double whose results become float",
             "write literals with f (0.5f) and call sinf, sqrtf, ... for float",
         )  # fmt: skip
+
+
+def _narrows(ptx: str) -> bool:
+    return ptx.startswith("cvt.") and ptx.endswith(".f32.f64")
 
 
 def few_blocks(launch: Counted, gpu: Gpu | None) -> Found:

@@ -12,8 +12,14 @@ if TYPE_CHECKING:
     from rawkern.profiling.devices import Gpu
 
 Found = Iterator[tuple[str, int | str, float, str, str]]
-MUCH = 1.25  # times the ideal from which on traffic is told
+MUCH, SHIFTED = (
+    1.25,
+    1.1,
+)  # times the ideal from which on traffic is told; of lanes side by side, which need little more
+PART = 0.5  # of a launch's sectors from which on it is told that they were read before
 MOST_OFTEN = 4  # times that a sector may be read
+VECTORS = {2: "char2", 4: "char4", 8: "float2", 16: "float4"}  # by their bytes
+BANKS = 128  # bytes in all banks of shared memory
 STRUCT = 128  # bytes that a struct of an array has at most, to be taken for one
 LOADS = {"reads": "loads", "writes": "stores", "copies": "copies", "updates": "atomics", "reduces": "atomics"}
 
@@ -50,22 +56,29 @@ def coalescing(launch: Counted, gpu: Gpu | None) -> Found:
             structs.setdefault((str(a["root"]), stride), set()).add(f"{one['ptx']} {a['at']}")
     for one, a in rows:
         extra, stride = a["sectors"] - a["ideal"], _stride(a)
-        if extra <= 0:
+        neighbours = stride is not None and abs(stride) == a["size"]
+        if extra <= 0 or a["sectors"] < (SHIFTED if neighbours else MUCH) * a["ideal"]:
             continue
         line, cost = launch.line_of(one), extra * SECTOR
         seen = f"{LOADS[a['what']]}{_of(launch, a)} touch {a['sectors']:,} sectors where {a['ideal']:,} would do"
-        if stride is not None and abs(stride) == a["size"]:
+        if (neighbours or stride is None) and extra <= a["requests"]:  # lanes lie side by side, in most warps at least
             if a["misaligned"]:
                 yield (
                     "misaligned", line, cost, f"{seen}: warps do not start at a multiple of 32 bytes",
                     "start rows and arrays at multiples of 32 bytes, or load whole sectors and shift in registers",
                 )  # fmt: skip
-        elif a["sectors"] < MUCH * a["ideal"]:
-            continue
+        elif neighbours:
+            yield (
+                "uncoalesced", line, cost, f"{seen}: lanes in between are idle",
+                "let lanes that are active stand side by side, or take what idle ones have",
+            )  # fmt: skip
         elif stride is not None and len(structs.get((str(a["root"]), stride), ())) > 1 and a["root"]:
+            vector = VECTORS.get(abs(stride))
             yield (
                 "array_of_structs", line, cost,
-                f"{seen}: members of structs of {abs(stride)} bytes, {_bytes(a['size'])} at a time",
+                f"{seen}: lanes are {abs(stride)} bytes apart, as in an array of structs, and take {_bytes(a['size'])} "
+                "at a time",
+                f"take the {abs(stride)} bytes of a lane at once, as {vector} does" if vector else
                 "keep each member in an array of its own, or load whole structs by 16 bytes into shared memory",
             )  # fmt: skip
         elif stride is not None:
@@ -86,14 +99,15 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
     for one, a in accesses(launch, "global"):
         if a["what"] == "reads" and (name := launch.name_of(a)) and name in launch.touched:
             groups.setdefault(name, []).append((one, a))
+    every = sum(a["sectors"] for _, a in accesses(launch, "global"))
     for name, rows in groups.items():
         distinct, total = launch.touched[name], sum(a["sectors"] for _, a in rows)
-        if total <= MOST_OFTEN * distinct:
+        if total <= MOST_OFTEN * distinct or total - distinct < PART * every:
             continue
         one, worst = max(rows, key=lambda row: row[1]["sectors"])
         line, cost = launch.line_of(one), (total - distinct) * SECTOR / 4  # most come from a cache
         seen = f"{total:,} sectors of {name} are read, {distinct:,} distinct ones"
-        if worst["sectors"] >= MUCH * worst["ideal"]:
+        if worst["sectors"] >= 2 * worst["ideal"]:
             yield (
                 "redundant_loads", line, cost, f"{seen}: warps come back to a sector for the rest of its bytes",
                 "load whole sectors at a time (16 bytes a lane), or through shared memory",
@@ -105,6 +119,15 @@ def rereads(launch: Counted, gpu: Gpu | None) -> Found:
             )  # fmt: skip
 
 
+def without_conflicts(stride: int, size: int) -> str:
+    """How accesses of `size` bytes that lie `stride` bytes apart get into banks of their own."""
+    word = max(size, 4)
+    if stride < BANKS and BANKS % stride == 0:
+        return f"let neighbouring lanes take neighbouring words, or skip {word} bytes after each {BANKS}"
+    padded = (stride // word + 1 | 1) * word  # an odd number of words goes through all banks
+    return f"pad rows of {stride} bytes to {padded}, or swizzle the column with the row"
+
+
 def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
     """Wavefronts of shared memory beyond one for each row of banks."""
     for one, a in accesses(launch, "shared"):
@@ -114,9 +137,7 @@ def bank_conflicts(launch: Counted, gpu: Gpu | None) -> Found:
         times = a["wavefronts"] / a["wavefronts_ideal"]
         seen = f"{LOADS[a['what']]}{_of(launch, a)} take {times:.3g} times the wavefronts ({a['wavefronts']:,})"
         if stride:
-            row = abs(stride)
-            why = f"lanes are {row} bytes apart"
-            remedy = f"pad rows of {row} bytes to {row + max(a['size'], 4)}, or swizzle the column with the row"
+            why, remedy = f"lanes are {abs(stride)} bytes apart", without_conflicts(abs(stride), a["size"])
         elif a["what"] in ("updates", "reduces"):
             why, remedy = "lanes' addresses share banks by their values", "keep a copy for each warp or some lanes"
         else:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rawkern.profiling.costs import work
+from rawkern.profiling.counted import NO_LINE
 
 MOST_LINES = 8
 WIDTH = 60
@@ -28,16 +29,25 @@ def page(data: dict[str, Any]) -> str:
 
 
 def grouped(launches: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """Launches that did the same stand once, with how many they are."""
-    found: list[tuple[dict[str, Any], int]] = []
+    """Launches that did the same stand once, with how many they are: that of the median time, if they were timed.
+
+    First launches of a source are not looked at where there are others.
+    """
+    found: list[list[dict[str, Any]]] = []
     for launch in launches:
-        same = ("kernel", "grid", "block", "counters")
-        at = next((k for k, (one, _) in enumerate(found) if all(one[key] == launch[key] for key in same)), None)
-        if at is None:
-            found.append((launch, 1))
+        same = ("kernel", "grid", "block", "counters", "device")
+        group = next((group for group in found if all(group[0][key] == launch[key] for key in same)), None)
+        if group is None:
+            found.append([launch])
         else:
-            found[at] = found[at][0], found[at][1] + 1
-    return found
+            group.append(launch)
+    return [(_typical(group), len(group)) for group in found]
+
+
+def _typical(group: list[dict[str, Any]]) -> dict[str, Any]:
+    timed = [launch for launch in group if "milliseconds" in launch]
+    warm = [launch for launch in timed if not launch["timing"]["first"]] or timed
+    return sorted(warm, key=lambda launch: launch["milliseconds"])[(len(warm) - 1) // 2] if warm else group[0]
 
 
 def headline(launch: dict[str, Any], count: int) -> str:
@@ -49,7 +59,11 @@ def headline(launch: dict[str, Any], count: int) -> str:
 def summary(launch: dict[str, Any]) -> list[str]:
     """What the launch did, a sentence each."""
     c = launch["counters"]
-    said = [
+    said = []
+    if "sampled_blocks" in launch:
+        x, y, z = launch["grid"]
+        said.append(f"{launch['sampled_blocks']:,} of {x * y * z:,} blocks were counted; all counts are those of these")
+    said += [
         f"{c['smsp__inst_executed.sum']:,} PTX instructions of warps, "
         f"{c['smsp__thread_inst_executed_per_inst_executed.ratio']:.1f} of 32 lanes active"
     ]
@@ -71,8 +85,22 @@ def summary(launch: dict[str, Any]) -> list[str]:
         listed = ", ".join(f"{name} {seconds * 1e6:.3g} us" for name, seconds in bounds.items())
         said.append(f"takes at least, on {launch['gpu'].upper()}: {listed}")
     if "milliseconds" in launch:
-        said.append(f"took {launch['milliseconds'] * 1e3:.3g} us on {launch['device']}")
+        said.append(_time(launch))
     return said
+
+
+def _time(launch: dict[str, Any]) -> str:
+    """The measured time, beside the largest bound and the copy rate."""
+    timing, seconds = launch["timing"], launch["milliseconds"] * 1e-3
+    said = f"took {seconds * 1e6:.3g} us on {launch['device']}"
+    largest = max(launch.get("bounds", {}).items(), key=lambda bound: bound[1], default=("", 0.0))
+    if largest[1]:
+        said += f", {seconds / largest[1]:.3g} times the bound by {largest[0]}"
+    if "share_of_copy_rate" in timing:
+        said += f", {timing['share_of_copy_rate']:.0%} of the {timing['copy_rate'] / 1e9:,.0f} GB/s that a copy reaches"
+    notes = ["the first launch of its source, with cold caches"] * timing["first"]
+    notes += ["the host's time is in it: the GPU came to it first"] * timing["late"]
+    return f"{said} ({'; '.join(notes)})" if notes else said
 
 
 def _launch(launch: dict[str, Any], count: int) -> str:
@@ -96,17 +124,26 @@ def cells(counters: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def text_of(launch: dict[str, Any], line: int | str) -> str:
+    """The text of a line; what stands for it where counts have none."""
+    return "what the compiler has made or moved" if line == NO_LINE else launch["source"].get(line, "")
+
+
 def _row(launch: dict[str, Any], line: int | str, total: float) -> tuple[str, ...]:
     counters = launch["lines"][line]
-    text = launch["source"].get(line, "").strip()
+    text = text_of(launch, line).strip()
     shown = text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
     return (f"{work(counters) / total:.0%}", *cells(counters), f"{line}: {shown}")
 
 
 def _finding(number: int, finding: dict[str, Any]) -> str:
+    return f"{number}. {place(finding)}: {finding['message']}.\n   {finding['remedy']}."
+
+
+def place(finding: dict[str, Any]) -> str:
+    """A finding's kernel, with the line if it has one."""
     line = finding["line"]
-    where = f", line {line}" if isinstance(line, int) and line else f", {line}" if line else ""
-    return f"{number}. {finding['kernel']}{where}: {finding['message']}.\n   {finding['remedy']}."
+    return finding["kernel"] + (f", line {line}" if isinstance(line, int) and line else f", {line}" if line else "")
 
 
 def dims(size: list[int]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from rawkern.base import pip
 from rawkern.errors import MissingDependencyError
 from rawkern.tuning.configs import Config, Space
 from rawkern.tuning.record import Trial
@@ -40,7 +41,7 @@ def run(
         from kernel_tuner.strategies.wrapper import OptAlgWrapper
     except ImportError as error:
         raise MissingDependencyError(
-            f"autotune(search=...) needs Kernel Tuner ({error}): pip install 'rawkern[tune]'"
+            f"autotune(search=...) needs Kernel Tuner ({error}); run: {pip.command('tune')}"
         ) from error
     if callable(strategy):
         # Optimizers carry their settings as attributes, and a user's function is to have none.

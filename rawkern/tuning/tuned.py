@@ -62,7 +62,7 @@ def autotune(
     search : str or function, optional
         A strategy of Kernel Tuner (``"genetic_algorithm"``, ``"bayes_opt"``) in place of trying all; ``configs`` is
         then a dict of lists, and ``where`` its restriction. Or a function of Kernel Tuner's cost function and search
-        space, as its ``OptAlg``. Needs ``pip install 'rawkern[tune]'``.
+        space, as its ``OptAlg``. Needs Kernel Tuner: rawkern's extra ``tune``.
     search_options : dict, optional
         Kernel Tuner's ``strategy_options``: ``max_fevals``, ``time_limit`` (seconds) and the strategy's own.
     retune : bool

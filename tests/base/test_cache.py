@@ -141,6 +141,18 @@ def test_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.Monke
     assert len(_files(folder)) == 1
 
 
+def test_files_for_other_programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = cache.put_file("source-1", b"text")
+    assert path is not None and (path.suffix, path.read_bytes()) == (".cu", b"text")
+    path.write_bytes(b"damaged")
+    assert cache.put_file("source-1", b"text") == path and path.read_bytes() == b"text"
+    path.with_name("own.cu").write_text("somebody's")
+    assert [(entry.key, entry.nbytes) for entry in cache.entries()] == [("source-1", 4)]
+    assert cache.clear().entries == 1 and _files(folder) == [path.with_name("own.cu")]
+    monkeypatch.setenv("RAWKERN_CACHE_DIR", "/proc/rawkern-cache")
+    assert cache.put_file("source-1", b"text") is None
+
+
 @pytest.mark.parametrize("key", ["", "../evil", "a/b", ".hidden", "x" * 201, "a\n"])
 def test_bad_key(folder: Path, key: str) -> None:
     with pytest.raises(ValueError, match="is not a cache key"):

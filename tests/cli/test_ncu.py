@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import rawkern
 from rawkern.cli import main, ncu
 from rawkern.cli.text import Refused
 
@@ -45,6 +47,28 @@ def test_launches_and_counters_are_read():
         },
     }  # fmt: skip
     assert ncu.parsed("==ERROR== ERR_NVGPUCTRPERM\n") == []
+
+
+def test_what_nsight_compute_has_printed_on_an_h200_is_read():
+    """Recorded with Nsight Compute 2025.3, of a transpose and torch's kernels; most columns were left out."""
+    recorded = (Path(__file__).parents[1] / "data" / "ncu_raw.csv").read_text()
+    found = {launch["kernel"]: launch for launch in ncu.parsed(recorded)}
+    assert list(found) == ["at::vectorized_elementwise_kernel", "transpose", "at::reduce_kernel"]
+    assert found["at::reduce_kernel"]["grid"] == [1, 128, 1]
+    assert found["at::reduce_kernel"]["counters"]["derived__smsp__inst_executed_op_branch_pct"] == 0.11
+    assert "device__attribute_confidential_computing_mode" not in found["transpose"]["counters"]  # no number
+    code = """extern "C" __global__ void transpose(const float* x, float* y, int n) {
+        int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+        for (int k = 0; k < 32; k += 8) y[c * n + r + k] = x[(r + k) * n + c];
+    }"""
+    with rawkern.profile() as report:
+        rawkern.RawKernel(code)[(16, 16), (32, 8)](torch.zeros(512, 512), torch.zeros(512, 512), 512)
+    ours = report.as_dict()["launches"]
+    counted = {k: v for k, v in found["transpose"]["counters"].items() if not k.startswith(("derived", "smsp__inst"))}
+    assert len(counted) == 6
+    assert {name: ours[0]["counters"][name] for name in counted} == counted
+    rows = [line.split() for line in ncu.beside(ours, list(found.values())).splitlines()]
+    assert ["transpose", "memory_l2_theoretical_sectors_global", "294,912", "294,912"] in rows
 
 
 def test_both_stand_beside_each_other():
@@ -84,6 +108,8 @@ def test_the_command_runs_the_same_launch_under_ncu(tmp_path, monkeypatch, capsy
     assert words[:5] == ["--csv", "--page", "raw", "--print-units", "base"]
     assert SECTORS in words[words.index("--metrics") + 1].split(",")
     assert "memory_l1_wavefronts_shared" not in words[words.index("--metrics") + 1]
+    assert words[words.index("--section") + 1] == "SourceCounters"
+    assert words[words.index("--kernel-name") + 1] == "regex:strided"
     run = words[words.index("-m") :]
     assert run[:4] == ["-m", "rawkern", "run", str(tmp_path / "strided.cu")]
     assert {"-DSTEP=4", "--grid", "x=randn(4*n)"} <= set(run)

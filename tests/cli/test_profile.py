@@ -59,6 +59,11 @@ def test_files_are_written_and_compared(file, tmp_path, capsys):
     assert "line 3: memory_l2_theoretical_sectors_global 250 -> 625" in capsys.readouterr().out
 
 
+def test_a_sample_of_blocks_is_counted(file, capsys):
+    assert main(["profile", file, "-D", "STEP=1", *LAUNCH, "--sample", "2"]) == 0
+    assert "2 of 4 blocks were counted" in capsys.readouterr().out
+
+
 def test_json_on_stdout_is_json_alone(file, capsys):
     assert main(["profile", file, "-D", "STEP=2", *LAUNCH, "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["launches"][0]["kernel"] == "strided"
@@ -85,6 +90,9 @@ def test_a_program_runs_with_its_arguments(tmp_path, capsys, status):
         (("FILE", "beyond", "x=zeros(4)", "--grid", "1", "--block", "32"), "writes x[4]; x has 4 elements"),
         (("FILE", *LAUNCH, "-D", "STEP=1", "--html", "report.txt"), "it ends with .html, .json, .csv"),
         (("FILE", *LAUNCH, "-D", "STEP=1", "--compare", "FILE.none"), "No such file"),
+        (("FILE", *LAUNCH, "--trace", "x.json"), "--trace x.json: the name of a trace ends with .trace.json"),
+        (("FILE", *LAUNCH, "--trace", "x.trace.json", "--device", "cpu"), "no launch was timed"),
+        (("FILE", *LAUNCH, "--sample", "0"), "sample is 0; count 1 block or more"),
     ],
 )
 def test_what_cannot_be_is_refused(file, arguments, message, capsys):

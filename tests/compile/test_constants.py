@@ -105,7 +105,7 @@ def test_floats_are_those_of_the_type(module: rawkern.RawModule) -> None:
         ("ns::Traits<float, 4>", "the compiler says: type name is not allowed"),
         ("changing", "the compiler says: expression must have a constant value"),
         ("counter", "variables are read by get_global"),
-        ("1 / 0", "the compiler says: division by zero"),
+        ("1 / 0", "the compiler says: "),  # "division by zero", "must have a constant value": releases differ
         ("1, 2", "'1, 2' is no constant expression"),
         ("smem_bytes(3", "no constant expression"),
         ("1); int x = (2", "no constant expression"),

@@ -38,7 +38,7 @@ def _reported(log: str, symbol: str) -> dict[str, int]:
 
 
 def test_every_architecture_agrees_with_the_compilers_report() -> None:
-    oldest, *_, newest = archs = sorted(toolchain.nvrtc().getSupportedArchs())
+    oldest, *_, newest = archs = sorted(toolchain.nvrtc().architectures)
     for arch in sorted({oldest, newest, *(arch for arch in archs if arch in (80, 86, 89, 90, 100, 110, 120))}):
         program = _compiled(f"sm_{arch}")
         found = cubin.resources(program.code, f"sm_{arch}")
@@ -125,9 +125,9 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
 def test_lines_for_profilers_leave_the_machine_code_as_it_is(arch: str) -> None:
     binding = toolchain.nvrtc()
     options = ("-std=c++17", "--device-int128", "-no-cache") if toolchain.toolchain().version >= (12, 9) else ()
-    program = binding.createProgram(LINES, "kernel.cu", (), ())
-    binding.compileProgram(program, (f"-arch={arch}", *(options or ("-std=c++17", "--device-int128"))))
-    plain = binding.getCUBIN(program)
+    with binding.program(LINES, "kernel.cu", {}) as program:
+        program.compile((f"-arch={arch}", *(options or ("-std=c++17", "--device-int128"))))
+        plain = program.cubin
     ours = nvrtc.run_nvrtc(source.from_text(LINES), arch).cubin
     assert _code(plain) == _code(ours)
     assert ".debug_line" in {section.name for section in elf.sections(ours)}

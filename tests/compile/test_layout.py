@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.compile import dwarf, nvrtc
 from rawkern.compile.programs import CPU_ARCH, Program, compile_program, struct_layout
 from rawkern.compile.source import from_text
 from rawkern.errors import UnsupportedError
@@ -128,6 +129,20 @@ def test_members_that_others_hide() -> None:
         ("Base::a", "int", 0), ("Base::b", "float", 4), ("b", "short", 8), ("Mixed<double>::a", "double", 16),
         ("c", "double", 24), ("a", "char", 32),
     ]  # fmt: skip
+
+
+def test_bases_as_compilers_from_13_5_on_describe_them() -> None:
+    code = "struct A { int a; }; struct P : A { float a; }; __global__ void k(P p) {}"
+    result = nvrtc.run_nvrtc(from_text(code), CPU_ARCH, ["k"], extra=("-G",))
+    ((_, symbol),) = result.lowered
+    debug = dwarf.read(result.ptx)
+    expected = [("a", 0, "A", 1), ("a", 4, "P", 0)]
+    for _ in range(2):
+        assert [(m.name, m.offset, m.owner, m.depth) for m in dwarf.members(debug, symbol)] == expected
+        for die in debug.values():
+            if (die.text(dwarf._NAME) or "").startswith("__b_"):  # a member with a name that is made up
+                die.tag = dwarf._INHERITANCE
+                del die.attributes[dwarf._NAME]
 
 
 # --- Dicts ------------------------------------------------------------------------------------------------

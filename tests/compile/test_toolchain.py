@@ -23,6 +23,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> None:
 
 def test_headers_without_nvidias_cccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some images have the runtime's headers only; CuPy brings CCCL along."""
+    pytest.importorskip("cupy")
     real = next(
         folder for folder in toolchain.toolchain().include_dirs if (Path(folder) / "cuda_runtime_api.h").exists()
     )
@@ -69,6 +70,37 @@ def test_places_elsewhere_are_searched_when_something_is_missing(
         asked.clear()
         monkeypatch.setattr(toolchain, "_beside", lambda library, beside=beside: [str(beside)])
         assert str(whole) in toolchain._headers((13, 0), "")[0] and asked
+
+
+def test_nvrtc_is_found_in_wheels_then_toolkits_then_by_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def library(folder: str, major: int) -> str:
+        path = tmp_path / folder / f"libnvrtc.so.{major}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+        return str(path)
+
+    for name in toolchain._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    monkeypatch.setattr("sys.path", [str(tmp_path / "empty"), str(tmp_path / "site")])
+    monkeypatch.setattr(toolchain.glob, "glob", lambda pattern: [])
+    assert list(toolchain._libraries()) == ["libnvrtc.so.13", "libnvrtc.so.12"]
+    twelve = [library("site/nvidia/cuda_nvrtc/lib", 12), library("toolkit/lib64", 12), "libnvrtc.so.12"]
+    thirteen = [library("site/nvidia/cu13/lib", 13), library("toolkit/lib64", 13), "libnvrtc.so.13"]
+    assert list(toolchain._libraries()) == thirteen + twelve
+    # Machine code has to fit CuPy's CUDA, which is the driver's.
+    (tmp_path / "site" / "cupy" / "_core").mkdir(parents=True)
+    (tmp_path / "site" / "cupy" / ".data").mkdir()
+    (tmp_path / "site" / "cupy" / ".data" / "_wheel.json").write_text('{"cuda": "12.x"}')
+    assert list(toolchain._libraries()) == twelve + thirteen
+
+
+def test_cupy_is_of_the_version_that_it_says() -> None:
+    cupy = pytest.importorskip("cupy")
+    assert toolchain._cupy_major() == cupy.cuda.get_local_runtime_version() // 1000
+    assert toolchain._cupy_folder() == str(Path(cupy.__file__).parent)
 
 
 def test_toolchain_record_is_not_believed_when_something_was_replaced(

@@ -161,6 +161,21 @@ def make(driver: Driver, types_: tuple[str, ...] = POINTERS, index: int = 0, coo
     return cuda.Module(program, index).kernel("k", signature, cooperative=cooperative)  # type: ignore[arg-type]
 
 
+def test_code_is_loaded_as_it_was_made_where_the_driver_takes_no_other_line_table(driver, monkeypatch) -> None:
+    loaded = []
+
+    def load(code: bytes) -> int:
+        loaded.append(code)
+        if code == b"named":
+            raise DriverError(201)
+        return 77
+
+    driver.moduleLoadData = load
+    monkeypatch.setattr(cuda.linetable, "findable", lambda program: b"named")
+    make(driver)
+    assert loaded == [b"named", b"cubin"]
+
+
 def test_every_parameter_arrives_at_its_place(driver: Driver) -> None:
     kernel = make(driver)
     kernel.target((32, 4, 1), 64).run((3, 2, 1), 1234, bound(2**63 + 8, 16, -5, 0.1))
@@ -410,7 +425,7 @@ def test_nearest_architecture(capability: int, expected: str) -> None:
 
 
 def test_a_gpu_older_than_the_compiler_is_named() -> None:
-    with pytest.raises(UnsupportedError, match=r"capability is 7\.0, .* starts at 7\.5; .*rawkern\[cuda12\]"):
+    with pytest.raises(UnsupportedError, match=r"capability is 7\.0, .* starts at 7\.5; .*: pip install .*\[cuda12\]"):
         cuda._nearest(70, (75, 80))
 
 
@@ -418,7 +433,7 @@ def test_without_cupy_the_message_gives_the_pip_line(monkeypatch: pytest.MonkeyP
     import sys
 
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(MissingDependencyError, match=r"needs CuPy .*pip install 'rawkern\[cuda1[23]\]'"):
+    with pytest.raises(MissingDependencyError, match=r"needs CuPy .*run: pip install .*\[(cpu|cuda1[23])\]"):
         cuda._cuda.__wrapped__()
 
 
@@ -429,6 +444,6 @@ def test_where_cupy_finds_no_gpu_the_message_says_so(monkeypatch: pytest.MonkeyP
         raise RuntimeError("cudaErrorInsufficientDriver")
 
     monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", none)
-    expected = r"on a GPU, but CuPy [\d.]+ finds none \(cudaErrorInsufficientDriver\).*pip install 'rawkern"
+    expected = r"on a GPU, but CuPy [\d.]+ finds none \(cudaErrorInsufficientDriver\).*run: pip install "
     with pytest.raises(MissingDependencyError, match=expected):
         cuda._cuda.__wrapped__()

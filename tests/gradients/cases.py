@@ -90,10 +90,26 @@ def piecewise(x, k, y, z, n):
         int i = blockIdx.x * blockDim.x + threadIdx.x + 1;
         if (i < n - 1) y[i] = 0.25f * x[i - 1] + 0.5f * x[i] * x[i] + 0.25f * x[i + 1];
     }""",
-    64, 4, lambda r: (r(200), r(200), 200),
+    64, 4, lambda r: (r(200), r(200), 200), atomics=2,
 )  # fmt: skip
 def stencil(x, y, n):
     return {"y": F.pad(0.25 * x[:-2] + 0.5 * x[1:-1] ** 2 + 0.25 * x[2:], (1, 1))}
+
+
+@case(
+    """extern "C" __global__ void upwind(const float* u, const float* v, float* out, int h, int w) {
+        int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+        if (r < 1 || r >= h - 1 || c < 1 || c >= w - 1) return;
+        float here = u[r * w + c], dx = here - u[r * w + c - 1], dy = u[(r + 1) * w + c] - here;
+        out[r * w + c] = v[r * w + c] > 0.0f ? here * dx : sinf(dy) * u[r * w + c + 1];
+    }""",
+    (8, 4), (3, 4), lambda r: (r(13, 21), r(13, 21), r(13, 21), 13, 21), wrt=("u",), atomics=2,
+)  # fmt: skip
+def upwind(u, v, out, h, w):
+    here, left, right, below = u[1:-1, 1:-1], u[1:-1, :-2], u[1:-1, 2:], u[2:, 1:-1]
+    return {
+        "out": F.pad(torch.where(v[1:-1, 1:-1] > 0, here * (here - left), (below - here).sin() * right), (1, 1, 1, 1))
+    }
 
 
 @case(

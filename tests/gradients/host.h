@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <unordered_map>
 #include <ucontext.h>
 #define __device__ static
 #define __global__ static
@@ -31,7 +32,7 @@ static void wait_for(long* counts, unsigned from, unsigned to) {
         swapcontext(&fibers[me], &scheduler);
     }
 }
-static void __syncthreads() { wait_for(arrived, 0, blockDim.x); }
+static void __syncthreads() { wait_for(arrived, 0, blockDim.x * blockDim.y * blockDim.z); }
 static void __syncwarp() { wait_for(warped, now / 32 * 32, now / 32 * 32 + 32); }
 template <typename T> static T from_lane(T value, unsigned lane) {
     passed[now] = value;
@@ -52,12 +53,38 @@ static float atomicExch(float* p, float v) { auto old = *p; *p = v; return old; 
 static double __longlong_as_double(unsigned long long v) { double d; memcpy(&d, &v, 8); return d; }
 static void __trap() { fprintf(stderr, "trap\n"); exit(3); }
 static double rsqrt(double v) { return 1.0 / sqrt(v); }
-static void launch(unsigned blocks, unsigned threads, std::function<void()> kernel) {
+// Who touched an element last, plainly and atomically. Elements of shared memory are new in each block.
+struct Touch { unsigned block, thread; long phase; bool atomic, shared; };
+static std::unordered_map<void*, Touch> touched;
+static int met;
+static unsigned block_number() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+static void touch(double* p, Touch mine, bool once) {
+    auto found = touched.find(p);
+    if (found != touched.end()) {
+        Touch other = found->second;
+        bool apart = other.thread == mine.thread || other.phase != mine.phase;
+        if (mine.shared) met |= other.block == mine.block && !apart && !(other.atomic && mine.atomic);
+        else met |= once || ((other.block != mine.block || !apart) && !(other.atomic && mine.atomic));
+        if (other.block == mine.block && other.phase == mine.phase && other.atomic != mine.atomic) mine.atomic = false;
+    }
+    touched[p] = mine;
+}
+static double* plain(double* p, bool shared, bool sets) {
+    touch(p, {block_number(), now, arrived[now], false, shared}, sets && !shared);
+    return p;
+}
+static double* atomic(double* p, bool shared) {
+    touch(p, {block_number(), now, arrived[now], true, shared}, false);
+    return p;
+}
+extern "C" int races() { int found = met; met = 0; touched.clear(); return found; }
+static void launch(Index grid, Index block, std::function<void()> kernel) {
+    unsigned blocks = grid.x * grid.y * grid.z, threads = block.x * block.y * block.z;
     body = kernel;
-    gridDim.x = blocks;
-    blockDim.x = threads;
+    gridDim = grid;
+    blockDim = block;
     for (unsigned b = 0; b < blocks; ++b) {
-        blockIdx.x = b;
+        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         for (unsigned t = 0; t < threads; ++t) {
             done[t] = false;
             arrived[t] = warped[t] = 0;
@@ -72,7 +99,8 @@ static void launch(unsigned blocks, unsigned threads, std::function<void()> kern
             for (unsigned t = 0; t < threads; ++t) {
                 if (done[t]) continue;
                 left = true;
-                now = threadIdx.x = t;
+                now = t;
+                threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
                 swapcontext(&scheduler, &fibers[t]);
             }
         }

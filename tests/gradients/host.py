@@ -18,12 +18,14 @@ from pathlib import Path
 import torch
 
 import rawkern
+from rawkern.gradients.coverage import begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
-from tests.gradients.random_programs import BLOCK, BLOCKS, Program, arguments
+from tests.gradients.random_programs import N, arguments, program_of
 
-TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int"}
+TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
+PREFIXES, SIZES = {"value": "", "grad": "grad_", "size": "size_"}, {"size_x": f"{N}", "size_w": "7"}
 STEP, TOLERANCE = 1e-6, 2e-6
 
 
@@ -34,40 +36,66 @@ def widened(source: str) -> str:
 
 
 def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
-    launched = Launched((BLOCK, 1, 1))
     """The texts of each seed's kernel, and how often kernels were refused for which reason."""
     found, refused = {}, {}
     for seed in seeds:
-        source, where = Program(seed).source, Where("a random program", "program", str)
+        program, where = program_of(seed), Where("a random program", "program", str)
+        launched = Launched(program.block, tuple(n == 1 for n in program.grid))  # type: ignore[arg-type]
+        common = {"where": where, "launched": launched, "double": True}
         try:
-            text = derive(source, "program", where=where, launched=launched, double=True)
+            text = derive(program.source, "program", **common)
         except rawkern.NotDifferentiable as error:
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
             continue
-        found[seed] = widened(source), forward(source, "program", where=where, launched=launched, double=True), text
+        found[seed] = widened(program.source), forward(program.source, "program", **common), text, program
     return found, refused
 
 
-def _calls(text) -> str:
+def sizes(shape) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _calls(text, program) -> str:
     cases = []
     for k, name in enumerate(("program", "program_forward", "program_backward")):
-        names = list(TYPES) if k < 2 else [("grad_" if kind == "grad" else "") + n for kind, n in text.parameters]
+        names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
-            f"({TYPES[n]})args[{list(TYPES).index(n)}]" if n in TYPES and n != "n" else "*(int*)args[5]" if n == "n"
-            else f"(double*)args[{6 + list(TYPES).index(n.removeprefix('grad_'))}]"
+            f"({TYPES[n]})args[{list(TYPES).index(n)}]" if TYPES.get(n, "int") != "int"
+            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else SIZES[n] if n in SIZES
+            else f"(double*)args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]"
             for n in names
         ]  # fmt: skip
-        cases.append(f"if (which == {k}) launch({BLOCKS}, {BLOCK}, [&] {{ {name}({', '.join(args)}); }});")
+        cases.append(
+            f"if (which == {k}) launch({{{sizes(program.grid)}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
+        )
     return " ".join(cases)
+
+
+PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+)"
+
+
+def watched(source: str) -> str:
+    """A backward's text in which `host.h` sees which elements of gradients are touched, and how."""
+
+    def plain(m: re.Match[str]) -> str:
+        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=')}) {m[4]} "
+
+    def atomic(m: re.Match[str]) -> str:
+        return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
+
+    source = re.sub(rf"(?m)^( +){PLACE} (\+?=) ", plain, source)
+    return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
 
 
 def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     """All of them in one library."""
     parts = ['#include "host.h"']
-    for seed, (original, understood, text) in found.items():
-        body = "\n".join([original, understood, text.source]).replace('extern "C" ', "")
-        parts.append(f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text)} }}\n}}")
+    for seed, (original, understood, text, program) in found.items():
+        body = "\n".join([original, understood, watched(text.source)]).replace('extern "C" ', "")
+        parts.append(
+            f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program)} }}\n}}"
+        )
         parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
     source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")
     source.write_text("\n".join(parts))
@@ -89,17 +117,18 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def check(run, text, seed: int) -> str | None:
+def check(library, text, seed: int, grid) -> str | None:
     """What is wrong with a program; None if nothing is."""
+    run, races = library[f"run_{seed}"], library.races
     args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments(seed)]
     draw = torch.Generator().manual_seed(seed)
     rand = lambda t: torch.randn(t.shape, dtype=torch.float64, generator=draw)  # noqa: E731
     along, weights = (rand(args[0]), rand(args[1])), (rand(args[3]), rand(args[4]))
 
     def call(which, values, grads=()):
-        n = ctypes.c_int(values[5])
-        pointers = [ctypes.addressof(n) if k == 5 else v.data_ptr() for k, v in enumerate(values)]
-        run(which, (ctypes.c_void_p * 12)(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
+        n, m = ctypes.c_int(values[5]), ctypes.c_int(values[6])
+        pointers = [*(v.data_ptr() for v in values[:5]), ctypes.addressof(n), ctypes.addressof(m)]
+        run(which, (ctypes.c_void_p * 14)(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
 
     def outputs(which, times):
         moved = [
@@ -108,7 +137,7 @@ def check(run, text, seed: int) -> str | None:
             args[2],
             torch.zeros_like(args[3]),
             torch.zeros_like(args[4]),
-            args[5],
+            *args[5:],
         ]
         call(which, moved)
         return moved[3], moved[4]
@@ -116,8 +145,12 @@ def check(run, text, seed: int) -> str | None:
     first, second = outputs(0, 0.0), outputs(1, 0.0)
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
-    grads = [torch.zeros_like(args[0]), torch.zeros_like(args[1]), None, weights[0].clone(), weights[1].clone(), None]
+    numbers = dict(zip(TYPES, args, strict=True))
+    start = [begin(text.sets, numbers[n], n, numbers, grid, float("nan")) for n in ("x", "w")]
+    grads = [*start, None, weights[0].clone(), weights[1].clone(), None, None]
     call(2, args, grads)
+    if races():
+        return "two threads meet in an element without an atomic operation"
     derived = sum(float((g * v).sum()) for g, v in zip(grads, along, strict=False))
     size = max(sum(float((g * v).abs().sum()) for g, v in zip(grads, along, strict=False)), 1e-6)
     measured = 0.0
@@ -135,8 +168,8 @@ def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]
     wrong: dict[int, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         library = built(found, folder)
-        for seed, (_, _, text) in found.items():
-            said = check(library[f"run_{seed}"], text, seed)
+        for seed, (_, _, text, program) in found.items():
+            said = check(library, text, seed, program.grid)
             if said is not None:
                 wrong[seed] = said
     return len(found) - len(wrong), refused, wrong

@@ -15,6 +15,7 @@ import time
 import torch
 
 import rawkern
+from tests.gradients.random_stencils import Stencil
 
 BLOCK, BLOCKS, N = 64, 2, 120
 FUNCTIONS = """
@@ -26,6 +27,8 @@ template <typename T> __device__ T lerp(T a, T b, T s) { return a + s * (b - a);
 
 class Program:
     """One random kernel, by its seed."""
+
+    block, grid = (BLOCK, 1, 1), (BLOCKS, 1, 1)
 
     def __init__(self, seed: int) -> None:
         self.r = random.Random(seed)
@@ -58,7 +61,7 @@ class Program:
         shared = "".join(f"    __shared__ float {name};\n" for name in self.shared)
         body = "\n".join(self.lines)
         return (
-            f'{FUNCTIONS}\nextern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n)'
+            f'{FUNCTIONS}\nextern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
             f" {{\n{shared}{body}\n}}\n"
         )
 
@@ -265,18 +268,23 @@ def arguments(seed: int) -> tuple:
     draw = torch.Generator().manual_seed(seed)
     x, w = torch.rand(N, generator=draw) * 2 - 1, torch.rand(7, generator=draw) * 2 - 1
     at = torch.randint(0, N, (N,), generator=draw, dtype=torch.int32)
-    return x, w, at, torch.zeros(N), torch.zeros(5), N
+    return x, w, at, torch.zeros(N), torch.zeros(5), N, 12
+
+
+def program_of(seed: int) -> Program | Stencil:
+    """A program of each kind in turn."""
+    return Stencil(seed) if seed % 4 == 3 else Program(seed)
 
 
 def outcome(seed: int) -> str:
     """ "right", or why it was refused; ArithmeticError and others for what is wrong."""
-    program = Program(seed)
+    program = program_of(seed)
     kernel = rawkern.RawKernel(program.source, "program")
     try:
-        derived = kernel.derive(block=BLOCK)
+        derived = kernel.derive(block=program.block)
     except rawkern.NotDifferentiable as error:
         return str(error).partition("derived backward: ")[2]
-    derived.verify(BLOCKS, arguments(seed), seed=seed)
+    derived.verify(program.grid, arguments(seed), seed=seed)
     return "right"
 
 
@@ -288,9 +296,9 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the first program and its backward")
     options = parser.parse_args()
     if options.show:
-        program = Program(options.first)
+        program = program_of(options.first)
         print(program.source)
-        print(rawkern.RawKernel(program.source, "program").derive(block=BLOCK).source)
+        print(rawkern.RawKernel(program.source, "program").derive(block=program.block).source)
     start, wrong, right, refused = time.time(), [], 0, {}
     for seed in range(options.first, options.first + options.count):
         if time.time() - start > options.seconds:

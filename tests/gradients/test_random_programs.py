@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from rawkern.gradients.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import outcome
@@ -33,9 +34,16 @@ def test_many_on_the_host() -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
     found, _ = host.programs(range(20, 26))
-    for seed, (original, understood, text) in found.items():
+    for seed, (original, understood, text, program) in found.items():
         spoilt = text.source.replace("* cos(", "* sin(").replace("* -sin(", "* sin(").replace("(1.0 - ", "(1.0 + ")
-        found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt})
+        found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt}), program
     library = host.built(found, str(tmp_path))
-    said = [host.check(library[f"run_{seed}"], text, seed) for seed, (_, _, text) in found.items()]
+    said = [host.check(library, text, seed, program.grid) for seed, (_, _, text, program) in found.items()]
     assert sum(each is not None for each in said) >= 4
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
+    monkeypatch.setattr(MemoryReverse, "alone", lambda self, v: True)
+    _, _, wrong = host.outcomes(range(12))
+    assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

@@ -80,6 +80,29 @@ def test_symbolic_values(device: str) -> None:
     assert counter.frame_count == 1
 
 
+def test_symbolic_grids(device: str) -> None:
+    """A launch's grid may depend on a size that torch.compile keeps symbolic, in each form."""
+    fill = rawkern.RawKernel(
+        'extern "C" __global__ void fill(float* x, int n) { x[blockIdx.x * n + threadIdx.x] = 1; }'
+    )
+
+    @rawkern.op("rawkern_test::filled")
+    def filled(x: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        rows, n = x.shape
+        fill[rows, n](out, n)
+        fill[(rows, 1), (n,), 4 * n](out, n)
+        fill((rows,), (n,), (out, n), shared_mem=4 * n)
+        return out
+
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(filled, fullgraph=True, dynamic=True, backend=counter)
+    for rows, n in ((3, 5), (6, 7), (9, 4)):
+        assert torch.equal(compiled(torch.zeros(rows, n, device=device)), torch.ones(rows, n, device=device))
+    assert counter.frame_count == 1
+    torch.library.opcheck(filled.overload, (torch.zeros(3, 5, device=device),))
+
+
 def test_changes_in_place(device: str) -> None:
     @torch.compile(fullgraph=True, backend="aot_eager")
     def step(x: Tensor, total: Tensor, params: list[Tensor]) -> tuple[Tensor, Tensor]:

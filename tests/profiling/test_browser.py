@@ -20,13 +20,13 @@ const rows = of("tbody tr").map((row) => getComputedStyle(row).backgroundColor);
 const box = of("circle")[0].getBoundingClientRect(), page = of(".rk-profile")[0];
 document.body.dataset.seen = JSON.stringify([
   getComputedStyle(page).backgroundColor, getComputedStyle(page).color, new Set(rows).size, box.width, box.height,
-  document.documentElement.scrollHeight]).replaceAll('"', "'");
+  document.documentElement.scrollHeight, document.documentElement.scrollWidth, innerWidth]).replaceAll('"', "'");
 </script></body>"""
 
 
-@pytest.mark.parametrize(("scheme", "back", "text"), [(1, "rgb(255, 255, 255)", "rgb(28, 28, 28)"),
-                                                     (0, "rgb(22, 24, 28)", "rgb(232, 232, 232)")])  # fmt: skip
-def test_the_page_is_drawn(tmp_path: Path, scheme: int, back: str, text: str) -> None:
+@pytest.mark.parametrize(("width", "scheme", "back", "text"), [(1280, 1, "rgb(255, 255, 255)", "rgb(28, 28, 28)"),
+                                                              (390, 0, "rgb(22, 24, 28)", "rgb(232, 232, 232)")])  # fmt: skip
+def test_the_page_is_drawn(tmp_path: Path, width: int, scheme: int, back: str, text: str) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip(f"needs a browser: none of {', '.join(BROWSERS)} is on PATH")
@@ -35,13 +35,23 @@ def test_the_page_is_drawn(tmp_path: Path, scheme: int, back: str, text: str) ->
     report.save(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text().replace("</body>", ASK)
     (tmp_path / "asked.html").write_text(page)
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},800",
+        f"--user-data-dir={tmp_path / 'user'}",
+    ]
     command += [f"--blink-settings=preferredColorScheme={scheme}", "--dump-dom", f"file://{tmp_path / 'asked.html'}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     seen = re.search(r"data-seen=\"\[(.*?)\]\"", done.stdout)
     assert seen is not None, done.stderr
     assert f"'{back}','{text}'" in seen[1]
-    heats, width, height, whole = map(float, seen[1].rsplit("',", 1)[1].split(","))
+    heats, across, down, whole, wide, window = map(float, seen[1].rsplit("',", 1)[1].split(","))
     assert heats > 2
-    assert width == height == 10
+    assert across == pytest.approx(down)
+    assert 5 < across <= 10
     assert whole > 500
+    assert window == width
+    assert wide <= window  # what is wide scrolls by itself

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import rawkern
+from rawkern.profiling.rules_memory import without_conflicts
+from tests.engines.cpu.profiler.formulas import wavefronts
 
 CODE = r"""
 struct P { float a, b, c; };
@@ -106,6 +110,15 @@ K double_arithmetic_yes(const float* x, float* y) { I;
   y[i] = x[i] * 0.1 + 1.7;  // here
 }
 K double_arithmetic_no(const float* x, float* y) { I; y[i] = x[i] * 0.1f + 1.7f; }
+K idle_lanes(const float* x, float* y) { I;
+  if (i % 4)
+    y[i] = x[i];
+  if (i % 2)
+    y[i + 8192] = x[i];  // between
+}
+K power(const float* x, float* y) { I;
+  y[i] = pow(x[i], 2.3);  // power
+}
 K scalar_accesses_yes(const float* x, float* y) { I;
   y[i] = x[i];  // here
 }
@@ -161,10 +174,43 @@ def test_a_grid_smaller_than_the_gpu_is_told(module):
     assert "few_blocks" not in found_in(module, "strided_no", 256)
 
 
+def test_idle_lanes_shift_nothing(module):
+    found = found_in(module, "idle_lanes")
+    assert "misaligned" not in found
+    assert "// between" in LINES[int(found["uncoalesced"].line) - 1]
+    assert "lanes in between are idle" in found["uncoalesced"].message
+
+
+def test_doubles_of_functions_without_lines_stand_where_they_are_called(module):
+    found = found_in(module, "power")["double_arithmetic"]
+    assert "// power" in LINES[int(found.line) - 1]
+    assert found.message.endswith("results become float")
+
+
 def test_findings_are_in_the_order_of_what_they_cost(module):
     found = list(found_in(module, "bank_conflicts_yes").values())
     assert [f.cost for f in found] == sorted((f.cost for f in found), reverse=True)
     assert "pad rows of 128 bytes to 132" in str(next(f for f in found if f.kind == "bank_conflicts"))
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
+def test_what_is_said_against_bank_conflicts_mends_them(size):
+    strides = [stride for stride in range(size, 1100, size) if conflicts(lambda t, s=stride: t * s, size)]
+    assert len(strides) > 20
+    for stride in strides:
+        remedy = without_conflicts(stride, size)
+        if match := re.search(r"pad rows of (\d+) bytes to (\d+)", remedy):
+            padded = int(match[2])
+            assert int(match[1]) == stride
+            assert not conflicts(lambda t, s=padded: t * s, size), stride
+        else:
+            more, after = map(int, re.findall(r"\d+", remedy))
+            assert not conflicts(lambda t, s=stride, m=more, n=after: t * s + t * s // n * m, size), stride
+
+
+def conflicts(place, size):
+    found, ideal = wavefronts({lane: place(lane) for lane in range(32)}, size)
+    return found > ideal
 
 
 #: Findings on the ready-made operators, and why they are right.

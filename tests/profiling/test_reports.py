@@ -148,6 +148,7 @@ def test_the_page_of_html_is_whole_and_needs_nothing_else(tmp_path, naive):
     assert "http" not in page
     heat = [attrs["style"] for tag, attrs in found.seen if tag == "tr" and "style" in attrs]
     assert len(heat) == len(naive.as_dict()["launches"][0]["lines"])
+    assert "2:   __shared__ float tile[32][32];" in found.text  # a line without counts
     notebook = naive._repr_html_()
     assert notebook in page
     assert parsed(notebook).seen[0][0] == "style"

@@ -32,9 +32,13 @@ LAUNCH = Record(
     ),
 )  # fmt: skip
 #: Another order of blocks (`rk_mixed`): so many neighbours are mixed, by a function of these numbers; backwards if all
-#: are 0.
+#: are 0. Or those of a `table`, where there is one.
 ORDER = Record(
-    "Order", tuple((f, "i64") for f in ("window", "factor0", "term0", "factor1", "term1", "factor2", "term2"))
+    "Order",
+    (
+        *((f, "i64") for f in ("window", "factor0", "term0", "factor1", "term1", "factor2", "term2")),
+        ("table", "ptr"),
+    ),
 )
 #: One worker: its blocks, its stacks and what it asks of Python when it suspends. Only the first two fields are looked
 #: at by others. Records take whole pairs of the cache's lines, so that no worker waits for what another writes.
@@ -65,7 +69,7 @@ WARP = Record(
     ),
 )  # fmt: skip
 #: What native launches know of a kernel with one shape of block: `grid.Target` fills it. One launch has it at a time;
-#: `resident` is 0 for cooperative launches.
+#: `resident` is 0 for cooperative launches, `blocks` how many run at most.
 CPU_TARGET = Record(
     "Target",
     (
@@ -73,7 +77,7 @@ CPU_TARGET = Record(
         ("busy", "i64"), ("nwarps", "i64"), ("most_work", "i64"), ("ns_per_warp", "double"), ("workers", "i64"),
         ("room", "i64"), ("resident", "i64"), ("params_size", "i64"),
         ("launch", "ptr"), ("helpers", "ptr"), ("thread_count", "ptr"), ("save_thread", "ptr"),
-        ("restore_thread", "ptr"),
+        ("restore_thread", "ptr"), ("blocks", "i64"),
     ),
 )  # fmt: skip
 #: Launches call no other threads before the clock is at `until`, but for work that takes more than `worth` nanoseconds.

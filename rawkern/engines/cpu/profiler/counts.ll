@@ -193,7 +193,10 @@ done:
   %line = lshr <32 x i64> %there, splat (i64 7)
   %lines = call i64 @rk_profile_distinct(<32 x i64> %line, i32 %mask)
   %ideal = call i64 @rk_profile_ideal(i32 %mask, i64 %size)
-  %begin = add i64 %first, %shift
+  %before32 = zext i32 %k0 to i64
+  %before = mul i64 %before32, %size              ; of idle lanes, if all lay side by side
+  %begin0 = add i64 %first, %shift
+  %begin = sub i64 %begin0, %before
   call void @rk_profile_sum(ptr %slot, i64 %n1, i64 %ideal, i64 %lines, i64 %begin)
   ret i64 0
 }

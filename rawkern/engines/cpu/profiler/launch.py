@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from rawkern.arguments.careful import Bound
 from rawkern.base.forking import Lock
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.profiler.instrument import Profiler, access_counters
+from rawkern.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
 
@@ -46,6 +49,13 @@ class Counts:
         return found
 
 
+def chosen(blocks: int, sample: int) -> np.ndarray:
+    """The numbers of the blocks that stand for all: one of each of `sample` parts of the grid, always the same ones."""
+    parts = [k * blocks // sample for k in range(sample + 1)]
+    draw = Random(f"{blocks} blocks")
+    return np.array([draw.randrange(first, after) for first, after in pairwise(parts)], np.int64)
+
+
 class Profiled:
     """A kernel of a module, built so that it counts."""
 
@@ -57,17 +67,24 @@ class Profiled:
         self._free: dict[tuple[Dim3, int], list[Any]] = {}  # targets that no launch has, by block and shared memory
 
     def run(
-        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]]
-    ) -> tuple[Counts, list[int]]:
+        self, grid: Dim3, block: Dim3, shared_mem: int, bound: Bound, memory: Sequence[tuple[int, int]],
+        sample: int | None = None,
+    ) -> tuple[Counts, list[int]]:  # fmt: skip
         """Run a launch to its end; what it raises is raised.
 
-        `memory`: what may be touched, in pieces apart from each other, as starts and bytes. Returns what was counted,
-        and how many sectors of each piece were touched.
+        `memory`: what may be touched, in pieces apart from each other, as starts and bytes. `sample`: run so many of
+        its blocks alone. Returns what was counted, and how many sectors of each piece were touched.
         """
         with self._lock:
             free = self._free.setdefault((block, shared_mem), [])
             target = free.pop() if free else None
         target = target or self.kernel.target(block, shared_mem)
+        if sample is not None and (self.kernel.cooperative or target.code.spins):
+            raise LaunchError(
+                f"{self.kernel.name}: sample is {sample} blocks, but blocks of this kernel wait for each other; "
+                "profile it whole, with sample=None"
+            )
+        target.choose(None if sample is None else chosen(grid[0] * grid[1] * grid[2], sample))
         target.session.start(memory)
         target.run(grid, None, bound)  # one that raises is not used again
         found = Counts(target.session.table, target.session.counted()), target.session.touched()

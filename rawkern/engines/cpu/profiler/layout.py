@@ -15,8 +15,8 @@ RANGE = Record("Range", (("start", "i64"), ("size", "i64"), ("shift", "i64"), ("
 #: Counters of one instruction that accesses memory. `requests`, `sectors`, `ideal` and `lines` are those of global and
 #: local memory; `shared`, `wavefronts` and `wavefronts_ideal` of shared memory. `meets`: for each warp the most lanes
 #: with one address. `low`, `high`: the least and the most bytes from one active lane to the next, of the first two.
-#: `misaligned`: bits of first addresses below a sector. `plain`: how often whole warps accessed shared memory in a way
-#: of which all is known when code is made (`Counting`).
+#: `misaligned`: bits below a sector of the first lane's addresses, were lanes side by side. `plain`: how often whole
+#: warps accessed shared memory in a way of which all is known when code is made (`Counting`).
 ACCESS = Record(
     "Access",
     (

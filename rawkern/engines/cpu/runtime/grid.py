@@ -23,7 +23,7 @@ from rawkern.base.table import address_of
 from rawkern.engines.cpu.emit.instrument import Instrument, Session
 from rawkern.engines.cpu.mode import Mode
 from rawkern.engines.cpu.records import CPU_TARGET as TARGET
-from rawkern.engines.cpu.records import LAUNCH, RATE, REASONS, SEGMENTS
+from rawkern.engines.cpu.records import LAUNCH, ORDER, RATE, REASONS, SEGMENTS
 from rawkern.engines.cpu.runtime import host_calls, limits, stopped
 from rawkern.engines.cpu.runtime import order as orders
 from rawkern.engines.cpu.runtime.threads import enter_all, helpers, nobody, openmp, run_threads
@@ -98,6 +98,7 @@ class Target:
         self.shape = shape
         self._seed: int | None = None
         self._order: Filled | None = None
+        self._chosen: tuple[Filled, np.ndarray] | None = None
         self.tids = thread_indices(block, shape)
         self.enter_address, self._code = loaded.enter, loaded.code
         self.enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(loaded.enter)
@@ -119,7 +120,7 @@ class Target:
             most_work=MAX_WARPS if owner.cooperative else 1 << 62, resident=0 if owner.cooperative else MAX_RESIDENT,
             launch=self.record_address, helpers=self._helpers(),
             thread_count=private.function("thread_count"), save_thread=address_of(python.PyEval_SaveThread),
-            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0,
+            restore_thread=address_of(python.PyEval_RestoreThread), ns_per_warp=5.0, blocks=orders.ALL,
         )  # fmt: skip
         self._address = self._native.address
         #: For native launches, which know of no order.
@@ -141,6 +142,13 @@ class Target:
         self._native.set(helpers=self._helpers())
         self.workers.clear()
         self._room(1)
+
+    def choose(self, blocks: np.ndarray | None) -> None:
+        """Have the launches that follow run these blocks alone, by their numbers; None: all. Not while one runs."""
+        chosen = None if blocks is None else np.ascontiguousarray(blocks, np.int64)
+        self._chosen = None if chosen is None else (Filled(ORDER, table=chosen.ctypes.data), chosen)
+        self._native.set(blocks=orders.ALL if chosen is None else len(chosen))
+        self._settle()
 
     def resize_stacks(self) -> None:
         """Have stacks of the size that is set now; not while a launch runs."""
@@ -184,13 +192,13 @@ class Target:
 
     def _settle(self) -> None:
         """Write what all launches have in common."""
+        order = self._chosen[0] if self._chosen else self._order
         _PACK_CONSTANTS(
             self.record, _CONSTANTS, *self.block, self.nwarps,
             self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
-            ctypes.addressof(limits.HEAP), self.session.address, self._order.address if self._order else 0, self._code,
-            openmp(),
+            ctypes.addressof(limits.HEAP), self.session.address, order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
 
     def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:

@@ -8,8 +8,10 @@ from rawkern.base.asked import Asked
 from rawkern.base.records import Filled
 from rawkern.engines.cpu.records import ORDER
 
+ALL = 1 << 62
+
 WINDOW = 64  # neighbours that are mixed where blocks may wait for each other
-EVERYWHERE = 1 << 62
+EVERYWHERE = ALL
 #: The seed that launches have now; None where they run from the first to the last.
 seed: Asked[int | None] = Asked(None)
 

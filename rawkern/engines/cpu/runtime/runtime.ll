@@ -252,14 +252,23 @@ define internal void @rk_place(ptr %launch, ptr %blk, i64 %claimed) {
   %porder = &Launch.order %launch
   %order = load ptr, ptr %porder
   %inorder = icmp eq ptr %order, null
-  br i1 %inorder, label %known, label %mix
+  br i1 %inorder, label %known, label %other
+other:
+  %ptable = &Order.table %order
+  %table = load ptr, ptr %ptable
+  %none = icmp eq ptr %table, null
+  br i1 %none, label %mix, label %take
+take:
+  %pnumber = getelementptr i64, ptr %table, i64 %claimed
+  %chosen = load i64, ptr %pnumber
+  br label %known
 mix:
   %pblocks = &Launch.nblocks %launch
   %nblocks = load i64, ptr %pblocks
   %mixed = call i64 @rk_mixed(ptr %order, i64 %nblocks, i64 %claimed)
   br label %known
 known:
-  %number = phi i64 [ %claimed, %0 ], [ %mixed, %mix ]
+  %number = phi i64 [ %claimed, %0 ], [ %chosen, %take ], [ %mixed, %mix ]
   %pgx = &Launch.grid_x %launch
   %gx32 = load i32, ptr %pgx
   %gx = zext i32 %gx32 to i64

@@ -21,7 +21,10 @@ count:
   %gy64 = zext i32 %gy to i64
   %gz64 = zext i32 %gz to i64
   %gxy = mul i64 %gx64, %gy64
-  %blocks = mul i64 %gxy, %gz64
+  %every = mul i64 %gxy, %gz64
+  %pchosen = &Target.blocks %target
+  %chosen = load i64, ptr %pchosen
+  %blocks = call i64 @llvm.umin.i64(i64 %every, i64 %chosen)
   %pwarps = &Target.nwarps %target
   %warps = load i64, ptr %pwarps
   %work = mul i64 %blocks, %warps

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import rawkern
+from tests.engines.cpu.profiler.formulas import sectors, wavefronts
 
 TYPES = {"char": 1, "short": 2, "int": 4, "double": 8, "int4": 16}
 ROOM = 2048  # elements
@@ -57,33 +58,6 @@ extern "C" __global__ void spaces(const int* x, int* y, int n) {
 @cache
 def module(name: str) -> rawkern.RawModule:
     return rawkern.RawModule(CODE.replace("TYPE", name))
-
-
-def sectors(addresses: list[int], size: int) -> tuple[int, int, int]:
-    """Sectors, their ideal, and lines."""
-    return len({a // 32 for a in addresses}), -(-len(addresses) * size // 32), len({a // 128 for a in addresses})
-
-
-def wavefronts(addresses: dict[int, int], size: int) -> tuple[int, int]:
-    """Wavefronts and their ideal, as the documentation of the formulas has them."""
-    parts = max(1, size // 4)
-    width = 32 // parts
-    total = ideal = 0
-    for pair in range(max(1, parts // 2)):
-        found, lanes = [], {}
-        for part in (2 * pair, 2 * pair + 1) if parts > 1 else (0,):
-            own = {k: a for k, a in addresses.items() if k // width == part}
-            lanes |= own
-            banks: dict[int, set[int]] = {}
-            for a in own.values():
-                for word in range(a // 4, (a + size - 1) // 4 + 1):
-                    banks.setdefault(word % 32, set()).add(word)
-            if own:
-                found.append(max(map(len, banks.values())))
-        merge = any(all(lanes.get(k ^ step, a) == a for k, a in lanes.items()) for step in (1, 2))
-        less = 1 if len(found) == 2 and merge else 0
-        total, ideal = total + sum(found) - less, ideal + len(found) - less
-    return total, ideal
 
 
 def patterns(seed: int) -> list[list[int | None]]:

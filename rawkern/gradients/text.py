@@ -1,0 +1,193 @@
+"""The text of a derived kernel around its body: comments, parameters, shared arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rawkern.gradients import helpers, types
+from rawkern.gradients.coverage import Sets, set_by
+from rawkern.gradients.gathered import Gathering
+from rawkern.gradients.ir import Array, Kernel, Store, walk
+from rawkern.gradients.layout import Names, rendered
+from rawkern.gradients.reading import Shape
+from rawkern.gradients.reverse import Reverse
+from rawkern.gradients.rules import number
+from rawkern.gradients.types import Aggregate
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text of a derived kernel, and what its parameters are."""
+
+    name: str
+    source: str
+    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements).
+    parameters: tuple[tuple[str, str], ...]
+    outputs: tuple[str, ...]  # pointers whose gradients are read
+    wrt: tuple[str, ...]  # parameters whose gradients are added to
+    saved: tuple[str, ...]  # pointers whose values are read
+    exchanged: tuple[str, ...]  # outputs whose gradients are set to 0 while they are read
+    atomics: int  # how many additions may meet in one element
+    unit_axes: tuple[bool, bool, bool]  # axes of the grid that have to have one block
+    block: Shape = (1, 1, 1)
+    assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
+    sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
+    shared_mem: int = 0  # bytes of dynamic shared memory
+
+
+def base_name(name: str) -> str:
+    return name.partition("<")[0].strip()
+
+
+def backward_text(
+    kernel: Kernel, reverse: Reverse, active: Sequence[Array], wrt: tuple[str, ...], body: list[Any], names: Names,
+    units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
+) -> Text:  # fmt: skip
+    """The whole text, with this body; `active`: the outputs whose gradients are read."""
+    lines = [
+        *_shadows(kernel, reverse, names),
+        *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
+        *_zeroed(kernel, reverse, names),
+        *body,
+    ]
+    while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
+        lines.pop()
+    inner = "\n".join(rendered(lines))
+    outputs = tuple(a.name for a in active)
+    parameters, spelled = [], []
+    for n, kind, pointer in kernel.params:
+        if re.search(rf"(?<![\w.]){n}\b", inner):
+            parameters.append(("value", n))
+            spelled.append(
+                f"const {spelling(kind, names)}* __restrict__ {n}" if pointer else f"{spelling(kind, names)} {n}"
+            )
+    for n, kind, _ in kernel.params:
+        if n in outputs or n in wrt:
+            parameters.append(("grad", n))
+            const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
+            spelled.append(f"{const}{summed_spelling(kind, names)}* __restrict__ grad_{n}")
+        if n in gathered:
+            parameters.append(("size", n))
+            spelled.append(f"long long {gathered[n].size}")
+    name = f"{base_name(kernel.name)}_backward"
+    sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
+    sets |= {n: g.sets(kernel) for n, g in gathered.items()}
+    used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
+    shape = "x".join(map(str, kernel.block))
+    unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
+    comment = [
+        f"// The backward of {kernel.name}, derived by rawkern from {kernel.title[-70:]}.",
+        f"// For blocks of {shape} threads{unit}.",
+        *_effects(wrt, sets, reverse.exchanged),
+        *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
+    ]
+    head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
+    if len(head) > 120:
+        head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
+    before = helpers.texts("\n".join([*spelled, inner]), used)
+    text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
+    assigned = tuple(
+        a.name
+        for a in active
+        if any(isinstance(i, Store) and i.place.array == a and not i.adds for i in walk(kernel.body))
+    )
+    saved = tuple(n for kind, n in parameters if kind == "value" and n in kernel.arrays)
+    return Text(
+        name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
+        len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
+        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic),
+    )  # fmt: skip
+
+
+def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]) -> list[str]:
+    """Comments on what a backward does to gradients."""
+    added = [f"grad_{n}" for n in wrt if n not in sets]
+    found = [f"// Sets {', '.join(f'grad_{n}' for n in sets)}; what it does not set begins with 0."] if sets else []
+    found += [f"// Adds to {', '.join(added)}, which begin with 0."] if added else []
+    return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
+
+
+def spelling(kind: types.Type, names: Names) -> str:
+    if not isinstance(kind, Aggregate):
+        return names.type(kind)
+    if not names.double or kind not in types.VECTORS.values():
+        return kind.name
+    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
+
+
+def summed_spelling(kind: types.Type, names: Names) -> str:
+    """The type of gradients, which is float for half precision."""
+    if isinstance(kind, Aggregate):
+        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else spelling(kind, names)
+    return names.summed(kind)
+
+
+def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
+    each = _size(array.type, names) if array in reverse.read else 0
+    return array.sizes[0] * (each + (_summed_size(array.type, names) if array in reverse.shadows else 0))
+
+
+def _summed_size(kind: types.Type, names: Names) -> int:
+    if isinstance(kind, Aggregate):
+        return sum(_summed_size(inner, names) for _, inner in kind.fields)
+    return max(_size(kind, names), 4) if kind in types.HALVES else _size(kind, names)
+
+
+def _size(kind: types.Type, names: Names) -> int:
+    """Bytes of a type as it is spelled."""
+    if isinstance(kind, Aggregate):
+        return sum(_size(inner, names) for _, inner in kind.fields)
+    return types.size(names.type(kind))
+
+
+def structs(kernel: Kernel, names: Names) -> list[str]:
+    texts = [text.strip().rstrip(";") + ";" for _, text in kernel.structs.values()]
+    return [re.sub(r"\bfloat(\d?)\b", r"double\1", t) if names.double else t for t in texts]
+
+
+def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:
+    """Declarations of shared arrays; dynamic ones lie behind their shadows."""
+    found = []
+    for a in kernel.shared:
+        kind = spelling(a.type, names)
+        if a in wanted and a in (behind or ()) and a.dynamic:
+            found.append(f"{kind}* {a.name} = reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]});")
+        elif a in wanted:
+            found.append(f"{'extern ' if a.dynamic else ''}__shared__ {kind} {a.name}{_extents(a)};")
+    return found
+
+
+def _extents(array: Array) -> str:
+    return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
+
+
+def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
+    return [
+        f"{'extern ' if a.dynamic else ''}__shared__ {summed_spelling(a.type, names)} grad_{a.name}{_extents(a)};"
+        for a in kernel.shared
+        if a in reverse.shadows
+    ]
+
+
+def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
+    """Lines that set the shadows to 0, all threads of the block together."""
+    found: list[str] = []
+    shape = kernel.block
+    thread = "threadIdx.x" if shape[1] == shape[2] == 1 else f"threadIdx.x + {shape[0]} * threadIdx.y"
+    thread += f" + {shape[0] * shape[1]} * threadIdx.z" if shape[2] != 1 else ""
+    for a in kernel.shared:
+        if a not in reverse.shadows:
+            continue
+        count = 1
+        for size in a.sizes:
+            count *= size
+        kind = summed_spelling(a.type, names)
+        zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
+        place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
+        place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place
+        threads = shape[0] * shape[1] * shape[2]
+        found.append(f"for (int i = {thread}; i < {count}; i += {threads}) {place} = {zero};")
+    return [*found, "__syncthreads();"] if found else []

@@ -1,0 +1,78 @@
+"""How long launches take on a GPU, and how fast that GPU copies memory."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rawkern.base import streams
+from rawkern.base import torch_private as private
+from rawkern.base.timing import gpu_seconds
+
+if TYPE_CHECKING:
+    from rawkern.launch import intercept
+    from rawkern.launch.builds import Build
+
+#: Cycles of a GPU in which the host issues a launch, and the first one of a source.
+_AHEAD, _AHEAD_FIRST = 2_000_000, 200_000_000
+_COPIED, _COPIES = 1 << 28, 10  # bytes, much more than caches hold, and how often
+_before: weakref.WeakSet[Build] = weakref.WeakSet()
+
+
+@dataclass
+class Timed:
+    """One launch between two events of its stream.
+
+    `first`: the source's first one in this process, which meets cold caches; `late`: the GPU came to it before the host
+    had issued it, so the host's time is in it.
+    """
+
+    events: tuple[Any, Any]
+    stream: int
+    first: bool
+    late: bool
+
+    @cached_property
+    def milliseconds(self) -> float:
+        self.events[1].synchronize()
+        return self.events[0].elapsed_time(self.events[1])
+
+    def since(self, other: Timed) -> float:
+        """Milliseconds from the start of another launch on the same GPU to the start of this one."""
+        self.events[1].synchronize()
+        return other.events[0].elapsed_time(self.events[0]) if other is not self else 0.0
+
+
+def timed(given: intercept.Launch, device: torch.device, build: Build) -> Timed:
+    """Make a launch, before which the GPU has other work until all is issued."""
+    stream = torch.cuda.current_stream(device)
+    if given.stream is not None:
+        stream = torch.cuda.ExternalStream(streams.stream_handle(given.stream), device=device)
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first = build not in _before
+    with torch.cuda.device(device), torch.cuda.stream(stream):
+        private.sleep_on_gpu(_AHEAD_FIRST if first else _AHEAD)
+        before.record(stream)
+    given.proceed()
+    after.record(stream)
+    late = before.query()
+    _before.add(build)
+    return Timed((before, after), stream.cuda_stream, first, late)
+
+
+@cache
+def copy_rate(device: str) -> float | None:
+    """Bytes read and written per second as a GPU copies memory, measured once; None where there is no room for it."""
+    with torch.cuda.device(device):
+        try:
+            source = torch.empty(_COPIED, dtype=torch.uint8, device=device)
+            target = torch.empty_like(source)
+        except torch.cuda.OutOfMemoryError:
+            return None
+        gpu_seconds(lambda: target.copy_(source), 3)
+        private.sleep_on_gpu(_AHEAD)
+        return 2 * _COPIED / min(gpu_seconds(lambda: target.copy_(source), _COPIES))
