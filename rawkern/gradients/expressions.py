@@ -204,7 +204,7 @@ class Expressions(Places):
             width = 1 if pointer.view is None else len(pointer.view.fields)
             return replace(pointer, at=pointer.at + (by.const if sign == "+" else -by.const) * width)
         array = pointer.array
-        if types.is_float(by.type) or len(pointer.inner) < len(array.sizes) - 1 or array.raw:
+        if types.is_float(by.type) or len(pointer.inner) < len(array.sizes) - 1:
             raise self.refuse(node, "this pointer arithmetic", "write an index")
         if types.bits(by.type) < 64 and by.type.startswith("unsigned") and sign == "-":
             by = self.converted(node, by, "long long")
