@@ -45,5 +45,5 @@ def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
     monkeypatch.setattr(MemoryReverse, "alone", lambda self, v: True)
-    _, _, wrong = host.outcomes(range(12))
+    _, _, wrong = host.outcomes((4, 13, 14, 17))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
