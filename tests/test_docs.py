@@ -378,6 +378,17 @@ def test_every_public_name_has_an_example() -> None:
     assert [name for name in public if name not in listed] == ["testing.CHECKS"]  # no function or class
 
 
+def test_first_screen() -> None:
+    """What rawkern is, a kernel with its result, a finding with its line, the way in; nothing that developers alone need."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 650
+    first, _, _ = text.partition("\n## ")
+    assert len(first.splitlines()) <= 60 and "docs/quickstart.md" in first
+    assert [block.language for block in blocks_of(ROOT / "README.md")][:5] == ["python", "output"] * 2 + ["sh"]
+    (commands,) = re.findall(r"```sh\n(.*?)```", text, re.S)
+    assert len(commands.splitlines()) == 2 and "test" not in commands
+
+
 # Tables ---------------------------------------------------------------------------------------------------------
 
 
