@@ -25,6 +25,8 @@ def declare(commands: Any) -> None:
     parser.add_argument("--block", default="256", metavar="X[,Y[,Z]]", help="the blocks' shape (default: 256)")
     parser.add_argument("--grid", metavar="X[,Y[,Z]]",
                         help="a grid like those of the launches: which axes have one block matters")  # fmt: skip
+    parser.add_argument("--shared-mem", type=whole(0), default=0, metavar="BYTES",
+                        help="dynamic shared memory of the launches")  # fmt: skip
     parser.add_argument("--wrt", metavar="NAME[,NAME]",
                         help="parameters to differentiate by (default: all pointers that are only read)")  # fmt: skip
     parser.add_argument("--max-iterations", type=whole(1), metavar="N",
@@ -41,7 +43,10 @@ def main(options: argparse.Namespace) -> int:
     wrt = None if options.wrt is None else [name.strip() for name in options.wrt.split(",")]
     grid = None if options.grid is None else _shape(options.grid)
     try:
-        found = kernel.derive(block=_shape(options.block), grid=grid, wrt=wrt, max_iterations=options.max_iterations)
+        found = kernel.derive(
+            block=_shape(options.block), grid=grid, shared_mem=options.shared_mem, wrt=wrt,
+            max_iterations=options.max_iterations,
+        )  # fmt: skip
     except (ValueError, TypeError) as error:
         raise Refused(str(error)) from None
     if options.output is None:

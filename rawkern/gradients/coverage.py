@@ -66,12 +66,18 @@ class Sets:
             flat[first:end].fill_(unset)
 
 
+def summed(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of gradients while they are added up."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def begin(sets: Mapping[str, Sets], value: torch.Tensor, name: str, numbers: Mapping[str, Any],
           grid: tuple[int, int, int], unset: float = 0.0) -> torch.Tensor:  # fmt: skip
     """Memory for the gradient of a tensor, for a backward that sets these."""
+    like = {"dtype": summed(value.dtype), "memory_format": torch.contiguous_format}
     if name not in sets:
-        return torch.zeros_like(value, memory_format=torch.contiguous_format)
-    grad = torch.empty_like(value, memory_format=torch.contiguous_format)
+        return torch.zeros_like(value, **like)
+    grad = torch.empty_like(value, **like)
     sets[name].begin(grad, numbers, grid, unset)
     return grad
 

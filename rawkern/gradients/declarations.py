@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.calls import Calls
 from rawkern.gradients.ir import Array, Place
-from rawkern.gradients.places import Cell, Pointer, Var
+from rawkern.gradients.places import Cell, Local, Pointer, Var
 from rawkern.gradients.syntax import TYPES, contains, identifier, named, text_of, words
 from rawkern.gradients.types import Aggregate, Type
 
@@ -22,10 +22,13 @@ class Declarations(Calls):
     arrays: dict[str, Array]
     shared: list[Array]
     structs: dict[str, tuple[Aggregate, str]]
+    retyped: dict[str, Type]  # arrays that are read as ones of another type
+    kept: dict[Any, Array]  # shared arrays by function, name, type and extents
+    shared_mem: int  # bytes of dynamic shared memory
 
     def parameter(self, node: Any) -> None:
         declarator, name = node.child_by_field_name("declarator"), identifier(node.child_by_field_name("declarator"))
-        if name in self.file.macros or name in self.file.unclear:
+        if name in self.file.unclear or name in self.file.options:
             raise self.refuse(node, f"the parameter {name} is a macro, too", "give it a name of its own")
         if declarator is None or name is None or node.type != "parameter_declaration":
             raise self.refuse(node, f"the parameter {text_of(node)!r}", "give it a plain type and a name")
@@ -36,15 +39,19 @@ class Declarations(Calls):
             self.params.append((name, kind, False))
             if isinstance(kind, Aggregate):
                 raise self.refuse(node, f"the parameter {name} is a struct by value", "pass its numbers one by one")
+            if kind in types.HALVES:
+                raise self.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
             self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
             return
         inner = [c for c in named(declarator) if c.type != "type_qualifier"]
         if declarator.type == "array_declarator" or (
             declarator.type == "pointer_declarator" and inner[0].type == "identifier"
         ):
-            self.params.append((name, kind, True))
-            self.arrays[name] = array = Array(name, kind, const="const" in words(node))
-            self.scopes[-1][name] = Var(name, None, Pointer(array))
+            read = self.retyped.get(name, kind)
+            self.params.append((name, read, True))
+            self.arrays[name] = array = Array(name, read, const="const" in words(node))
+            unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
+            self.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
             return
         raise self.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
 
@@ -64,8 +71,6 @@ class Declarations(Calls):
             )
         if text in self.type_names:
             return self.type_names[text]
-        if text in self.file.macros:
-            return self.type_named(node, self.file.macros[text])
         if text in self.file.aliases:
             return self.type_of(self.file.aliases[text])
         if text in self.file.structs:
@@ -106,6 +111,8 @@ class Declarations(Calls):
 
     def declare(self, node: Any) -> None:
         qualifiers = words(node)
+        if "static" in qualifiers and "__shared__" in qualifiers:
+            qualifiers = qualifiers - {"static"}
         if qualifiers - QUALIFIERS:
             raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
         kind_node = node.child_by_field_name("type")
@@ -127,18 +134,17 @@ class Declarations(Calls):
             size = inner.child_by_field_name("size")
             sizes.insert(0, 0 if size is None else self._extent(size))
             inner = inner.child_by_field_name("declarator")
-        if (
-            name is None
-            or inner.type not in ("identifier", "pointer_declarator")
-            or name in self.file.macros
-            or name in self.file.unclear
-        ):
+        if name is None or inner.type not in ("identifier", "pointer_declarator") or name in self.file.unclear:
             raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
         if "__shared__" in qualifiers:
             return self._share(node, name, kind, tuple(sizes), value, inner)
         if inner.type == "pointer_declarator" or (kind is None and not sizes):
             found = self.expression(value) if value is not None else None
-            if isinstance(found, Pointer):
+            if isinstance(found, Pointer | Local):
+                if kind is not None and kind != (
+                    found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
+                ):
+                    raise self.refuse(node, f"{name} points to another type", "cast the pointer")
                 self.scopes[-1][name] = Var(name, None, found)
                 return None
             if inner.type == "pointer_declarator" or found is None:
@@ -165,17 +171,38 @@ class Declarations(Calls):
         return found
 
     def _share(self, node: Any, name: str, kind: Any, sizes: tuple[int, ...], value: Any, inner: Any) -> None:
-        if (
-            kind is None
-            or value is not None
-            or inner.type != "identifier"
-            or 0 in sizes[1:]
-            or any(a.name == name for a in self.shared)
-        ):
-            raise self.refuse(node, f"the shared array {name}", "declare it once, with a type and extents")
-        array = Array(name, kind, True, sizes)
-        self.shared.append(array)
-        self.scopes[-1][name] = Var(name, None, Pointer(array) if sizes else Cell(Place(array), (), kind))
+        if kind is None or value is not None or inner.type != "identifier" or 0 in sizes[1:]:
+            raise self.refuse(node, f"the shared array {name}", "declare it with a type and extents")
+        function = self.called[-1] if self.called else ""
+        if 0 in sizes:
+            array, unit = self._dynamic(node, name, kind)
+        else:
+            # A function's own array is one, however often it is called.
+            array, unit = self.kept.get((function, name, kind, sizes)), 0
+            if array is None:
+                taken = {a.name for a in self.shared} | {n for n, *_ in self.params}
+                called = next(f"{name}{k}" for k in ("", *(f"_{k}" for k in range(2, 99))) if f"{name}{k}" not in taken)
+                array = self.kept[function, name, kind, sizes] = Array(called, kind, True, sizes)
+        if array not in self.shared:
+            self.shared.append(array)
+        at = Pointer(array, unit=unit) if array.sizes else Cell(Place(array), (), kind)
+        self.scopes[-1][name] = Var(name, None, at)
+
+    def _dynamic(self, node: Any, name: str, kind: Type) -> tuple[Array, int]:
+        """The array of the bytes that a launch gives; all such declarations mean the same."""
+        if not self.shared_mem:
+            raise self.refuse(
+                node,
+                f"{name} is dynamic shared memory, and shared_mem is 0",
+                "give the bytes of the launch as shared_mem",
+            )
+        raw = isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) == 8
+        read, unit = (self.retyped.get(name, kind), types.size(self.retyped.get(name, kind))) if raw else (kind, 0)
+        array = Array(name, read, True, (self.shared_mem // types.size(read),), dynamic=True, raw=raw and read == kind)
+        before = next((a for a in self.shared if a.dynamic), array)
+        if before.type != array.type or before.raw != array.raw:
+            raise self.refuse(node, f"{name} shares its memory with {before.name}, of another type", "use one of them")
+        return before, 0 if array.raw else unit
 
     def fresh(self, name: str, kind: Type) -> Var:
         return self.aggregate(name, kind, lambda *_: None) if isinstance(kind, Aggregate) else Var(name, kind)

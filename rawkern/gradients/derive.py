@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from rawkern.errors import NotDifferentiable
 from rawkern.gradients import helpers, loops, types
 from rawkern.gradients.activity import activity, check_memory
 from rawkern.gradients.forward import Frame
@@ -14,36 +11,11 @@ from rawkern.gradients.gather import gathers
 from rawkern.gradients.gathered import Gathering
 from rawkern.gradients.ir import Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered
-from rawkern.gradients.lower import Lowering
-from rawkern.gradients.places import NeedsUnrolling
+from rawkern.gradients.reading import Launched, Reader
 from rawkern.gradients.reverse import Reverse
-from rawkern.gradients.syntax import File, Where
-from rawkern.gradients.text import Shape, Text, backward_text, base_name, shared_lines, spelling, structs
+from rawkern.gradients.syntax import Where
+from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, spelling, structs
 from rawkern.gradients.types import Aggregate
-
-
-def read(
-    file: File, where: Where, name: str, block: Shape, units: tuple[bool, bool, bool], unroll: frozenset[int]
-) -> Kernel:
-    """Read a kernel; `name` may be an instance of a template, such as ``axpy<float, 4>``."""
-    base, _, rest = name.partition("<")
-    arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-    found = file.functions.get(base.strip(), [])
-    if file.keywords:
-        raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
-    if len(found) != 1:
-        reason = "several overloads have its name" if found else "its text is not at the top of the source"
-        raise where.refuse(1, reason, "write it as a function of that name at the top")
-    if base in file.unclear:
-        raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
-    grid = tuple(1 if unit else None for unit in units)
-    return Lowering(file, where, block, grid, unroll).kernel(*found[0], arguments)  # type: ignore[arg-type]
-
-
-def axes(file_text: str) -> tuple[bool, bool, bool]:
-    """The axes of the grid that a source does not mention, which are taken to have one block."""
-    found = [not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", file_text) for axis in "xyz"]
-    return found[0], found[1], found[2]
 
 
 def derive(
@@ -51,72 +23,37 @@ def derive(
     name: str,
     *,
     where: Where,
+    launched: Launched,
     options: Sequence[str] = (),
     headers: Sequence[str] = (),
-    block: Shape,
-    units: tuple[bool, bool, bool] | None = None,
     wrt: Sequence[str] | None = None,
     max_iterations: int | None = None,
     double: bool = False,
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type."""
-    file = File(text, tuple(options))
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-    units = axes(text) if units is None else units
-    unroll: frozenset[int] = frozenset()
-    while True:
-        try:
-            again = functools.partial(read, file, where, name, block, units, unroll)
-            return _derived(again, where, wrt, max_iterations, double, units)
-        except NeedsUnrolling as error:
-            if error.node in unroll:
-                raise error.reason from None
-            try:
-                known = _iterations(file, where, name, block, units, unroll, error.node)
-            except NeedsUnrolling:
-                known = 1
-            if not known:
-                raise error.reason from None
-            unroll |= {error.node}
+    reader = Reader(text, name, where, options, launched)
+    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double))
 
 
-def _iterations(
-    file: File, where: Where, name: str, block: Shape, units: tuple[bool, bool, bool], unroll: frozenset[int], node: int
-) -> bool:
-    """Whether a loop can be written out: by trying."""
-    try:
-        read(file, where, name, block, units, unroll | {node})
-    except NotDifferentiable:
-        return False
-    return True
-
-
-def forward(text: str, name: str, *, where: Where, options: Sequence[str] = (), block: Shape,
-            units: tuple[bool, bool, bool] | None = None, double: bool = False) -> str:  # fmt: skip
+def forward(
+    text: str, name: str, *, where: Where, launched: Launched, options: Sequence[str] = (), double: bool = False
+) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    file = File(text, tuple(options))
-    unroll: frozenset[int] = frozenset()
-    while True:
-        try:
-            kernel = read(file, where, name, block, axes(text) if units is None else units, unroll)
-            break
-        except NeedsUnrolling as error:
-            unroll |= {error.node}
-    names = Names(_taken(kernel), double)
+    reader = Reader(text, name, where, options, launched, vectors=False)
+    return reader.settle(lambda kernel: _forward(reader, kernel, double))
+
+
+def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
+    names = Names(_taken(kernel) | reader.file.options, double)
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [f"{spelling(kind, names)}{'*' if pointer else ''} {n}" for n, kind, pointer in kernel.params]
-    lines = [*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()]
-    return "\n".join(
-        [
-            *structs(kernel, names),
-            f'extern "C" __global__ void {base_name(name)}_forward({", ".join(params)}) {{',
-            *rendered(lines),
-            "}",
-            "",
-        ]
-    )
+    lines = rendered([*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()])
+    head = f'extern "C" __global__ void {base_name(kernel.name)}_forward({", ".join(params)}) {{'
+    before = helpers.texts("\n".join([*params, *lines]))
+    return "\n".join([*structs(kernel, names), *before, head, *lines, "}", ""])
 
 
 def _taken(kernel: Kernel) -> set[str]:
@@ -141,14 +78,13 @@ def _taken(kernel: Kernel) -> set[str]:
 
 
 def _derived(
-    again: Callable[[], Kernel],
+    reader: Reader,
+    kernel: Kernel,
     where: Where,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
-    units: tuple[bool, bool, bool],
 ) -> Text:
-    kernel = again()
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     floats = {
         n for n, kind, pointer in kernel.params if pointer and _has_floats(kind) and kernel.arrays[n] not in written
@@ -182,10 +118,10 @@ def _derived(
             )
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
-    names = Names(_taken(kernel), double)
+    names = Names(_taken(kernel) | reader.file.options, double)
     plain = Reverse(kernel, active, names, where, max_iterations).injective
     gathering = [
-        Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}"))
+        Gathering(g, reader.again, names, where, names.fresh(f"size_{g.array.name}"))
         for g in gathers(kernel, active, wrt, plain)
     ]
     lines = [line for g in gathering for line in g.lines(kernel)]
@@ -193,7 +129,7 @@ def _derived(
     rest = tuple(n for n in wrt if n not in gathered)
     reverse = Reverse(kernel, activity(kernel, rest), names, where, max_iterations)
     lines += reverse.run() if reverse.active.outputs else []
-    return backward_text(kernel, reverse, active.outputs, wrt, lines, names, units, gathered)
+    return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
 
 
 def _has_floats(kind: types.Type) -> bool:

@@ -10,8 +10,9 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.coverage import begin
+from rawkern.gradients.coverage import begin, summed
 from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
 from rawkern.gradients.text import Text
 from rawkern.launch import config as configs
@@ -44,6 +45,8 @@ class Derived:
         Of ``wrt``: those whose gradients it sets, not adds to.
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's.
+    shared_mem : int
+        Bytes of dynamic shared memory that its launch needs.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -53,6 +56,7 @@ class Derived:
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
+        self.shared_mem = text.shared_mem
         self.kernel = type(original)(text.source, text.name, options=original.options)
 
     def __repr__(self) -> str:
@@ -104,8 +108,8 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            self.kernel[shape, self.block](*given)
-        return found
+            self.kernel[shape, self.block, self.shared_mem](*given)
+        return {n: self._rounded(g, named[n]) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
         """Compare with a directional derivative of the forward, in double on the CPU engine.
@@ -156,8 +160,14 @@ class Derived:
         return dict(zip(names, args, strict=True))
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:
-        """What the forward wrote may be nothing that it also read."""
+        """What the forward wrote may be nothing that it also read; and indices are counted as the text does."""
         tensors = {n: t for n, t in named.items() if isinstance(t, torch.Tensor) and t.numel()}
+        for name, t in tensors.items():
+            if t.numel() >= 1 << 31:
+                raise ValueError(
+                    f"{self._text.name}: {name} has {t.numel()} elements, and derived indices may have 31 bits; "
+                    "launch on parts of it"
+                )
         written = {p.name for p in self._original.state().signature.params if p.is_pointer and not p.const}
         for output in sorted(written & set(tensors)):
             for other, t in tensors.items():
@@ -166,6 +176,11 @@ class Derived:
                         f"{self._text.name}: {output} and {other} share memory, so the forward overwrote what it read; "
                         "give it an output of its own"
                     )
+
+    @staticmethod
+    def _rounded(grad: torch.Tensor, value: Any) -> torch.Tensor:
+        """A gradient in the dtype of what it is of: those of half precision are summed in float."""
+        return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
 
     def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
@@ -179,17 +194,15 @@ class Derived:
     def _gradient(self, named: Mapping[str, Any], name: str, grads: Mapping[str, torch.Tensor | None]) -> torch.Tensor:
         grad, output = grads.get(name), named[name]
         if grad is None:
-            return torch.zeros_like(output, memory_format=torch.contiguous_format)
+            return torch.zeros_like(output, dtype=summed(output.dtype), memory_format=torch.contiguous_format)
         if grad.shape != output.shape or grad.dtype != output.dtype or grad.device != output.device:
             raise ValueError(
                 f"{self._text.name}: the gradient of {name} is {tuple(grad.shape)} {grad.dtype} on {grad.device}, "
                 f"{name} is {tuple(output.shape)} {output.dtype} on {output.device}"
             )
-        return (
-            grad.detach().clone(memory_format=torch.contiguous_format)
-            if name in self.exchanged
-            else grad.detach().contiguous()
-        )
+        given = grad.detach().to(summed(grad.dtype)).contiguous()
+        own = given.data_ptr() != grad.data_ptr()
+        return given if (own or name not in self.exchanged) and given.data_ptr() % 16 == 0 else given.clone()
 
 
 class Derivable:
@@ -203,6 +216,7 @@ class Derivable:
         *,
         block: int | Sequence[int],
         grid: int | Sequence[int] | None = None,
+        shared_mem: int = 0,
         wrt: Sequence[str] | None = None,
         max_iterations: int | None = None,
     ) -> Derived:
@@ -215,6 +229,8 @@ class Derivable:
         grid : int or tuple of ints, optional
             A grid like those of the launches: which of its axes have one block matters. By default those that the
             source does not mention.
+        shared_mem : int
+            Bytes of dynamic shared memory of the launches, which decide the extent of ``extern __shared__`` arrays.
         wrt : sequence of str, optional
             Parameters to differentiate by: pointers to floating-point elements, and floating-point numbers. By default
             every pointer that is only read.
@@ -236,15 +252,17 @@ class Derivable:
         """
         build: Build = self.build()  # type: ignore[attr-defined]
         name = self.name if getattr(self, "_known", None) or self.asked_name else self.state().entry.name  # type: ignore[attr-defined]
-        shape = configs.make_config(name, 1 if grid is None else grid, block)
-        units = None if grid is None else tuple(n == 1 for n in shape.grid)
+        shape = configs.make_config(name, 1 if grid is None else grid, block, shared_mem)
+        x, y, z = (n == 1 for n in shape.grid)
+        units = None if grid is None else (x, y, z)
         source = build.source
         if source.binary is not None:
             raise LaunchError(
                 f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
             )
         where = Where(source.title, name, lambda line: source.place(source.name, line))
-        common = {"where": where, "options": source.options, "block": shape.block, "units": units}
+        launched = Launched(shape.block, units, shape.shared_mem)
+        common = {"where": where, "options": source.options, "launched": launched}
         headers = [path for path, _ in source.headers]
         text = derive(source.text, name, headers=headers, wrt=wrt, max_iterations=max_iterations, **common)  # type: ignore[arg-type]
 
@@ -257,6 +275,7 @@ class Derivable:
                 "backward": make(double.source, double.name),
                 "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),  # type: ignore[arg-type]
                 "single": make(forward(source.text, name, **common), f"{base}_forward"),  # type: ignore[arg-type]
+                "shared_mem": (shape.shared_mem, double.shared_mem),
             }
 
         return Derived(self, text, twin, source.title)

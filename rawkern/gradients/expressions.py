@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
-from rawkern.gradients.places import Places, Pointer, Var
+from rawkern.gradients.places import LITERALS, Local, Places, Pointer, Var
 from rawkern.gradients.rules import TESTS, rule_of, spelled
-from rawkern.gradients.syntax import named, parse, text_of
+from rawkern.gradients.syntax import named, text_of
 
 FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
+#: Macros of C's and CUDA's headers.
+CONSTANTS = {
+    "INFINITY": "INFINITY", "HUGE_VALF": "INFINITY", "CUDART_INF_F": "INFINITY", "FLT_MAX": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f", "FLT_EPSILON": "1.192092896e-07f", "DBL_MAX": "1.7976931348623157e+308",
+    "DBL_MIN": "2.2250738585072014e-308", "DBL_EPSILON": "2.2204460492503131e-16",
+    "M_PI": "3.14159265358979323846", "M_PI_2": "1.57079632679489661923", "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154", "M_2_PI": "0.63661977236758134308", "M_2_SQRTPI": "1.12837916709551257390",
+    "M_SQRT2": "1.41421356237309504880", "M_SQRT1_2": "0.70710678118654752440", "M_E": "2.7182818284590452354",
+    "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_LOG2E": "1.4426950408889634074",
+    "M_LOG10E": "0.43429448190325182765", "CUDART_PI_F": "3.141592654f", "CUDART_PI": "3.1415926535897931e+0",
+}  # fmt: skip
 SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
 
 
@@ -21,7 +34,10 @@ class Expressions(Places):
 
     def scalar(self, node: Any) -> Value:
         """An expression that has to be a number."""
-        found = self.expression(node)
+        return self.number(node, self.expression(node))
+
+    def number(self, node: Any, found: Any) -> Value:
+        """What an expression gave, if that is a number."""
         if not isinstance(found, Value):
             raise self.refuse(node, f"{text_of(node)!r} is used as a number", "write its elements one by one")
         return found
@@ -68,9 +84,7 @@ class Expressions(Places):
         if name in self.file.unclear:
             raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
                               "give it a name of its own")  # fmt: skip
-        macro, var = self.file.macros.get(name), self.lookup(name)
-        if macro is not None:
-            return self.macro(node, name, macro)
+        var = self.lookup(name)
         if var is not None:
             return self.read(node, var)
         if name in self.file.constants:
@@ -78,31 +92,11 @@ class Expressions(Places):
             return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
         if name == "warpSize":
             return self.value(node, "int", "const", attr="32", const=32)
-        known = {"INFINITY": "INFINITY", "FLT_MAX": "3.402823466e+38f", "M_PI": "3.14159265358979323846"}
-        if name in known:
-            return self.value(node, "double" if name == "M_PI" else "float", "const", attr=known[name])
+        if name in CONSTANTS:
+            text = CONSTANTS[name]
+            single = text.endswith(("f", "INFINITY"))
+            return self.value(node, "float" if single else "double", "const", attr=text)
         raise self.refuse(node, f"{name} is not known", "declare it in the kernel, or as a macro or const beside it")
-
-    def macro(self, node: Any, name: str, text: str) -> Any:
-        """A macro without parameters, whose text has to be one expression whatever stands around it."""
-        text = re.sub(r"//.*|/\*.*?\*/", "", text).strip()
-        root = parse(f"void f() {{ x = {text}; }}")
-        statement = named(named(root)[0].child_by_field_name("body"))
-        inner = statement[0] if len(statement) == 1 and not root.has_error else None
-        right = named(inner)[0].child_by_field_name("right") if inner is not None and named(inner) else None
-        plain = right is not None and right.type in (
-            "number_literal",
-            "identifier",
-            "parenthesized_expression",
-            "true",
-            "false",
-        )
-        signed = right is not None and re.fullmatch(r"-\s*[\w.]+", text_of(right)) is not None
-        if right is None or text_of(right) != text or not (plain or signed) or name in re.findall(r"\w+", text):
-            raise self.refuse(
-                node, f"the macro {name} is {text!r}", "make it a number, or an expression in parentheses"
-            )
-        return self.within_top(lambda: self.expression(right))
 
     def within_top(self, make: Any) -> Any:
         """Call with the names of the file's top only."""
@@ -112,8 +106,11 @@ class Expressions(Places):
         finally:
             self.scopes = scopes
 
-    def on_unary_expression(self, node: Any) -> Value:
+    def on_unary_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
+        own = self.operated(node, sign, [node.child_by_field_name("argument")])
+        if own is not None:
+            return own
         value = self.scalar(node.child_by_field_name("argument"))
         if sign == "!":
             return self.value(
@@ -122,6 +119,8 @@ class Expressions(Places):
         kind = types.promoted(value.type)
         if sign not in ("-", "+", "~") or (sign == "~" and types.is_float(kind)):
             raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        if kind in types.HALVES:
+            return self.halves(node, kind, lambda x: self.value(node, "float", "unary", (x,), sign), value)
         value = self.converted(node, value, kind)
         const = -value.const if sign == "-" and value.const is not None and not kind.startswith("unsigned") else None
         return value if sign == "+" else self.value(node, kind, "unary", (value,), sign, const=const)
@@ -131,16 +130,47 @@ class Expressions(Places):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if sign in ("&&", "||"):
             return self.logical(node, sign, left, right)
+        own = self.operated(node, sign, [left, right])
+        if own is not None:
+            return own
+        if sign in ("==", "!=") and "null" in (left.type, right.type):
+            return self._null(node, sign, right if left.type == "null" else left)
         a, b = self.expression(left), self.expression(right)
-        if isinstance(b, Pointer) and isinstance(a, Value) and sign == "+":
+        a, b = self._array(a), self._array(b)
+        if isinstance(b, Pointer | Local) and isinstance(a, Value) and sign == "+":
             a, b = b, a
-        if isinstance(a, Pointer) and isinstance(b, Value) and sign in "+-":
+        if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
             return self.moved(node, a, b, sign)
+        pairs = self.operate(node, sign, a, b)
+        if pairs is not None:
+            return pairs
         if not isinstance(a, Value) or not isinstance(b, Value):
             raise self.refuse(
                 node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
             )
         return self.binary(node, sign, a, b)
+
+    def halves(self, node: Any, kind: str, compute: Callable[..., Value], *args: Value) -> Value:
+        """What is computed with a half-precision type: as float, and rounded; tests are of type bool."""
+        found = compute(*(self.converted(node, a, "float") for a in args))
+        return self.converted(node, found, kind) if found.type == "float" else found
+
+    def _array(self, found: Any) -> Any:
+        """A local array as a pointer to its first element."""
+        return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
+
+    def _null(self, node: Any, sign: str, pointer: Any) -> Value:
+        """Whether a pointer parameter is null."""
+        found = self.expression(pointer)
+        if not isinstance(found, Pointer) or found.offset is not None or found.array.shared:
+            raise self.refuse(node, f"the comparison {text_of(node)!r}", "compare a parameter with nullptr")
+        return self.value(node, "bool", "special", attr=f"({found.array.name} {sign} nullptr)")
+
+    def operate(self, node: Any, sign: str, a: Any, b: Any) -> Any:
+        raise NotImplementedError
+
+    def operated(self, node: Any, sign: str, arguments: list[Any]) -> Any:
+        raise NotImplementedError
 
     def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
         shift = sign in ("<<", ">>")
@@ -149,6 +179,12 @@ class Expressions(Places):
             raise self.refuse(node, f"the operator {sign} on {kind}", "write it in simpler terms")
         if sign not in ("+", "-", "*", "/", "%", "<<", ">>", "&", "|", "^", "<", ">", "<=", ">=", "==", "!="):
             raise self.refuse(node, f"the operator {sign} is not known", "write it in simpler terms")
+        if kind in types.HALVES:
+            if any(re.match(r"__CUDA_NO_(HALF|BFLOAT16)_", name) for name in self.file.preprocessed.macros):
+                raise self.refuse(node, f"{sign} of {kind} without operators of it", "convert to float")
+            if a.type != b.type:
+                raise self.refuse(node, f"{sign} of {a.type} and {b.type}", "convert one to the other's type")
+            return self.halves(node, kind, lambda x, y: self.binary(node, sign, x, y), a, b)
         a = self.converted(node, a, kind)
         b = self.converted(node, b, types.promoted(b.type) if shift else kind)
         test = sign in ("<", ">", "<=", ">=", "==", "!=")
@@ -157,15 +193,55 @@ class Expressions(Places):
             const = _folded(sign, a.const, b.const)
         if const is not None and not (0 if kind.startswith("unsigned") else -(2**31)) <= const < 2**31:
             const = None
+        if const is not None and not test and a.op == b.op == "const" and kind in LITERALS:
+            return self.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
         return self.value(node, "bool" if test else kind, "binary", (a, b), sign, const=const)
 
-    def moved(self, node: Any, pointer: Pointer, by: Value, sign: str) -> Pointer:
-        if types.is_float(by.type) or pointer.inner:
+    def moved(self, node: Any, pointer: Any, by: Value, sign: str) -> Any:
+        if isinstance(pointer, Local):
+            if by.const is None:
+                raise self.unrollable(node, "the offset into a local array is not known when deriving")
+            width = 1 if pointer.view is None else len(pointer.view.fields)
+            return replace(pointer, at=pointer.at + (by.const if sign == "+" else -by.const) * width)
+        array = pointer.array
+        if types.is_float(by.type) or len(pointer.inner) < len(array.sizes) - 1:
             raise self.refuse(node, "this pointer arithmetic", "write an index")
+        if types.bits(by.type) < 64 and by.type.startswith("unsigned") and sign == "-":
+            by = self.converted(node, by, "long long")
+        if pointer.unit:
+            part = self.quotient(node, by, pointer.unit)
+            if part is None:
+                raise self.refuse(
+                    node, "an offset that is no multiple of the size of what is read", "index whole elements"
+                )
+            by = part
+        if pointer.view is not None:
+            by = self.binary(node, "*", by, self.integer(node, len(pointer.view.fields)))
         if sign == "-":
             by = self.value(node, by.type, "unary", (by,), "-")
         offset = by if pointer.offset is None else self.binary(node, "+", pointer.offset, by)
-        return Pointer(pointer.array, offset)
+        return replace(pointer, offset=offset)
+
+    def quotient(self, node: Any, value: Value, by: int) -> Value | None:
+        if value.const is not None:
+            return self.integer(node, value.const // by) if value.const % by == 0 else None
+        if value.op == "cast" and not types.is_float(value.args[0].type) and types.bits(value.type) >= 32:
+            return self.quotient(node, value.args[0], by)
+        if value.op != "binary" or value.attr not in ("+", "*", "<<"):
+            return None
+        if value.attr == "+":
+            parts = [self.quotient(node, a, by) for a in value.args]
+            return None if None in parts else self.binary(node, "+", parts[0], parts[1])  # type: ignore[arg-type]
+        if value.attr == "<<":
+            scale = 1 << (value.args[1].const or 0)
+            return self.binary(node, "*", value.args[0], self.integer(node, scale // by)) if scale % by == 0 else None
+        for k in (1, 0):
+            part = self.quotient(node, value.args[k], by)
+            if part is not None and part.const == 1:
+                return value.args[1 - k]
+            if part is not None:
+                return self.binary(node, "*", value.args[1 - k], part)
+        return None
 
     def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
         """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""

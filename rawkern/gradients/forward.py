@@ -29,6 +29,8 @@ from rawkern.gradients.layout import Group, bare, step_text
 from rawkern.gradients.needed import TRIVIAL, Copy
 from rawkern.gradients.ownership import induction, plain
 
+CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
+
 
 class Frame(Copy):
     """A copy of a block, printed."""
@@ -76,7 +78,9 @@ class Frame(Copy):
             suffix = "" if value.attr == "idx" else f"_{value.attr}"
             return f"__shfl{suffix}_sync(0xffffffff, {', '.join(plain)})"
         if value.op == "load":
-            return self.element(value.attr, value.args)
+            element, kind = self.element(value.attr, value.args), value.attr.type
+            known = kind in types.HALVES and not self.names.double
+            return f"{CONVERSIONS[kind]}({element})" if known else element
         return value.attr
 
     def _function(self, value: Value) -> str:
@@ -133,8 +137,9 @@ class Frame(Copy):
                     out.append(f"{kind}{self.name(item)} = {bare(right)};")
             elif isinstance(item, Store) and item in self.kept:
                 target, value = self.element(item.place, item.index), self.text(item.value)
+                half = f"({item.place.type})" if item.place.type in types.HALVES and not self.names.double else ""
                 out.append(
-                    f"atomicAdd(&{target}, {value});"
+                    f"atomicAdd(&{target}, {half}{value});"
                     if item.adds == "atomic"
                     else f"{target} {'+=' if item.adds else '='} {value};"
                 )

@@ -49,7 +49,7 @@ class Gathering:
             f"const {'long long' if g.wide else 'int'} {self.here[a]} = {_written(p)};"
             for a, p in places(kernel).items()
         ]
-        kind = self.names.type(g.array.type)  # type: ignore[arg-type]
+        kind = self.names.summed(g.array.type)  # type: ignore[arg-type]
         element = self._element()
         owns = [f"{self.here[a.name]} < {_written(a.extent)}" for a in g.axes if a.extent is not None]
         owns += [f"{element} >= 0"] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set
+
+HEADERS = {"cuda_fp16.h": "half", "cuda_bf16.h": "bfloat16"}  # by what their names have in them
 HELPERS = {
     "lane": """\
 // The lane of a thread in its warp.
@@ -38,11 +42,26 @@ __device__ __forceinline__ double take(double* place) {
     return __longlong_as_double(atomicExch((unsigned long long*)place, 0ULL));
 }
 """,
+    "to_half": """\
+__device__ __forceinline__ float to_half(float value) { return __half2float(__float2half_rn(value)); }
+""",
+    "to_bfloat16": """\
+__device__ __forceinline__ float to_bfloat16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
+""",
+    "saturated": """\
+__device__ __forceinline__ double saturated(double value) { return value > 0.0 ? (value < 1.0 ? value : 1.0) : 0.0; }
+""",
+    "divided": """\
+__device__ __forceinline__ double divided(double a, double b) { return a / b; }
+""",
 }
 NEEDS = {"warp_add": ("lane", "warp_sum")}
 
 
-def texts(names: set[str]) -> list[str]:
-    """The texts of helpers with those that they call, in an order that compiles."""
+def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:
+    """What a text needs before it: headers, helpers and those that they call, in an order that compiles."""
+    names = asked | {name for name in HELPERS if re.search(rf"\b{name}\(", code)}
     wanted = names | {inner for name in names for inner in NEEDS.get(name, ())}
-    return [text for name, text in HELPERS.items() if name in wanted]
+    found = [text for name, text in HELPERS.items() if name in wanted]
+    headers = [h for h, mark in HEADERS.items() if mark in code or any(mark in text for text in found)]
+    return [*(f"#include <{h}>" for h in headers), *found]

@@ -54,6 +54,8 @@ class Array:
     shared: bool = False
     sizes: tuple[int, ...] = ()
     const: bool = False
+    dynamic: bool = False  # of the bytes that a launch gives each block
+    raw: bool = False  # bytes, whose type a cast tells
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class Place:
 
     array: Array
     fields: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> Type:
+        """The type of what is accessed."""
+        kind: Type = self.array.type
+        for name in self.fields:
+            kind = kind.of(name) or kind if isinstance(kind, Aggregate) else kind
+        return kind
 
     @property
     def suffix(self) -> str:

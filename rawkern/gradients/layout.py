@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rawkern.gradients.types import HALVES
+
 
 @dataclass
 class Group:
@@ -69,7 +71,11 @@ class Names:
         return self._of[value]
 
     def type(self, kind: str) -> str:
-        return "double" if self.double and kind == "float" else kind
+        return "double" if self.double and kind in ("float", *HALVES) else kind
+
+    def summed(self, kind: str) -> str:
+        """The type of gradients, which is float for half precision."""
+        return "float" if kind in HALVES and not self.double else self.type(kind)
 
 
 def step_text(name: str, step: str) -> str:

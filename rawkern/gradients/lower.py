@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from rawkern.gradients import types
 from rawkern.gradients.declarations import Declarations
 from rawkern.gradients.ir import (
     Array,
@@ -26,6 +28,7 @@ from rawkern.gradients.syntax import (
     Where,
     assigned,
     contains,
+    moved,
     named,
     parameters_of,
     text_of,
@@ -47,13 +50,18 @@ class Lowering(Declarations):
         block: tuple[int, int, int],
         grid: tuple[int | None, int | None, int | None],
         unroll: frozenset[int],
+        shared_mem: int,
+        retyped: dict[str, Type],
     ) -> None:
         self.file, self.where = file, where
         self.block_shape, self.grid_shape = block, grid
-        self.unroll = unroll
+        self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
+        self.views: dict[str, set[Aggregate | None]] = {}
+        self.kept: dict[Any, Array] = {}
         self.body = self.block = Block()
         self.scopes: list[dict[str, Var]] = [{}]
         self.callers: list[list[dict[str, Var]]] = []
+        self.called: list[str] = []
         self.type_names: dict[str, Type] = {}
         self.loops: list[int] = []
         self.shared: list[Array] = []
@@ -72,11 +80,27 @@ class Lowering(Declarations):
         for node in parameters_of(definition):
             self.parameter(node)
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
+        self._widen()
         count(self.body)
         return Kernel(
             self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
             self.block_shape, self.grid_shape,
         )  # fmt: skip
+
+    def _widen(self) -> None:
+        """Make values of half precision floats, which are rounded where that matters."""
+        same: dict[Value, Value] = {}
+        items = list(walk(self.body))
+        for item in items:
+            for value in (item, *_after(item)):
+                if isinstance(value, Value) and value.type in types.HALVES:
+                    value.type = "float"
+        for item in items:
+            if isinstance(item, Value) and item.op == "cast" and item.args[0].type == item.type:
+                same[item] = item.args[0]
+                item.block.items.remove(item)
+        if same:
+            substitute(items, same)
 
     # Statements ---------------------------------------------------------------------------------------------------
 
@@ -203,6 +227,13 @@ class Lowering(Declarations):
             if a is b or a == b:
                 continue
             var.value = None
+            if isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None):
+                first_at, other_at = (
+                    self.within(side, lambda p=p: self.offset(node, p)) for side, p in ((made.then, a), (made.other, b))
+                )
+                at = self.value(node, "long long", "result", attr=made)
+                made.results.append((at, first_at, other_at))
+                var.value = replace(a, offset=at)
             if isinstance(a, Value) and isinstance(b, Value):
                 var.value = self.value(node, a.type, "result", attr=made, name=var.name)
                 made.results.append((var.value, a, b))
@@ -254,18 +285,30 @@ class Lowering(Declarations):
         self.loops.pop()
 
     def _kept(self, node: Any, condition: Any, iteration: Callable[[], None], names: set[str]) -> None:
-        line = node.start_point[0] + 1
+        line, moving = node.start_point[0] + 1, moved(node)
         made = Loop(line, self.block, node=node.start_byte)
         made.test.parent = made.body.parent = made
         visible = {var for name in names if (var := self.lookup(name)) is not None}
         leaves = [v for v in self.leaves() if v in {leaf for var in visible for leaf in var.leaves()}]
         before = [v.value for v in leaves]
-        for var, init in zip(leaves, before, strict=True):
+        pointers: dict[Var, Pointer] = {}
+        for k, (var, init) in enumerate(zip(leaves, before, strict=True)):
+            if isinstance(init, Pointer) and var.name in moving:
+                pointers[var] = init
+                before[k] = init = self.offset(node, init)
             if isinstance(init, Value):
                 var.value = Value(line, made.body, type=init.type, op="phi", attr=made, name=var.name)
         phis = [v.value for v in leaves]
+        for var, phi in zip(leaves, phis, strict=True):
+            if var in pointers:
+                phi.name = f"{var.name}_at"
+                var.value = replace(pointers[var], offset=phi)
         made.condition = self.within(made.test, lambda: self.truth(self.scalar(condition)))
         self.within(made.body, iteration)
+        for var, start in pointers.items():
+            if not isinstance(var.value, Pointer) or replace(var.value, offset=start.offset) != start:
+                raise self.refuse(node, f"the pointer {var.name} moves to another array in a loop", "write an index")
+            var.value = self.within(made.body, lambda p=var.value: self.offset(node, p))
         drop: dict[Value, Value] = {}
         for var, init, phi in zip(leaves, before, phis, strict=True):
             new = var.value
@@ -276,9 +319,11 @@ class Lowering(Declarations):
                 elif new is None:
                     raise self.refuse(node, f"{var.name} has no value on some path of the loop", "give it one before")
                 else:
-                    result = Value(line, self.block, type=init.type, op="result", attr=made, name=var.name)
+                    result = Value(line, self.block, type=init.type, op="result", attr=made, name=phi.name)
                     made.carried.append(Carried(phi, init, new, result))
                     var.value = result
+                if var in pointers:
+                    var.value = replace(pointers[var], offset=var.value)
             elif isinstance(init, Pointer) and new != init:
                 raise self.refuse(node, f"the pointer {var.name} moves in a loop", "write an index")
             elif init is None:
@@ -286,7 +331,7 @@ class Lowering(Declarations):
         self.block.items.append(made)
         self.block.items += [c.result for c in made.carried]
         while drop:
-            substitute(made, drop)
+            substitute([*walk(made.test), *walk(made.body), made], drop)
             again = {c.phi: c.init for c in made.carried if c.next is c.phi}
             drop = again
             for each in [c for c in made.carried if c.phi in again]:
@@ -300,20 +345,25 @@ class Lowering(Declarations):
         return NeedsUnrolling(left[-1], error) if left else error
 
 
+def _after(item: Any) -> tuple[Value, ...]:
+    """The variables of a loop, which stand in no block."""
+    return tuple(c.phi for c in item.carried) if isinstance(item, Loop) else ()
+
+
 def _acts(item: Any) -> bool:
     """Whether an item does more than compute, so that a thread that has done it takes part in the backward."""
     return isinstance(item, Store | Barrier | If | Loop) or (isinstance(item, Value) and item.op == "shfl")
 
 
-def substitute(loop: Loop, drop: dict[Value, Value]) -> None:
-    """Put what a variable had before the loop for one that the loop leaves alone."""
+def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:
+    """Put other values for some: what a variable had before a loop for one that the loop leaves alone."""
 
     def new(value: Value) -> Value:
         while value in drop:
             value = drop[value]
         return value
 
-    for item in [*walk(loop.test), *walk(loop.body), loop]:
+    for item in items:
         if isinstance(item, Value):
             item.args = tuple(map(new, item.args))
         elif isinstance(item, Loop):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, Place, Store, Value
+from rawkern.gradients.rules import ROUNDINGS
 from rawkern.gradients.syntax import File, Where, named, text_of
 from rawkern.gradients.types import Aggregate, Type
 
+LITERALS = {"int": "", "unsigned int": "u", "long long": "LL", "unsigned long long": "ULL"}
 SPECIAL = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 
 
@@ -34,15 +36,45 @@ class Pointer:
     array: Array
     offset: Value | None = None
     inner: tuple[Value, ...] = ()
+    view: Aggregate | None = None  # cast to a pointer to vectors of the array's elements
+    unit: int = 0  # what counts as one element, where that is not one: bytes
+
+    @property
+    def type(self) -> Type:
+        return self.view or self.array.type
+
+    def viewed(self, kind: Type | None) -> Pointer:
+        return replace(self, view=kind)
+
+
+@dataclass(frozen=True)
+class Local:
+    """A pointer into variables of one type: the elements of a local array, or the fields of a vector."""
+
+    leaves: tuple[Var, ...]
+    at: int = 0
+    view: Aggregate | None = None
+
+    def viewed(self, kind: Type | None) -> Local:
+        return replace(self, view=kind)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in memory, as the left side of an assignment."""
+    """A place in memory, as the left side of an assignment; in a view the first of several elements."""
 
     place: Place
     index: tuple[Value, ...]
     type: Type
+    view: bool = False
+
+
+class NeedsType(Exception):
+    """An array has to be read as one of another type."""
+
+    def __init__(self, array: str, kind: Type) -> None:
+        super().__init__(array)
+        self.array, self.kind = array, kind
 
 
 class NeedsUnrolling(Exception):
@@ -63,6 +95,7 @@ class Places:
     computed: dict[Block, dict[Any, Value]]  # what each block has computed, to compute it once
     block_shape: tuple[int, int, int]
     grid_shape: tuple[int | None, int | None, int | None]
+    views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
 
     # Values -------------------------------------------------------------------------------------------------------
 
@@ -100,17 +133,30 @@ class Places:
         """A value as another type; as C does it."""
         if value.type == kind:
             return value
+        if kind in types.HALVES:
+            value = self.converted(node, value, "float")
+            return self.value(node, kind, "call", (value,), (ROUNDINGS[kind], ROUNDINGS[kind].name))
         const = value.const if not types.is_float(kind) else None
         if const is not None and kind == "bool":
             const = int(bool(const))
         elif const is not None and not (0 <= const < 2**31 and types.bits(kind) >= 32):
-            const = const if kind in ("int", "long long") and -(2**31) <= const < 0 else None
+            const = const if kind in ("int", "long long") and -(2**31) < const < 0 else None
+        if const is not None and value.op == "const" and kind in LITERALS:
+            return self.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
         return self.value(node, kind, "cast", (value,), const=const)
+
+    def offset(self, node: Any, pointer: Pointer) -> Value:
+        """How far a pointer is from the start of its array, in elements."""
+        return self.converted(node, pointer.offset or self.integer(node, 0), "long long")
 
     def refuse(self, node: Any, reason: str, way_out: str) -> Exception:
         return self.where.refuse(node, reason, way_out)
 
     def lookup(self, name: str) -> Var | None:
+        if name in self.file.dynamic and not any(name in scope for scope in self.scopes):
+            scopes, self.scopes = self.scopes, self.scopes[:1]
+            self.declare(self.file.dynamic[name])
+            self.scopes = scopes
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
 
     # Memory and fields --------------------------------------------------------------------------------------------
@@ -121,7 +167,7 @@ class Places:
     def on_field_expression(self, node: Any) -> Any:
         argument = node.child_by_field_name("argument")
         names = {text_of(argument), text_of(node.child_by_field_name("field"))}
-        if names & (self.file.unclear | set(self.file.macros)):
+        if names & self.file.unclear:
             raise self.refuse(node, f"{text_of(node)} has a part that is a macro", "give the macro another name")
         if argument.type == "identifier" and text_of(argument) in SPECIAL and self.lookup(text_of(argument)) is None:
             axis = text_of(node.child_by_field_name("field"))
@@ -137,10 +183,21 @@ class Places:
     def on_pointer_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
         argument = node.child_by_field_name("argument")
+        while argument.type == "parenthesized_expression":
+            argument = named(argument)[0]
+        if sign == "&" and argument.type == "subscript_expression":
+            index = named(argument.child_by_field_name("indices"))
+            base = self.expression(argument.child_by_field_name("argument"))
+            if isinstance(base, Pointer) and len(index) == 1 and len(base.inner) >= len(base.array.sizes) - 1:
+                return self.moved(node, base, self.scalar(index[0]), "+")
         if sign == "&":
             found = self.target(argument)
-            if isinstance(found, Cell) and not found.place.fields and len(found.index) == 1:
-                return Pointer(found.place.array, found.index[0])
+            if isinstance(found, Cell) and not found.place.fields and found.index and not found.view:
+                return Pointer(found.place.array, found.index[-1], found.index[:-1])
+            if isinstance(found, Var) and not found.fields and argument.type == "subscript_expression":
+                return self.into(found)
+            if isinstance(found, Var) and isinstance(found.type, Aggregate):
+                return found
             raise self.refuse(node, f"the address {text_of(node)}", "use the variable itself, or an index")
         return self.read(node, self.target(node))
 
@@ -150,7 +207,7 @@ class Places:
             return self.target(named(node)[0])
         if node.type == "identifier":
             var = self.lookup(text_of(node))
-            if var is None or text_of(node) in self.file.macros or text_of(node) in self.file.unclear:
+            if var is None or text_of(node) in self.file.unclear:
                 raise self.refuse(node, f"{text_of(node)} is no variable of the kernel", "declare it in the kernel")
             return var.value if isinstance(var.value, Cell) else var
         if node.type == "field_expression":
@@ -173,14 +230,15 @@ class Places:
         if isinstance(found, Var) and name in found.fields:
             return found.fields[name]
         if isinstance(found, Cell) and isinstance(found.type, Aggregate) and found.type.of(name) is not None:
-            inner = found.type.of(name)
-            return Cell(Place(found.place.array, (*found.place.fields, name)), found.index, inner)  # type: ignore[arg-type]
+            return self.part(node, found, (name,), found.type.of(name))  # type: ignore[arg-type]
         raise self.refuse(
             node, f"{text_of(node)!r} has no field {name} that is known", "use fields of structs and vectors"
         )
 
     def cell(self, node: Any, base: Any, index: tuple[Value, ...]) -> Any:
-        if isinstance(base, Var) and base.fields and index:
+        if isinstance(base, Local):
+            return self.element(node, base, index)
+        if isinstance(base, Var) and base.fields and index and base.type is None:
             if index[0].const is None or str(index[0].const) not in base.fields:
                 raise self.unrollable(node, f"the index of the local array {base.name} is not known when deriving")
             return base.fields[str(index[0].const)]
@@ -189,16 +247,52 @@ class Places:
         array = base.array
         if any(types.is_float(i.type) for i in index):
             raise self.refuse(node, "an index that is no integer", "convert it first")
-        if len(array.sizes) > 1:
+        if array.raw or base.unit:
+            raise self.refuse(node, f"{array.name} is of bytes", "cast it to a pointer to what it holds")
+        rows = max(len(array.sizes) - 1, 0)
+        if len(base.inner) < rows:
             if not index:
                 raise self.refuse(node, f"{text_of(node)!r} is a row", "index an element")
-            index = (*base.inner, *index)
-            return (
-                Cell(Place(array), index, array.type) if len(index) == len(array.sizes) else Pointer(array, None, index)
-            )
+            return Pointer(array, None, (*base.inner, *index))
+        last = index[0] if index else None
+        if base.view is not None and last is not None:
+            last = self.binary(node, "*", last, self.integer(node, len(base.view.fields)))
         if base.offset is not None:
-            index = (base.offset if not index else self.binary(node, "+", base.offset, index[0]),)
-        return Cell(Place(array), index or (self.integer(node, 0),), array.type)
+            last = base.offset if last is None or last.const == 0 else self.binary(node, "+", base.offset, last)
+        even = base.view and (base.offset is None or self.quotient(node, base.offset, len(base.view.fields)))
+        self.views.setdefault(array.name, set()).add(base.view if even else None)
+        full = (*base.inner, self.integer(node, 0) if last is None else last)
+        return Cell(Place(array), full, base.type, base.view is not None)
+
+    def into(self, element: Var) -> Any:
+        """A pointer to an element of a local array."""
+        for scope in reversed(self.scopes):
+            for var in scope.values():
+                leaves = var.leaves()
+                if var.fields and var.type is None and element in leaves:
+                    return Local(tuple(leaves), leaves.index(element))
+        return element
+
+    def element(self, node: Any, base: Local, index: tuple[Value, ...]) -> Var:
+        """What a pointer into local variables points to; a vector of them has them for its fields."""
+        at = index[0].const if index else 0
+        if at is None:
+            raise self.unrollable(node, "the index into a local array is not known when deriving")
+        width = 1 if base.view is None else len(base.view.fields)
+        found = base.leaves[base.at + at * width : base.at + (at + 1) * width]
+        if at < 0 or len(found) != width:
+            raise self.refuse(node, f"{text_of(node)!r} is outside of the local array", "index an element of it")
+        if base.view is None:
+            return found[0]
+        return Var(found[0].name, base.view, fields=dict(zip("xyzw", found, strict=False)))
+
+    def part(self, node: Any, cell: Cell, path: tuple[str, ...], kind: Type) -> Cell:
+        """A field of a vector or struct in memory."""
+        if not cell.view:
+            return Cell(Place(cell.place.array, (*cell.place.fields, *path)), cell.index, kind)
+        at = [name for name, _ in cell.type.fields].index(path[0])  # type: ignore[union-attr]
+        last = cell.index[-1] if at == 0 else self.binary(node, "+", cell.index[-1], self.integer(node, at))
+        return Cell(cell.place, (*cell.index[:-1], last), kind)
 
     def read(self, node: Any, found: Any) -> Any:
         if isinstance(found, Pointer):
@@ -214,11 +308,7 @@ class Places:
             return found.value
         if isinstance(found.type, Aggregate):
             return self.aggregate(
-                text_of(node),
-                found.type,
-                lambda path, kind: self.load(
-                    node, Place(found.place.array, (*found.place.fields, *path)), found.index, kind
-                ),
+                text_of(node), found.type, lambda path, kind: self.read(node, self.part(node, found, path, kind))
             )
         return self.load(node, found.place, found.index, found.type)
 
@@ -261,4 +351,15 @@ class Places:
 
     def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
         """An operator on two numbers."""
+        raise NotImplementedError
+
+    def moved(self, node: Any, pointer: Any, by: Value, sign: str) -> Any:
+        """A pointer plus or minus a number."""
+        raise NotImplementedError
+
+    def quotient(self, node: Any, value: Value, by: int) -> Value | None:
+        """A number divided, where it is seen to be a multiple."""
+        raise NotImplementedError
+
+    def declare(self, node: Any) -> None:
         raise NotImplementedError

@@ -199,7 +199,7 @@ class Reverse(MemoryReverse):
 
     def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         rule = v.attr[0]
-        active = [a in self.active.values for a in v.args]
+        active, alike = ([a in found for a in v.args] for found in (self.active.values, self.active.every))
         if v in self.special:
             which = (
                 active.index(True)
@@ -211,12 +211,12 @@ class Reverse(MemoryReverse):
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:
                 continue
-            probe = derivative(rule, k, "double", ["{a}", "{b}", "{c}"], "{r}", active) or ""
+            probe = derivative(rule, k, "double", ["{a}", "{b}", "{c}"], "{r}", alike) or ""
             args = [
                 frame.use(a) if mark in probe else "" for a, mark in zip(v.args, ("{a}", "{b}", "{c}"), strict=False)
             ]
             result = frame.use(v) if "{r}" in probe else ""
-            text = derivative(rule, k, self.names.type(v.type), args, result, active)
+            text = derivative(rule, k, self.names.type(v.type), args, result, alike)
             one = number(1.0, self.names.type(v.type))
             self.contribute(
                 arg,

@@ -89,10 +89,15 @@ ALIASES = {
     "__fmaf_rn": "fma", "fdividef": "__fdividef", "abs": "fabs", "max": "fmax", "min": "fmin", "fmaxf": "fmax",
 }  # fmt: skip
 
+#: What values of half-precision types are rounded by: device functions of the derived text, nothing in double.
+ROUNDINGS = {kind: Rule(name, ("#1#",)) for kind, name in (("__half", "to_half"), ("__nv_bfloat16", "to_bfloat16"))}
+
 #: Functions of a float whose result has no derivative, with the type of that.
 TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool", "__float2int_rd": "int",
          "__float2int_rn": "int", "__float2int_rz": "int", "__float2int_ru": "int"}  # fmt: skip
 
+#: Functions of float alone: device functions for the text in double.
+_SINGLE = {"__saturatef": "saturated", "__fdividef": "divided"}
 _BOUNDS = {"fmax": ("({a} > {b} ? #1# : #0#)", "({b} > {a} ? #1# : #0#)"),
            "fmin": ("({a} < {b} ? #1# : #0#)", "({b} < {a} ? #1# : #0#)")}  # fmt: skip
 
@@ -110,10 +115,10 @@ def rule_of(name: str) -> tuple[Rule, str | None] | None:
 
 def spelled(rule: Rule, kind: str) -> str:
     """The function's name for a type."""
-    if rule.name == "__saturatef" and kind == "double":
-        return "saturate_"
-    if rule.name == "__fdividef" and kind == "double":
-        return "divide_"
+    if rule in ROUNDINGS.values():
+        return "" if kind == "double" else rule.name
+    if rule.name in _SINGLE and kind == "double":
+        return _SINGLE[rule.name]
     return rule.name if kind == "double" or rule.name.startswith("__") else f"{rule.name}f"
 
 

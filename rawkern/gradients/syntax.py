@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.errors import MissingDependencyError, NotDifferentiable
+from rawkern.gradients.preprocess import Unclear, defined_by, preprocess
 
 KEYWORDS = frozenset(
     ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
@@ -80,24 +81,25 @@ def identifier(declarator: Any) -> str | None:
 class File:
     """What a source declares at its top, by name."""
 
-    def __init__(self, text: str, options: tuple[str, ...] = ()) -> None:
-        self.text = text
-        self.root = parse(text)
+    def __init__(self, text: str, options: tuple[str, ...], where: Where) -> None:
+        try:
+            self.preprocessed = preprocess(text, options)
+        except Unclear as error:
+            raise where.refuse(error.line, str(error), "leave the preprocessor out of it") from None
+        self.text = self.preprocessed.text
+        self.root = parse(self.text)
         self.functions: dict[str, list[tuple[Any, Any]]] = {}  # definition, its template parameters or None
         self.structs: dict[str, Any] = {}
-        self.macros: dict[str, str] = {}
         self.constants: dict[str, tuple[Any, Any]] = {}  # type node, value node
         self.aliases: dict[str, Any] = {}
+        self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
         #: Names that something here defines in a way that is not followed, so that using one is refused.
-        self.unclear: set[str] = set(re.findall(r"#\s*undef\s+(\w+)", text))
-        defined = re.findall(r"#\s*define\s+(\w+)", text)
-        self.unclear |= {name for name in defined if defined.count(name) > 1}
-        for option in options:
-            if found := re.match(r"(?:-D|--define-macro=)(\w+)(?:=(.*))?\Z", option):
-                self.macros[found[1]] = found[2] or "1"
+        self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
             self._declare(node)
-        self.keywords = sorted(KEYWORDS & (self.unclear | set(self.macros) | set(defined)))
+        #: Macros of the options, which are there in the derived text, too.
+        self.options = frozenset(defined_by(options))
+        self.keywords = sorted(KEYWORDS & (self.unclear | self.options))
 
     def _declare(self, node: Any) -> None:
         if node.type == "linkage_specification":
@@ -115,9 +117,6 @@ class File:
                 self._unclear(inner)
         elif node.type == "struct_specifier" and node.child_by_field_name("body") is not None:
             self.structs[text_of(node.child_by_field_name("name"))] = node
-        elif node.type == "preproc_def":
-            value = node.child_by_field_name("value")
-            self.macros[text_of(node.child_by_field_name("name"))] = text_of(value) if value is not None else ""
         elif node.type == "type_definition" and node.child_by_field_name("declarator").type == "type_identifier":
             kind = node.child_by_field_name("type")
             if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
@@ -131,7 +130,9 @@ class File:
                 value = each.child_by_field_name("value")
                 if each.type == "init_declarator" and value is not None:
                     self.constants[identifier(each) or ""] = (node.child_by_field_name("type"), value)
-        else:
+        elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
+            self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
+        elif not _prototype(node):
             self._unclear(node)
 
     def _unclear(self, node: Any) -> None:
@@ -141,13 +142,18 @@ class File:
 
     def headers(self) -> list[str]:
         """Headers included, as they are spelled."""
-        return re.findall(r"^\s*#\s*include\s*(\S+)", self.text, re.M)
+        return re.findall(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", self.text, re.M)
+
+
+def _prototype(node: Any) -> bool:
+    """Whether a declaration only announces functions."""
+    declared = node.children_by_field_name("declarator") if node.type == "declaration" else []
+    return bool(declared) and all(d.type == "function_declarator" for d in declared)
 
 
 def _declared(text: str) -> str:
-    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``, and of macros."""
-    macros = re.findall(r"#\s*define\s+(\w+)", text)
-    return " ".join([*re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text), *macros])
+    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``."""
+    return " ".join(re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text))
 
 
 def function_name(definition: Any) -> str:
@@ -155,7 +161,7 @@ def function_name(definition: Any) -> str:
     while declarator is not None and declarator.type != "function_declarator":
         inner = declarator.child_by_field_name("declarator")
         declarator = inner if inner is not None else next(iter(named(declarator)), None)
-    return text_of(declarator.child_by_field_name("declarator")) if declarator is not None else ""
+    return re.sub(r"\s", "", text_of(declarator.child_by_field_name("declarator"))) if declarator is not None else ""
 
 
 def parameters_of(definition: Any) -> list[Any]:
@@ -176,18 +182,30 @@ def assigned(node: Any) -> set[str]:
     """Every name that a piece of text may change: left of assignments, of ++, and all that functions are given."""
     found: set[str] = set()
     if node.type == "assignment_expression":
-        found |= _identifiers(node.child_by_field_name("left"))
+        found |= _changed(node.child_by_field_name("left"))
     elif node.type == "update_expression":
-        found |= _identifiers(node)
+        found |= _changed(node.child_by_field_name("argument"))
     elif node.type == "call_expression":
         arguments = node.child_by_field_name("arguments")
-        found |= _identifiers(arguments) if arguments is not None else set()
+        found |= set().union(*map(_changed, named(arguments))) if arguments is not None else set()
     for child in node.children:
         found |= assigned(child)
     return found
 
 
-def _identifiers(node: Any) -> set[str]:
+def moved(node: Any) -> set[str]:
+    """Every name that a piece of text assigns to as a whole, or counts up or down."""
+    found: set[str] = set()
+    if node.type in ("assignment_expression", "update_expression"):
+        target = node.child_by_field_name("left" if node.type == "assignment_expression" else "argument")
+        found = {text_of(target)} if target.type == "identifier" else set()
+    return found.union(*(moved(child) for child in node.children))
+
+
+def _changed(node: Any) -> set[str]:
+    """The variables that change if what an expression means does: not those of an index."""
     if node.type == "identifier":
         return {text_of(node)}
-    return set().union(*(_identifiers(c) for c in node.children)) if node.children else set()
+    if node.type in ("subscript_expression", "field_expression"):
+        return _changed(node.child_by_field_name("argument"))
+    return set().union(*map(_changed, node.children))

@@ -12,11 +12,10 @@ from rawkern.gradients.coverage import Sets, set_by
 from rawkern.gradients.gathered import Gathering
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import Names, rendered
+from rawkern.gradients.reading import Shape
 from rawkern.gradients.reverse import Reverse
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
-
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,7 @@ class Text:
     block: Shape = (1, 1, 1)
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
     sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
+    shared_mem: int = 0  # bytes of dynamic shared memory
 
 
 def base_name(name: str) -> str:
@@ -49,7 +49,7 @@ def backward_text(
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
     lines = [
         *_shadows(kernel, reverse, names),
-        *shared_lines(kernel, names, reverse.read),
+        *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *_zeroed(kernel, reverse, names),
         *body,
     ]
@@ -68,7 +68,7 @@ def backward_text(
         if n in outputs or n in wrt:
             parameters.append(("grad", n))
             const = "const " if n in outputs and kernel.arrays[n] not in reverse.exchanged else ""
-            spelled.append(f"{const}{spelling(kind, names)}* __restrict__ grad_{n}")
+            spelled.append(f"{const}{summed_spelling(kind, names)}* __restrict__ grad_{n}")
         if n in gathered:
             parameters.append(("size", n))
             spelled.append(f"long long {gathered[n].size}")
@@ -87,7 +87,8 @@ def backward_text(
     head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
     if len(head) > 120:
         head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
-    text = "\n".join([*structs(kernel, names), *helpers.texts(used), *comment, head, inner, "}", ""])
+    before = helpers.texts("\n".join([*spelled, inner]), used)
+    text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
     assigned = tuple(
         a.name
         for a in active
@@ -97,6 +98,7 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
+        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic),
     )  # fmt: skip
 
 
@@ -109,9 +111,36 @@ def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]
 
 
 def spelling(kind: types.Type, names: Names) -> str:
+    if not isinstance(kind, Aggregate):
+        return names.type(kind)
+    if not names.double or kind not in types.VECTORS.values():
+        return kind.name
+    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
+
+
+def summed_spelling(kind: types.Type, names: Names) -> str:
+    """The type of gradients, which is float for half precision."""
     if isinstance(kind, Aggregate):
-        return kind.name.replace("float", "double") if names.double and kind in types.VECTORS.values() else kind.name
-    return names.type(kind)
+        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else spelling(kind, names)
+    return names.summed(kind)
+
+
+def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
+    each = _size(array.type, names) if array in reverse.read else 0
+    return array.sizes[0] * (each + (_summed_size(array.type, names) if array in reverse.shadows else 0))
+
+
+def _summed_size(kind: types.Type, names: Names) -> int:
+    if isinstance(kind, Aggregate):
+        return sum(_summed_size(inner, names) for _, inner in kind.fields)
+    return max(_size(kind, names), 4) if kind in types.HALVES else _size(kind, names)
+
+
+def _size(kind: types.Type, names: Names) -> int:
+    """Bytes of a type as it is spelled."""
+    if isinstance(kind, Aggregate):
+        return sum(_size(inner, names) for _, inner in kind.fields)
+    return types.size(names.type(kind))
 
 
 def structs(kernel: Kernel, names: Names) -> list[str]:
@@ -119,25 +148,25 @@ def structs(kernel: Kernel, names: Names) -> list[str]:
     return [re.sub(r"\bfloat(\d?)\b", r"double\1", t) if names.double else t for t in texts]
 
 
-def shared_lines(kernel: Kernel, names: Names, wanted: set[Array]) -> list[str]:
+def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:
+    """Declarations of shared arrays; dynamic ones lie behind their shadows."""
     found = []
     for a in kernel.shared:
-        if a in wanted:
-            extern = "extern " if 0 in a.sizes else ""
-            found.append(f"{extern}__shared__ {spelling(a.type, names)} {a.name}{_extents(a)};")
+        kind = spelling(a.type, names)
+        if a in wanted and a in (behind or ()) and a.dynamic:
+            found.append(f"{kind}* {a.name} = reinterpret_cast<{kind}*>(grad_{a.name} + {a.sizes[0]});")
+        elif a in wanted:
+            found.append(f"{'extern ' if a.dynamic else ''}__shared__ {kind} {a.name}{_extents(a)};")
     return found
 
 
 def _extents(array: Array) -> str:
-    return "".join(f"[{size or ''}]" for size in array.sizes)
+    return "[]" if array.dynamic else "".join(f"[{size}]" for size in array.sizes)
 
 
 def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
-    for a in kernel.shared:
-        if a in reverse.shadows and 0 in a.sizes:
-            raise reverse.where.refuse(1, f"{a.name} is dynamic shared memory", "give it constant extents")
     return [
-        f"__shared__ {spelling(a.type, names)} grad_{a.name}{_extents(a)};"
+        f"{'extern ' if a.dynamic else ''}__shared__ {summed_spelling(a.type, names)} grad_{a.name}{_extents(a)};"
         for a in kernel.shared
         if a in reverse.shadows
     ]
@@ -155,7 +184,7 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
         count = 1
         for size in a.sizes:
             count *= size
-        kind = spelling(a.type, names)
+        kind = summed_spelling(a.type, names)
         zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
         place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
         place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FLOATS = ("float", "double")
+FLOATS = ("float", "double", "__half", "__nv_bfloat16")
+#: Types of memory; what is computed with them is computed as float and rounded.
+HALVES = ("__half", "__nv_bfloat16")
 # Integers by rank; "long" has 64 bits, as it has wherever CUDA runs on Linux.
 _RANKS = {"bool": 1, "signed char": 8, "unsigned char": 8, "short": 16, "unsigned short": 16, "int": 32,
           "unsigned int": 32, "long long": 64, "unsigned long long": 64}  # fmt: skip
@@ -15,6 +17,7 @@ SPELLINGS = {
     "uint64_t": "unsigned long long", "uint": "unsigned int", "long int": "long long", "short int": "short",
     "long long int": "long long", "unsigned long long int": "unsigned long long", "signed int": "int", "signed": "int",
     "unsigned long int": "unsigned long long", "ptrdiff_t": "long long",
+    "half": "__half", "nv_bfloat16": "__nv_bfloat16",
 }  # fmt: skip
 
 
@@ -36,6 +39,8 @@ VECTORS = {
     for spelled, base in (("float", "float"), ("double", "double"), ("int", "int"), ("uint", "unsigned int"))
     for n in (1, 2, 3, 4)
 }
+for _pair, _half in (("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16")):
+    VECTORS[_pair] = VECTORS[_pair.removeprefix("__")] = Aggregate(_pair, (("x", _half), ("y", _half)))
 
 
 def scalar(spelled: str) -> str | None:
@@ -43,6 +48,13 @@ def scalar(spelled: str) -> str | None:
     spelled = " ".join(spelled.split())
     spelled = SPELLINGS.get(spelled, spelled)
     return spelled if spelled in FLOATS or spelled in _RANKS else None
+
+
+def size(kind: Type) -> int:
+    """Bytes; of structs whose members have one size, as all have that are taken."""
+    if isinstance(kind, Aggregate):
+        return sum(size(inner) for _, inner in kind.fields)
+    return {"float": 4, "double": 8, "__half": 2, "__nv_bfloat16": 2}.get(kind) or max(_RANKS[kind], 8) // 8
 
 
 def is_float(kind: Type) -> bool:
@@ -61,7 +73,7 @@ def promoted(kind: str) -> str:
 
 def common(a: str, b: str) -> str:
     """The type of C's usual arithmetic conversions."""
-    for kind in ("double", "float"):
+    for kind in ("double", "float", *HALVES):
         if kind in (a, b):
             return kind
     a, b = promoted(a), promoted(b)

@@ -6,6 +6,7 @@ When the file or a header of it changes, the unit makes a new build; launches th
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,13 @@ from rawkern.engines.devices import architecture, engine
 
 PathLike = str | os.PathLike[str]
 FOREVER = (1 << 63) - 1
+_edits = itertools.count(1)
+_last_edit = 0
+
+
+def last_edit() -> int:
+    """The number of the last edit of any source that was noticed; 0 before the first."""
+    return _last_edit
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ class Build:
         self._programs: dict[tuple[str, tuple[str, ...]], Program] = {}
         self._modules: dict[tuple[torch.device, tuple[str, ...]], Any] = {}
         self.variables: dict[str, Any] = {}
+        #: Which edit made it, by number; 0 for what was read first.
+        self.edit = 0
 
     def changed(self) -> bool:
         """Whether the file or one of its headers is no longer what was read."""
@@ -187,7 +197,14 @@ class Unit:
             build = Build(self.settings, self.settings.read(), self.lock)
         if self._build is not None:
             self._build.replace()
+            build.edit = self._build.edit if build.source == self._build.source else _next_edit()
         self._build = build
+
+
+def _next_edit() -> int:
+    global _last_edit
+    _last_edit = next(_edits)
+    return _last_edit
 
 
 def make_unit(

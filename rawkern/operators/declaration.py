@@ -65,6 +65,8 @@ class Declaration:
         As for `rawkern.op`.
     of_formula : bool
         Whether it was made of a formula.
+    derived : bool
+        Whether its backward is derived from the kernels that it launches.
     """
 
     namespace: str
@@ -83,6 +85,7 @@ class Declaration:
     strided: bool
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None
     of_formula: bool = False
+    derived: bool = False
 
     @property
     def qualified(self) -> str:

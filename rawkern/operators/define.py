@@ -82,6 +82,7 @@ def op(
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
     backward: Literal["derive"] | None = None,
     max_iterations: int | None = None,
+    verify: bool | None = None,
 ) -> _PartlyHidden: ...
 @border
 def op(
@@ -95,6 +96,7 @@ def op(
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
     backward: str | None = None,
     max_iterations: int | None = None,
+    verify: bool | None = None,
 ) -> Any:
     """Make a torch operator of a function that launches kernels.
 
@@ -148,6 +150,10 @@ def op(
         first backward. It is once differentiable.
     max_iterations : int, optional
         As for `RawKernel.derive`.
+    verify : bool, optional
+        Whether the first use of each derived backward is compared with a difference quotient, as by `Derived.verify`:
+        it takes three compilations, and runs the launch seven times in double on the CPU engine. By default that is
+        done in tests (under pytest with rawkern's plugin), for launches with up to 100,000 elements.
 
     Returns
     -------
@@ -186,14 +192,16 @@ def op(
 
     if backward not in (None, "derive"):
         raise ValueError(f"{name}: backward is {backward!r}; it is 'derive', or the decorator of the operator")
+    if backward is None and (verify is not None or max_iterations is not None):
+        raise ValueError(f"{name}: verify and max_iterations are for backward='derive'; leave them out")
 
     @border
     def make(function: Callable[..., Any]) -> Any:
-        kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast}
+        kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast, "derived": backward == "derive"}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)
         if backward == "derive":
             check_declaration(operator.declaration)
-            operator.set_backward(derived_backward(operator.declaration, function, max_iterations))
+            operator.set_backward(derived_backward(operator.declaration, function, max_iterations, verify))
         public: Any = make_public(operator)
         for name_of in ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__"):
             setattr(public, name_of, getattr(function, name_of))

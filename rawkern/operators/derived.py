@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from rawkern.base import operator_state
 from rawkern.errors import LaunchError, NotDifferentiable
+from rawkern.gradients.coverage import summed
 from rawkern.gradients.derived import Derived
 from rawkern.gradients.verify import overlap
+from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.recording import Memory, Recorded, Recording, record
+
+VERIFY = "RAWKERN_VERIFY"  # "1": derived backwards are verified at their first use; set by the plugin for pytest
+MOST_VERIFIED = 100_000  # elements of the tensors of a launch that is verified unasked
 
 
 def check_declaration(decl: Declaration) -> None:
@@ -32,9 +39,11 @@ def check_declaration(decl: Declaration) -> None:
         raise TypeError(f"{name}: backward='derive' saves all tensors; leave save= out")
 
 
-def derived_backward(decl: Declaration, function: Callable[..., Any], max_iterations: int | None) -> Callable[..., Any]:
+def derived_backward(
+    decl: Declaration, function: Callable[..., Any], max_iterations: int | None, verify: bool | None
+) -> Callable[..., Any]:
     """The backward of an operator, as `rawkern.op` takes one."""
-    known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = weakref.WeakKeyDictionary()
+    settings = _Settings(decl.qualified, function, max_iterations, verify, last_edit())
 
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
         saved = iter(ctx.saved_tensors)
@@ -43,25 +52,36 @@ def derived_backward(decl: Declaration, function: Callable[..., Any], max_iterat
             return [torch.empty_like(a) if need else None for a, need in zip(args, ctx.needs_input_grad, strict=True)]
         if operator_state.composing():
             raise LaunchError(f"{decl.qualified}: its derived backward is made of launches; it is once differentiable")
-        return _Run(decl, function, args, ctx.needs_input_grad, known, max_iterations).gradients(grads)
+        node = getattr(ctx, "node", None)  # of autograd's graph; None where the backward was called as an operator
+        return _Run(settings, args, ctx.needs_input_grad, node and node.edit).gradients(grads)
 
     return backward
 
 
-class _Run:
-    """One run of a derived backward."""
+@dataclass
+class _Settings:
+    """What all runs of an operator's backward share."""
 
-    def __init__(
-        self, decl: Declaration, function: Callable[..., Any], args: list[Any], needs: Sequence[bool],
-        known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]], max_iterations: int | None,
-    ) -> None:  # fmt: skip
-        self.name, self.known, self.max_iterations = decl.qualified, known, max_iterations
+    name: str
+    function: Callable[..., Any]
+    max_iterations: int | None
+    verify: bool | None
+    edit: int  # the last edit of any source when the operator was defined
+    known: weakref.WeakKeyDictionary[Any, dict[Any, Derived]] = field(default_factory=weakref.WeakKeyDictionary)
+    verified: weakref.WeakSet[Derived] = field(default_factory=weakref.WeakSet)
+
+
+class _Run:
+    """One run of a derived backward; `edit` is the last one that the forward knew, None where that is not known."""
+
+    def __init__(self, settings: _Settings, args: list[Any], needs: Sequence[bool], edit: int | None) -> None:
+        self.settings, self.name, self.edit = settings, settings.name, edit
         self.args, self.needs = list(args), needs
         for k, a in enumerate(self.args):
             if isinstance(a, torch.Tensor):
                 self.args[k] = self._apart(a.detach(), self.args[:k])
         tensors = [a if isinstance(a, torch.Tensor) else None for a in self.args]
-        self.recording: Recording = record(self.name, function, self.args, tensors)
+        self.recording: Recording = record(self.name, settings.function, self.args, tensors)
         self.buffers: dict[Memory, torch.Tensor] = {}
         self.borrowed: set[Memory] = set()
 
@@ -75,8 +95,10 @@ class _Run:
 
     def gradients(self, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """The gradient of each argument that needs one."""
+        self._same_texts()
         plans = self._plans()
         self._recompute(plans)
+        self._same_texts()  # still
         for output, grad in zip(self.recording.outputs, grads, strict=True):
             if grad is not None and output.numel():
                 self._start(output, grad)
@@ -91,7 +113,7 @@ class _Run:
             elif memory is None or memory not in self.buffers:
                 result.append(torch.zeros_like(a))
             else:
-                result.append(self.buffers[memory].view(a.shape))
+                result.append(self.buffers[memory].view(a.shape).to(a.dtype))
         return result
 
     # Before ---------------------------------------------------------------------------------------------------------
@@ -156,11 +178,15 @@ class _Run:
     def _derive(self, launch: Recorded, wrt: tuple[str, ...]) -> Derived:
         config = launch.config
         build = launch.kernel.build()
-        key = (build, config.block, tuple(n == 1 for n in config.grid), wrt)
-        cache = self.known.setdefault(launch.kernel, {})
+        key = (build, config.block, tuple(n == 1 for n in config.grid), config.shared_mem, wrt)
+        cache = self.settings.known.setdefault(launch.kernel, {})
         if key not in cache:
             cache[key] = launch.kernel.derive(
-                block=config.block, grid=config.grid, wrt=wrt, max_iterations=self.max_iterations
+                block=config.block,
+                grid=config.grid,
+                shared_mem=config.shared_mem,
+                wrt=wrt,
+                max_iterations=self.settings.max_iterations,
             )
         found = cache[key]
         if found.atomics and torch.are_deterministic_algorithms_enabled():
@@ -173,9 +199,23 @@ class _Run:
             warnings.warn(said, stacklevel=2)
         return found
 
+    def _same_texts(self) -> None:
+        """Refuse sources that were edited since the forward ran them."""
+        for launch in self.recording.launches:
+            build = launch.kernel.build()
+            if build.edit <= (self.settings.edit if self.edit is None else self.edit):
+                continue
+            said = f"{self.name}: {build.source.title} was edited since the forward ran; run it again"
+            if self.edit is None:
+                said = (
+                    f"{self.name}: {build.source.title} was edited since the operator was defined, and which text the "
+                    "forward of a compiled graph ran is not known; define the operator and compile its callers again"
+                )
+            raise LaunchError(said)
+
     def _recompute(self, plans: list[tuple[Recorded, Derived | None]]) -> None:
         """Make the launches again whose results a backward reads."""
-        last = -1
+        last = len(plans) - 1 if any(d is not None and self._verifies(launch, d) for launch, d in plans) else -1
         for launch, found in plans:
             for n in found.saved if found is not None else ():
                 t = launch.arguments[n]
@@ -193,7 +233,8 @@ class _Run:
             raise NotDifferentiable(
                 f"{self.name}: a result is no contiguous view of memory that the function allocates"
             )
-        if memory not in self.buffers and output.numel() == memory.tensor.numel() and grad.is_contiguous():
+        fits = output.numel() == memory.tensor.numel() and grad.is_contiguous() and summed(grad.dtype) is grad.dtype
+        if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:
             self.buffers[memory] = grad.detach().view(-1)
             self.borrowed.add(memory)
         else:
@@ -207,7 +248,7 @@ class _Run:
             self.borrowed.remove(memory)
         elif memory not in self.buffers:
             t = memory.tensor
-            self.buffers[memory] = torch.zeros(t.numel(), dtype=t.dtype, device=t.device)
+            self.buffers[memory] = torch.zeros(t.numel(), dtype=summed(t.dtype), device=t.device)
 
     def _part(self, memory: Memory, t: torch.Tensor) -> torch.Tensor:
         """The part of a memory's gradient that belongs to a tensor in it."""
@@ -234,9 +275,27 @@ class _Run:
             elif n in found.wrt or n in found.exchanged or memory not in self.buffers:
                 self._own(memory)
             given.append(self._part(memory, t))
-        found.kernel[launch.config.grid, found.block](*given)
+        if self._verifies(launch, found):
+            self.settings.verified.add(found)
+            found.verify(launch.config.grid, tuple(launch.arguments.values()))
+        found.kernel[launch.config.grid, found.block, found.shared_mem](*given)
         for n, part in parts:
             memory = memories[n]
             assert memory is not None
             self._own(memory)
             self._part(memory, launch.arguments[n]).add_(part)
+
+    def _verifies(self, launch: Recorded, found: Derived) -> bool:
+        """Whether this run compares a derived backward with a difference quotient."""
+        if found in self.settings.verified or self.settings.verify is False:
+            return False
+        tensors = [t for t in launch.arguments.values() if isinstance(t, torch.Tensor)]
+        capturing = any(t.is_cuda for t in tensors) and torch.cuda.is_current_stream_capturing()
+        if self.settings.verify is None:
+            small = sum(t.numel() for t in tensors) <= MOST_VERIFIED
+            return small and not capturing and os.environ.get(VERIFY, "0") != "0"
+        if capturing:
+            raise LaunchError(
+                f"{self.name}: verify=True cannot look while a CUDA graph is captured; run it once before"
+            )
+        return True

@@ -10,6 +10,7 @@ import torch
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base import generated, operator_state
 from rawkern.base import torch_private as private
+from rawkern.launch.builds import last_edit
 from rawkern.operators.context import Context
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
@@ -76,6 +77,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     lines += [
         *([f"    ctx.save_for_backward({keep})"] if saved else []),
         "    ctx.materialize_grads = False",
+        *(["    ctx.edit = last_edit()"] if decl.derived else []),
         *([f"    ctx.about = {about}, {'counts' if decl.has_lists else '()'}"] if kept else []),
         "    if run.watched:",
         f"        ctx.run, run.saved = run, ({saved})",
@@ -89,7 +91,7 @@ def _forward(decl: Declaration) -> Callable[..., Any]:
     many = len(results) > 1 or results[0].startswith("*")
     lines.append(f"    return {', '.join(results)}{',' if many else ''}")
     text = "\n".join(lines) + "\n"
-    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {})["forward"]
+    return generated.run(text, f"<rawkern autograd {decl.qualified}>", {"last_edit": last_edit})["forward"]
 
 
 def _each(decl: Declaration, places: dict[str, str], what: str) -> str:

@@ -7,6 +7,7 @@ option asks for something.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Generator
 from typing import Any
 
@@ -110,6 +111,10 @@ def pytest_configure(config: pytest.Config) -> None:
             modes.settle_orders(config, order)
     if config.option.rawkern_time_limit is not None:
         _limit_time(config, config.option.rawkern_time_limit)
+    if "RAWKERN_VERIFY" not in os.environ:  # derived backwards of small launches; also in programs that tests start
+        environment = pytest.MonkeyPatch()
+        environment.setenv("RAWKERN_VERIFY", "1")
+        config.add_cleanup(environment.undo)
 
 
 def _limit_time(config: pytest.Config, text: str) -> None:

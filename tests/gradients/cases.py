@@ -24,15 +24,16 @@ class Case:
     reference: Callable[..., dict[str, torch.Tensor]]
     wrt: tuple[str, ...] | None = None
     atomics: int | None = None  # additions that may meet, where the number is worth a test
+    shared_mem: int = 0
+    tolerance: float = 2e-4
+    max_iterations: int | None = None
 
 
-def case(
-    source: str, block: Any, grid: Any, make: Any, name: str | None = None, wrt: Any = None, atomics: int | None = None
-) -> Any:
+def case(source: str, block: Any, grid: Any, make: Any, name: str | None = None, wrt: Any = None, **more: Any) -> Any:
     """Add a kernel; decorates its reference, which is called as the kernel is."""
 
     def add(reference: Any) -> Any:
-        CASES[reference.__name__] = Case(source, name or reference.__name__, block, grid, make, reference, wrt, atomics)
+        CASES[reference.__name__] = Case(source, name or reference.__name__, block, grid, make, reference, wrt, **more)
         return reference
 
     return add

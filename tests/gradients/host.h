@@ -12,6 +12,20 @@
 #define __restrict__
 #define __shared__ static
 struct Index { unsigned x, y, z; };
+struct Pointer {
+    void* start;
+    template <typename T> operator T*() const { return (T*)start; }
+};
+struct double2 { double x, y; };
+struct double3 { double x, y, z; };
+struct double4 { double x, y, z, w; };
+static double2 make_double2(double x, double y) { return {x, y}; }
+static double4 make_double4(double x, double y, double z, double w) { return {x, y, z, w}; }
+static double __half2float(double v) { return v; }
+static double __float2half(double v) { return v; }
+static double __hmul(double a, double b) { return a * b; }
+static double __hadd(double a, double b) { return a + b; }
+template <typename T> static T __ldg(const T* p) { return *p; }
 static Index threadIdx, blockIdx, blockDim = {1, 1, 1}, gridDim = {1, 1, 1};
 enum { THREADS = 128, STACK = 1 << 16 };
 static ucontext_t scheduler, fibers[THREADS];

@@ -20,8 +20,10 @@ import torch
 import rawkern
 from rawkern.gradients.coverage import begin
 from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
-from tests.gradients.random_programs import N, arguments, program_of
+from tests.gradients.random_kernels import N
+from tests.gradients.random_programs import program_of
 
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
 PREFIXES, SIZES = {"value": "", "grad": "grad_", "size": "size_"}, {"size_x": f"{N}", "size_w": "7"}
@@ -30,8 +32,16 @@ STEP, TOLERANCE = 1e-6, 2e-6
 
 def widened(source: str) -> str:
     """A kernel's text with doubles for floats."""
-    source = re.sub(r"\b(sin|cos|tanh|exp|fmax|fmin|fabs|sqrt|fma)f\(", r"\1(", source)
-    return re.sub(r"(?<=[\d.])f\b", "", re.sub(r"\bfloat\b", "double", source))
+    source = re.sub(
+        r"\b(sin|cos|tanh|exp|fmax|fmin|fabs|sqrt|fma)f\(", r"\1(", source.replace("make_float", "make_double")
+    )
+    source = re.sub(r"\b(float|half)(\d?)\b", r"double\2", source)
+    return re.sub(r"(?<=[\d.])f\b", "", source)
+
+
+def extents(source: str) -> str:
+    """A text whose dynamic shared memory has an extent."""
+    return re.sub(r"extern __shared__ ([\w ]+) (\w+)\[\];", r"alignas(16) __shared__ \1 \2[1 << 15];", source)
 
 
 def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
@@ -39,15 +49,15 @@ def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
     found, refused = {}, {}
     for seed in seeds:
         program, where = program_of(seed), Where("a random program", "program", str)
-        source, shape = program.source, {"block": program.block, "units": tuple(n == 1 for n in program.grid)}
+        launched = Launched(program.block, tuple(n == 1 for n in program.grid), program.shared_mem)  # type: ignore[arg-type]
+        common = {"where": where, "launched": launched, "double": True}
         try:
-            text = derive(source, "program", where=where, double=True, **shape)
+            text = derive(program.source, "program", **common)
         except rawkern.NotDifferentiable as error:
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
             continue
-        understood = forward(source, "program", where=where, double=True, **shape)
-        found[seed] = widened(source), understood, text, program
+        found[seed] = widened(program.source), forward(program.source, "program", **common), text, program
     return found, refused
 
 
@@ -60,9 +70,9 @@ def _calls(text, program) -> str:
     for k, name in enumerate(("program", "program_forward", "program_backward")):
         names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
-            f"({TYPES[n]})args[{list(TYPES).index(n)}]" if TYPES.get(n, "int") != "int"
+            f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
             else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else SIZES[n] if n in SIZES
-            else f"(double*)args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]"
+            else f"Pointer{{args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]}}"
             for n in names
         ]  # fmt: skip
         cases.append(
@@ -71,7 +81,7 @@ def _calls(text, program) -> str:
     return " ".join(cases)
 
 
-PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+)"
+PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
 
 
 def watched(source: str) -> str:
@@ -91,7 +101,8 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     """All of them in one library."""
     parts = ['#include "host.h"']
     for seed, (original, understood, text, program) in found.items():
-        body = "\n".join([original, understood, watched(text.source)]).replace('extern "C" ', "")
+        body = extents("\n".join([original, understood, watched(text.source)]).replace('extern "C" ', ""))
+        body = re.sub(r"#include <\w+\.h>", "", body)
         parts.append(
             f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program)} }}\n}}"
         )
@@ -116,10 +127,10 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
-def check(library, text, seed: int, grid) -> str | None:
+def check(library, text, seed: int, program) -> str | None:
     """What is wrong with a program; None if nothing is."""
     run, races = library[f"run_{seed}"], library.races
-    args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in arguments(seed)]
+    args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in program.arguments()]
     draw = torch.Generator().manual_seed(seed)
     rand = lambda t: torch.randn(t.shape, dtype=torch.float64, generator=draw)  # noqa: E731
     along, weights = (rand(args[0]), rand(args[1])), (rand(args[3]), rand(args[4]))
@@ -145,7 +156,7 @@ def check(library, text, seed: int, grid) -> str | None:
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
     numbers = dict(zip(TYPES, args, strict=True))
-    start = [begin(text.sets, numbers[n], n, numbers, grid, float("nan")) for n in ("x", "w")]
+    start = [begin(text.sets, numbers[n], n, numbers, program.grid, float("nan")) for n in ("x", "w")]
     grads = [*start, None, weights[0].clone(), weights[1].clone(), None, None]
     call(2, args, grads)
     if races():
@@ -168,7 +179,7 @@ def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]
     with tempfile.TemporaryDirectory() as folder:
         library = built(found, folder)
         for seed, (_, _, text, program) in found.items():
-            said = check(library, text, seed, program.grid)
+            said = check(library, text, seed, program)
             if said is not None:
                 wrong[seed] = said
     return len(found) - len(wrong), refused, wrong

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import random
 
+from tests.gradients.random_kernels import arguments
+
 
 class Stencil:
     """One random kernel, by its seed, with the shape of its blocks and of its grid."""
 
+    shared_mem = 0
+
     def __init__(self, seed: int) -> None:
-        self.r = random.Random(seed)
+        self.seed, self.r = seed, random.Random(seed)
         self.flat = self.r.random() < 0.5
         self.block = (64, 1, 1) if self.flat else (8, 8, 1)
         self.grid = (self.r.choice([1, 2]), 1, 1) if self.flat else (self.r.choice([1, 2]), self.r.choice([1, 2]), 1)
         self.source = self._flat() if self.flat else self._rows()
+
+    def arguments(self) -> tuple:
+        return arguments(self.seed)
 
     def value(self, reads: list[str], depth: int = 2) -> str:
         r = self.r

@@ -9,6 +9,7 @@ import torch
 
 from rawkern.gradients.coverage import begin
 from rawkern.gradients.derive import derive
+from rawkern.gradients.reading import Launched
 from rawkern.gradients.syntax import Where
 
 INDEX, ROW = "int i = blockIdx.x * blockDim.x + threadIdx.x;", "int r = blockIdx.y * blockDim.y + threadIdx.y;"
@@ -52,7 +53,7 @@ def test_claims_what_is_read(name) -> None:
     block, grid, text, read, whole = CASES[name]
     block, grid = ((*(s if isinstance(s, tuple) else (s,)), 1, 1)[:3] for s in (block, grid))
     source = f'extern "C" __global__ void k(const float* x, const float* z, float* y, int n, int m) {{ {text} }}'
-    found = derive(source, "k", where=Where("a test", "k", str), block=block, wrt=("x",))
+    found = derive(source, "k", where=Where("a test", "k", str), launched=Launched(block), wrt=("x",))
     numbers = {"n": 20, "m": 5}
     grad = begin(found.sets, torch.ones(100), "x", numbers, grid, 7.0)
     claimed = set((grad == 7).nonzero().flatten().tolist())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
 import rawkern
-from tests.gradients import cases_models  # noqa: F401 (adds its own)
+from tests.gradients import cases_half, cases_models, cases_public  # noqa: F401 (they add their own)
 from tests.gradients.cases import CASES
 
 
@@ -17,16 +19,19 @@ def arguments(case, device):
 
 
 def derived(case):
-    return rawkern.RawKernel(case.source, case.name).derive(block=case.block, grid=case.grid, wrt=case.wrt)
+    return rawkern.RawKernel(case.source, case.name).derive(
+        block=case.block, grid=case.grid, shared_mem=case.shared_mem, wrt=case.wrt, max_iterations=case.max_iterations
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_agrees_with_autograd_and_a_difference_quotient(name, device) -> None:
+def test_agrees_with_autograd(name, device) -> None:
+    """In double, with every access checked on the CPU engine; and the text reads well."""
     case, draw = CASES[name], torch.Generator().manual_seed(5)
     args = arguments(case, device)
     found = derived(case)
     wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-    named = found.named(wide)
+    named, own = found.named(wide), found.named(args)
     for each in found.wrt:
         value = named[each]
         named[each] = torch.as_tensor(value, dtype=torch.float64, device=device).detach().clone().requires_grad_()
@@ -35,29 +40,19 @@ def test_agrees_with_autograd_and_a_difference_quotient(name, device) -> None:
     expected = torch.autograd.grad(
         sum((r * weights[n]).sum() for n, r in results.items()), [named[n] for n in found.wrt], allow_unused=True
     )
-    grads = found(case.grid, args, {n: w.float() for n, w in weights.items()})
+    with rawkern.check() if device == "cpu" else contextlib.nullcontext():
+        grads = found(case.grid, args, {n: w.to(own[n].dtype) for n, w in weights.items()})
     for each, right in zip(found.wrt, expected, strict=True):
         scale = max(1.0, float(right.abs().max()))
-        torch.testing.assert_close(grads[each].double().view(right.shape), right, rtol=2e-4, atol=2e-5 * scale)
-    if torch.device(device).type == "cpu":
-        assert found.verify(case.grid, args) < 1e-5
+        torch.testing.assert_close(
+            grads[each].double().view(right.shape), right, rtol=case.tolerance, atol=0.1 * case.tolerance * scale
+        )
     if case.atomics is not None:
         assert found.atomics == case.atomics, found.source
+    assert max(map(len, found.source.splitlines())) <= 120, found.source
+    assert f"// The backward of {case.name}" in found.source
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_reads_and_writes_no_wrong_memory(name) -> None:
-    case = CASES[name]
-    args = arguments(case, "cpu")
-    found = derived(case)
-    named = found.named(args)
-    with rawkern.check():
-        found(case.grid, args, {n: torch.ones_like(named[n]) for n in found.outputs})
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_text_reads_well(name) -> None:
-    case = CASES[name]
-    source = derived(case).source
-    assert max(map(len, source.splitlines())) <= 120, source
-    assert f"// The backward of {case.name}" in source
+@pytest.mark.parametrize("name", ["saxpy", "softmax", "matmul", "recurrence", "forces", "spmv", "halves"])
+def test_agrees_with_a_difference_quotient(name) -> None:
+    assert derived(CASES[name]).verify(CASES[name].grid, arguments(CASES[name], "cpu")) < 1e-5

@@ -15,7 +15,7 @@ from tests.gradients.random_programs import outcome
 KEPT = (3, 7, 8, 12)  # seeds whose backward did not compile once
 
 
-@pytest.mark.parametrize("seed", (7,))
+@pytest.mark.parametrize("seed", (7, 5))
 def test_on_the_cpu_engine(seed) -> None:
     assert outcome(seed) == "right"
 
@@ -38,12 +38,12 @@ def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
         spoilt = text.source.replace("* cos(", "* sin(").replace("* -sin(", "* sin(").replace("(1.0 - ", "(1.0 + ")
         found[seed] = original, understood, text.__class__(**{**vars(text), "source": spoilt}), program
     library = host.built(found, str(tmp_path))
-    said = [host.check(library, text, seed, program.grid) for seed, (_, _, text, program) in found.items()]
+    said = [host.check(library, text, seed, program) for seed, (_, _, text, program) in found.items()]
     assert sum(each is not None for each in said) >= 4
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
     monkeypatch.setattr(MemoryReverse, "alone", lambda self, v: True)
-    _, _, wrong = host.outcomes(range(12))
+    _, _, wrong = host.outcomes((4, 13, 14, 17))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

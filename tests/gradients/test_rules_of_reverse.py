@@ -114,3 +114,16 @@ def test_verify_finds_a_kernel_that_is_not_what_was_read(monkeypatch) -> None:
     monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": wrong})
     with pytest.raises(ArithmeticError, match="is wrong"):
         found.verify(1, args)
+
+
+def test_equal_operands_of_a_maximum_share_its_gradient_whatever_is_asked_for() -> None:
+    source = """extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {
+        int i = threadIdx.x;
+        if (i >= 1 && i < n - 1) y[i] = fmaxf(x[i - 1], x[i + 1]) + fmaxf(x[i], w[i]);
+    }"""
+    args = torch.zeros(64), torch.zeros(64), torch.zeros(64), 64
+    for wrt in (("x",), ("x", "w")):
+        grads = derived(source, wrt=wrt)(1, args, {"y": torch.ones(64)})
+        expected = torch.full((64,), 1.5)
+        expected[[0, 1, 62, 63]] = torch.tensor([0.5, 1.0, 1.0, 0.5])
+        torch.testing.assert_close(grads["x"], expected)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from torch import Tensor
 
 import rawkern
+from rawkern.gradients.derived import Derived
 
 KERNELS = rawkern.RawModule(r"""
 __device__ float act(float v) { return v / (1.0f + expf(-v)); }
@@ -146,3 +149,67 @@ def test_declarations_that_cannot_be_derived() -> None:
         rawkern.op("rawkern_test_derived::changed", mutates_args=("x",), backward="derive")(in_place)
     with pytest.raises(ValueError, match="backward is 'yes'"):
         rawkern.op("rawkern_test_derived::yes", backward="yes")
+
+
+SQUARE = """extern "C" __global__ void square(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = %s * x[i] * x[i];
+}"""
+
+
+def edited(path, factor) -> None:
+    path.write_text(SQUARE % factor)
+    time.sleep(0.12)  # how long a file is taken to be what it was
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_an_edit_between_forward_and_backward_is_refused(tmp_path, how) -> None:
+    edited(tmp_path / "square.cu", "1.0f")
+    kernel = rawkern.RawKernel(path=tmp_path / "square.cu", name="square")
+
+    def function(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel.forall(x.numel())(x, out, x.numel())
+        return out
+
+    op = rawkern.op(f"rawkern_test_derived::square_{how}", backward="derive")(function)
+    op = torch.compile(op, fullgraph=True, backend="aot_eager") if how == "compiled" else op
+    x = torch.rand(50).requires_grad_()
+    before = op(x)
+    agrees(torch.autograd.grad(before.sum(), x, retain_graph=True), [2 * x])
+    edited(tmp_path / "square.cu", "3.0f")
+    after = op(x)  # that a forward of the new text has run changes nothing for what ran before
+    with pytest.raises(rawkern.LaunchError, match=r"square\.cu was edited since"):
+        before.sum().backward()
+    if how == "eager":
+        agrees(torch.autograd.grad(after.sum(), x), [6 * x])
+        return
+    with pytest.raises(rawkern.LaunchError, match="define the operator and compile"):
+        after.sum().backward()
+
+
+def test_first_use_is_verified_where_that_is_asked_for(monkeypatch) -> None:
+    calls = []
+    monkeypatch.setattr(Derived, "verify", lambda self, grid, args: calls.append((grid, len(args))))
+    kernel = rawkern.RawKernel(SQUARE % "2.0f", "square")
+
+    def function(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        kernel.forall(x.numel())(x, out, x.numel())
+        return out
+
+    def run(name, verify, n=50):
+        op = rawkern.op(f"rawkern_test_derived::{name}", backward="derive", verify=verify)(function)
+        for _ in range(2):
+            op(torch.rand(n).requires_grad_()).sum().backward()
+        found = len(calls)
+        calls.clear()
+        return found
+
+    assert run("verified", True) == 1 and run("not_verified", False) == 0
+    assert run("in_a_test", None) == 1, "the plugin for pytest asks for it"
+    assert run("large", None, 60_000) == 0 and run("large_asked", True, 60_000) == 1
+    monkeypatch.setenv("RAWKERN_VERIFY", "0")
+    assert run("not_in_tests", None) == 0
+    with pytest.raises(ValueError, match="verify and max_iterations are for backward='derive'"):
+        rawkern.op("rawkern_test_derived::by_hand", verify=True)(function)

@@ -1,0 +1,276 @@
+"""C's preprocessor, as far as sources that are derived may ask for it: macros and conditions, line for line."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+_TOKEN = re.compile(
+    r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\.?\d(?:[eEpP][+-]|'?[\w.])*|\s+|##|.",
+    re.S,
+)
+_NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_OPERATORS: list[dict[str, Callable[[int, int], int]]] = [
+    {"||": lambda a, b: int(bool(a or b))}, {"&&": lambda a, b: int(bool(a and b))}, {"|": operator.or_},
+    {"^": operator.xor}, {"&": operator.and_}, {"==": operator.eq, "!=": operator.ne},
+    {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt},
+    {"<<": operator.lshift, ">>": operator.rshift}, {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": lambda a, b: int(a / b), "%": lambda a, b: a - b * int(a / b)},
+]  # fmt: skip
+# What the compiler defines: there with any architecture and version, or never.
+_COMPILERS = {"__CUDACC__": True, "__CUDACC_RTC__": True, "__cplusplus": True, "__NVCC__": False, "__HIPCC__": False}
+
+
+_Token = tuple[str, frozenset[str]]  # with the macros that it came from, which are not replaced in it again
+
+
+class Unclear(Exception):
+    """A directive that cannot be followed; `line` is where."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Macro:
+    parameters: tuple[str, ...] | None  # None for one without parentheses
+    body: tuple[str, ...]
+
+
+@dataclass
+class Preprocessed:
+    """A text without directives but includes and pragmas, of as many lines; macros that are left as they are."""
+
+    text: str = ""
+    macros: dict[str, Macro] = field(default_factory=dict)
+    left: set[str] = field(default_factory=set)  # of #, ## or ..., which are not followed
+
+    def expanded(self, text: str) -> str:
+        """A text with the macros as they are at the end of the source."""
+        return "".join(_expand(tokens(text), self.macros))
+
+
+def tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def defined_by(options: Sequence[str]) -> dict[str, str]:
+    """The macros that options define."""
+    found, pending = {}, ""
+    for option in options:
+        said = pending + option
+        pending = option if option in ("-D", "--define-macro", "-U", "--undefine-macro") else ""
+        if given := re.match(r"(?:-D|--define-macro=?)(\w+)(?:=(.*))?\Z", said, re.S):
+            found[given[1]] = "1" if given[2] is None else given[2]
+        elif given := re.match(r"(?:-U|--undefine-macro=?)(\w+)\Z", said):
+            found.pop(given[1], None)
+    return found
+
+
+def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
+    """Expand a source; `Unclear` for what this does not follow."""
+    found, out = Preprocessed(), []
+    for name, value in defined_by(options).items():
+        found.macros[name] = Macro(None, tuple(tokens(value)))
+    taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
+    plain: list[str] = []
+
+    def flush() -> None:
+        out.append("".join(_expand(tokens("".join(plain)), found.macros)))
+        plain.clear()
+
+    for line, each in _lines(text):
+        on = all(here for here, _ in taken)
+        directive = re.match(r"\s*#\s*(\w*)(.*)", _spaced(each), re.S)
+        if directive is None:
+            plain.append(each if on else "\n" * each.count("\n"))
+            continue
+        word, rest = directive[1], directive[2].strip()
+        if word in ("if", "ifdef", "ifndef"):
+            flush()
+            here = on and _holds(word, rest, found, line)
+            taken.append([here, here or not on])
+        elif word in ("elif", "else", "endif") and not taken:
+            raise Unclear(line, f"#{word} without #if")
+        elif word in ("elif", "else"):
+            flush()
+            around = all(here for here, _ in taken[:-1])
+            here = around and not taken[-1][1] and (word == "else" or _holds("if", rest, found, line))
+            taken[-1] = [here, taken[-1][1] or here]
+        elif word == "endif":
+            taken.pop()
+        elif on and word in ("define", "undef"):
+            flush()
+            _define(word, rest, found, line)
+        elif on and word in ("include", "pragma"):
+            plain.append(each)
+            continue
+        elif on and word:
+            raise Unclear(line, f"#{word}")
+        plain.append("\n" * each.count("\n"))
+    flush()
+    if taken:
+        raise Unclear(text.count("\n") + 1, "an #if without #endif")
+    found.text = "".join(out)
+    return found
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Lines with their numbers; those of a comment, or joined by a backslash, are one."""
+    found, line = [], 1
+    for each in re.findall(r"(?:/\*.*?\*/|//(?:\\\n|[^\n])*|\"(?:\\.|[^\"\\\n])*\"|\\\n|[^\n])*(?:\n|\Z)", text, re.S):
+        if each:
+            found.append((line, each))
+        line += each.count("\n")
+    return found
+
+
+def _spaced(line: str) -> str:
+    """A line without comments and joints."""
+    line = re.sub(r"\\\n", " ", line)
+    return re.sub(r"//[^\n]*|/\*.*?\*/", " ", line, flags=re.S)
+
+
+def _define(word: str, rest: str, found: Preprocessed, line: int) -> None:
+    given = re.match(r"(\w+)(\([^)]*\))?\s*(.*)\Z", rest, re.S)
+    if given is None or not _NAME.match(given[1]):
+        raise Unclear(line, f"#{word} {rest}")
+    name = given[1]
+    found.macros.pop(name, None)
+    found.left.discard(name)
+    if word == "undef":
+        return
+    parameters = None if given[2] is None else tuple(p.strip() for p in given[2][1:-1].split(",") if p.strip())
+    body = tuple(tokens(given[3].strip()))
+    if "#" in body or "##" in body or (parameters and any(not _NAME.match(p) for p in parameters)):
+        found.left.add(name)
+    else:
+        found.macros[name] = Macro(parameters, body)
+
+
+def _expand(text: Iterable[str], macros: dict[str, Macro]) -> list[str]:
+    """Tokens with their macros replaced."""
+    return [token for token, _ in _replaced([(t, frozenset()) for t in text], macros)]
+
+
+def _replaced(given: Iterable[_Token], macros: dict[str, Macro]) -> list[_Token]:
+    """As C does it: arguments first, then what comes of it together with what follows."""
+    out: list[_Token] = []
+    left = list(given)[::-1]
+    while left:
+        token, hidden = left.pop()
+        macro = macros.get(token) if token not in hidden else None
+        call = _arguments(left) if macro is not None and macro.parameters is not None else None
+        if macro is None or (macro.parameters is not None and call is None):
+            out.append((token, hidden))
+            continue
+        if call is None:
+            body, behind = [(t, frozenset()) for t in macro.body], ""
+        else:
+            given_there, end, lines = call
+            if len(given_there) != max(len(macro.parameters or ()), 1):  # which the compiler refuses
+                out.append((token, hidden))
+                continue
+            del left[end:]
+            space = (" ", frozenset())  # -N is not to become --1
+            full = {
+                p: [space, *_replaced(a, macros), space]
+                for p, a in zip(macro.parameters or (), given_there, strict=False)
+            }
+            body, behind = [part for t in macro.body for part in full.get(t, [(t, frozenset())])], "\n" * lines
+        put = [(" ", frozenset()), *((t, h | hidden | {token}) for t, h in body), (f" {behind}", frozenset())]
+        left += put[::-1]
+    return out
+
+
+def _arguments(left: list[_Token]) -> tuple[list[list[_Token]], int, int] | None:
+    """The arguments in parentheses that come next (from the end of the list), what is left then, and their lines."""
+    at = len(left) - 1
+    while at >= 0 and left[at][0].isspace():
+        at -= 1
+    if at < 0 or left[at][0] != "(":
+        return None
+    found: list[list[_Token]] = [[]]
+    depth, at = 0, at - 1
+    while at >= 0:
+        token, hidden = left[at]
+        if token == ")" and depth == 0:
+            return found, at, sum(t.count("\n") for t, _ in left[at:])
+        depth += (token == "(") - (token == ")")
+        at -= 1
+        if token == "," and depth == 0:
+            found.append([])
+        else:
+            found[-1].append((" " if token.isspace() or token.startswith(("//", "/*")) else token, hidden))
+    return None
+
+
+# Conditions -----------------------------------------------------------------------------------------------------
+
+
+def _holds(word: str, rest: str, found: Preprocessed, line: int) -> bool:
+    def known(name: str) -> bool:
+        if name in found.macros or name in found.left:
+            return True
+        if name in _COMPILERS:
+            return _COMPILERS[name]
+        if name.startswith(("__", "CUDA", "NVRTC", "FLT_", "DBL_", "M_", "INFINITY", "NAN", "assert")):
+            raise Unclear(line, f"#{word} {rest} asks for what the compiler defines")
+        return False
+
+    if word != "if":
+        return known(rest.split()[0] if rest else "") == (word == "ifdef")
+    asked = re.sub(r"\bdefined\s*(?:\(\s*(\w+)\s*\)|(\w+))", lambda m: str(int(known(m[1] or m[2]))), rest)
+    parts = [t for t in _expand(tokens(asked), found.macros) if not t.isspace()]
+    parts = re.findall(r"\|\||&&|[=!<>]=|<<|>>|\w+|\S", " ".join(parts).replace("& &", "&&").replace("| |", "||"))
+    joined = re.sub(r"([=!<>]) =", r"\1=", " ".join(parts)).replace("< <", "<<").replace("> >", ">>")
+    return bool(_Condition(joined.split(), known, Unclear(line, f"#{word} {rest}")).whole())
+
+
+class _Condition:
+    """An integer expression, read by precedence."""
+
+    def __init__(self, parts: list[str], known: Callable[[str], bool], error: Unclear) -> None:
+        self.parts, self.known, self.error = parts, known, error
+
+    def whole(self) -> int:
+        found = self.level(0)
+        if self.parts:
+            raise self.error
+        return found
+
+    def level(self, depth: int) -> int:
+        if depth == len(_OPERATORS):
+            return self.single()
+        found = self.level(depth + 1)
+        while self.parts and self.parts[0] in _OPERATORS[depth]:
+            sign = self.parts.pop(0)
+            right = self.level(depth + 1)
+            if sign in "/%" and right == 0:
+                raise self.error
+            found = int(_OPERATORS[depth][sign](found, right))
+        return found
+
+    def single(self) -> int:
+        if not self.parts:
+            raise self.error
+        token = self.parts.pop(0)
+        if token in ("!", "-", "+"):
+            value = self.single()
+            return int(not value) if token == "!" else -value if token == "-" else value
+        if token == "(":
+            value = self.level(0)
+            if not self.parts or self.parts.pop(0) != ")":
+                raise self.error
+            return value
+        if number := re.fullmatch(r"(0[xX][\da-fA-F]+|\d+)[uUlL]*", token):
+            text = number[1]
+            return int(text, 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10)
+        if token in ("true", "false"):
+            return int(token == "true")
+        if _NAME.match(token) and not self.known(token):
+            return 0
+        raise self.error

@@ -1,0 +1,123 @@
+"""What of C++ is read: pointers that move, casts, overloads, shared memory of functions and of the launch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+
+
+def gradients(source, x, shared_mem=0, block=64, **settings):
+    """The gradients of the sum of y by x, checked; of a kernel ``k(const float* x, float* y)`` with 64 of each."""
+    found = rawkern.RawKernel(source, "k").derive(block=block, shared_mem=shared_mem, **settings)
+    with rawkern.check():
+        grads = found(1, (x, torch.empty(64)), {"y": torch.ones(64)})
+    return grads["x"], found
+
+
+def test_pointers_that_move_and_functions_by_their_types() -> None:
+    source = """
+    __device__ float f(float v);
+    __device__ float f(const float* p) { return p[0] * p[1]; }
+    __device__ float f(float v) { return v * v; }
+    __device__ float f(float v, int n) { return v * n; }
+    extern "C" __global__ void k(const float* x, float* y) {
+        const float* p = x + threadIdx.x % 8;
+        float s = 0.f;
+        for (int j = 0; j < 3; ++j) { s += f(*p) + f(p); p += 8; }
+        if (threadIdx.x > 31) p -= 16; else p = p - 8;
+        y[threadIdx.x] = s + f(*p++, 3) + p[-1] + (y != nullptr ? 1.f : x[0]);
+    }"""
+    x = torch.rand(64).requires_grad_()
+    t = torch.arange(64)
+    s = sum(x[t % 8 + 8 * j] ** 2 + x[t % 8 + 8 * j] * x[t % 8 + 8 * j + 1] for j in range(3))
+    last = x[t % 8 + torch.where(t > 31, 8, 16)]
+    (right,) = torch.autograd.grad((s + 4 * last).sum(), x)
+    torch.testing.assert_close(gradients(source, x.detach())[0], right)
+
+
+def test_views_of_arrays_and_of_local_variables() -> None:
+    source = """
+    #define LOAD4(v) (*reinterpret_cast<const float4*>(&(v)))
+    extern "C" __global__ void k(const float* x, float* y) {
+        __shared__ float tile[4][16];
+        int t = threadIdx.x;
+        if (t < 16) *(float4*)&tile[t / 4][t % 4 * 4] = LOAD4(x[t * 4]);
+        __syncthreads();
+        float own[4];
+        ((float4*)own)[0] = reinterpret_cast<float4*>(tile[t / 16])[t % 4];
+        float4 v = make_float4(own[0], own[1], own[2], own[3]);
+        float* p = (float*)&v;
+        float2 pair = ((float2*)p)[1];
+        p[0] = p[3] * p[1];
+        y[t] = v.x + own[2] * pair.y + sizeof(float4) + sizeof(v);
+    }"""
+    x = torch.rand(64).requires_grad_()
+    t = torch.arange(64)
+    _, b, c, d = (x[t // 16 * 16 + t % 4 * 4 + k] for k in range(4))
+    (right,) = torch.autograd.grad((d * b + c * d).sum(), x)
+    grads, found = gradients(source, x.detach())
+    torch.testing.assert_close(grads, right)
+    assert "const float4* __restrict__ x" in found.source, "all reads are of vectors"
+
+
+SHARED = """
+__device__ float total(float v) {
+    %s float part[64];
+    part[threadIdx.x] = v;
+    __syncthreads();
+    float s = part[threadIdx.x] + part[63 - threadIdx.x];
+    __syncthreads();
+    return s;
+}
+%s
+extern "C" __global__ void k(const float* x, float* y) {
+    %s
+    float s = total(x[threadIdx.x]);
+    a[threadIdx.x] = s * s;
+    b[threadIdx.x] = total(s);
+    __syncthreads();
+    y[threadIdx.x] = a[63 - threadIdx.x] * b[threadIdx.x ^ 1];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("top", "inside"),
+    [
+        ("", "extern __shared__ float a[]; float* b = a + 64;"),
+        ("extern __shared__ unsigned char bytes[];", "float* a = (float*)bytes; float* b = (float*)(bytes + 64 * sizeof(float));"),
+    ],
+)  # fmt: skip
+def test_shared_memory_of_a_function_and_of_the_launch(top, inside) -> None:
+    x = torch.rand(64).requires_grad_()
+    s = x + x.flip(0)
+    b = (s + s.flip(0))[torch.arange(64) ^ 1]
+    (right,) = torch.autograd.grad(((s * s).flip(0) * b).sum(), x)
+    source = SHARED % ("static __shared__", top, inside)
+    grads, found = gradients(source, x.detach(), shared_mem=512)
+    torch.testing.assert_close(grads, right)
+    assert found.shared_mem == 1024  # with the gradients
+    assert found.verify(1, (x.detach(), torch.empty(64))) < 1e-6
+
+
+def test_bytes_that_hold_two_types_are_refused() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        extern __shared__ char bytes[];
+        float* a = (float*)bytes;
+        int* b = (int*)(bytes + 256);
+        a[threadIdx.x] = x[threadIdx.x];
+        b[threadIdx.x] = threadIdx.x;
+        y[threadIdx.x] = a[b[threadIdx.x]];
+    }"""
+    with pytest.raises(rawkern.NotDifferentiable, match=r"the cast|cast to several types"):
+        gradients(source, torch.rand(64), shared_mem=512)
+
+
+def test_more_elements_than_an_index_counts_are_refused() -> None:
+    found = rawkern.RawKernel(
+        'extern "C" __global__ void k(const char* x, const float* w, float* y) { *y = *x * *w; }', "k"
+    ).derive(block=1)
+    many = torch.empty(1, dtype=torch.int8).expand(2**31)
+    with pytest.raises(ValueError, match="x has 2147483648 elements"):
+        found(1, (many, torch.ones(1), torch.ones(1)), {"y": torch.ones(1)})
