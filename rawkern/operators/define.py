@@ -69,6 +69,7 @@ def op(
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
     backward: Literal["derive"] | None = None,
     max_iterations: int | None = None,
+    verify: bool | None = None,
 ) -> _Visible: ...
 @overload
 def op(
