@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients import loops, ownership, types
+from rawkern.gradients import loops, ownership, tiles, types
 from rawkern.gradients.activity import Activity
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
@@ -61,6 +61,9 @@ class LoopReverse:
         if loops.open_end(item):
             body.append("__syncthreads();")  # in this order, another iteration comes next than did in the forward
         found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
+        transposed = [] if maxima else self.tiles(item)
+        if transposed:
+            self.dropped |= tiles.spare(item, transposed, self.active.values)
         last: list[Any] = []
         for c, of in maxima.items():
             if found[c] is not None:
@@ -76,6 +79,8 @@ class LoopReverse:
         if body:
             lines = inner.loop_lines(item, last=[*body, *last])
             out += lines if len(lines) == 1 else [Group("{", lines)]  # its variables have names of the forward's
+        if transposed:
+            self.transpose(item, transposed, {c: d for c, d in found.items() if d is not None}, frame, out)
         for c, d in found.items():
             if d is not None and c in maxima and c.init in self.active.values:
                 name, kind = self.names.fresh("d_start"), self.names.type(c.phi.type)
@@ -217,7 +222,11 @@ class LoopReverse:
                 )
                 raise NeedsUnrolling(item.node, error)
 
-    # Of `Reverse`.
+    # Of `TileReverse` and `Reverse`.
+    def tiles(self, item: Loop) -> list[tiles.Tile]: ...
+    def transpose(
+        self, item: Loop, found: list[tiles.Tile], sums: dict[Carried, str], frame: Frame, out: list[Any]
+    ) -> None: ...
     def injective(self, s: Any) -> bool: ...
     def adjoint(self, value: Value, out: list[Any]) -> str | None: ...
     def contribute(self, value: Value, text: str, out: list[Any]) -> None: ...

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import loops, ownership, types
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.loop_reverse import LoopReverse
 from rawkern.gradients.phases import Phases
 from rawkern.gradients.rules import number
+from rawkern.gradients.tile_reverse import TileReverse
 
 
-class MemoryReverse(LoopReverse):
+class MemoryReverse(TileReverse):
     """Loads and stores; `Reverse` has the rest."""
 
     pending: dict[Value, list[str]]
@@ -24,6 +24,7 @@ class MemoryReverse(LoopReverse):
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
     phases: Phases | None
+    give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -124,6 +125,9 @@ class MemoryReverse(LoopReverse):
     def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
         array = v.attr.array
+        if self.give is not None:
+            out.append(self.give(v, d, frame))
+            return None
         if array.shared:
             self.shadows.add(array)
             return self.add(v, d, frame, out)

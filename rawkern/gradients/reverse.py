@@ -50,6 +50,16 @@ class Reverse(MemoryReverse):
         self.phases: Phases | None = None
         self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
         self.read: set[Array] = set()
+        self.give = None
+        self.exchanges: list[str] = []
+
+    def another(self) -> Reverse:
+        """For another text, as another thread has it."""
+        return Reverse(self.kernel, self.active, self.names, self.where, None)
+
+    def wants(self, value: Value) -> bool:
+        """Whether an adjoint is of use."""
+        return value in self.active.values and value not in self.dropped
 
     def run(self) -> list[Any]:
         """The lines of the backward's body."""
@@ -87,7 +97,7 @@ class Reverse(MemoryReverse):
 
     def contribute(self, value: Value, text: str, out: list[Any]) -> None:
         """Add to the adjoint of a value."""
-        if value not in self.active.values or value in self.dropped:
+        if not self.wants(value):
             return
         home = self.home[value.block]
         if value not in self.declared and out is home:
@@ -163,7 +173,7 @@ class Reverse(MemoryReverse):
                 self.contribute(args[1], f"({self.special[v]} ? {d} : {self._zero(v)})", out)
                 return
             for k in (1, 2):
-                if args[k] in self.active.values:
+                if self.wants(args[k]):
                     test = bare(frame.express(args[0]))
                     test = test if re.fullmatch(r"[\w.]+", test) else f"({test})"
                     pair = (d, self._zero(v)) if k == 1 else (self._zero(v), d)
@@ -182,7 +192,7 @@ class Reverse(MemoryReverse):
 
     def _binary(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         a, b = v.args
-        active = [x in self.active.values for x in v.args]
+        active = [self.wants(x) for x in v.args]
         if v.attr in "+-":
             self.contribute(a, d, out)
             self.contribute(b, d if v.attr == "+" else f"-{d}", out)
@@ -199,7 +209,7 @@ class Reverse(MemoryReverse):
 
     def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         rule = v.attr[0]
-        active, alike = ([a in found for a in v.args] for found in (self.active.values, self.active.every))
+        active, alike = [self.wants(a) for a in v.args], [a in self.active.every for a in v.args]
         if v in self.special:
             which = (
                 active.index(True)
