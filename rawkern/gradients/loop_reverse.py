@@ -231,7 +231,7 @@ class LoopReverse:
             )
             error = self.where.refuse(
                 item.line, f"{names} carries a value from one iteration to the next other than as a sum",
-                "make the number of iterations a constant, or give max_iterations",
+                "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
             raise NeedsUnrolling(item.node, error)
         again = Frame(item.body, frame, self.names, loop=item)
