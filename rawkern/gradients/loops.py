@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rawkern.gradients import ownership, types
+from rawkern.gradients import keys, ownership, types
 from rawkern.gradients.ir import Array, Barrier, Block, Carried, If, Kernel, Loop, Store, Value, inside, operands, walk
 
 LONGEST_TAPE = 1024  # iterations with a tape
@@ -80,6 +80,14 @@ def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str] | None:
     if test.attr in ("<", ">") and set(test.args) == {pair[0], c.phi} and inside(v.block, pair[0].block):
         return pair[0], test.attr if test.args[0] is pair[0] else {"<": ">", ">": "<"}[test.attr]
     return None
+
+
+def chooses(loop: Loop, c: Carried) -> bool:
+    """Whether the iteration that sets a running maximum is all that its backward needs: any can be begun alone."""
+    steps = ownership.induction(loop)
+    return all(other is c or other.phi in steps for other in loop.carried) and not any(
+        isinstance(i, Store | Barrier | Loop) or (isinstance(i, Value) and i.op == "shfl") for i in walk(loop.body)
+    )
 
 
 def check_condition(loop: Loop, refuse: Any) -> None:
@@ -206,15 +214,15 @@ def _written(store: Store, loop: Loop | None) -> Any:
     """The places that a store writes, as a key; None where they may change from one iteration to the next."""
     parts: list[Any] = [store.place.fields]
     for each in store.index:
-        parts.append(ownership.key(each, loop))
+        parts.append(keys.key(each, loop))
     block: Block | None = store.block
     while block is not None and block.parent is not None and block.parent is not loop:
         parent = block.parent
         if isinstance(parent, If):
-            parts.append((block is parent.then, ownership.key(parent.condition, loop)))
+            parts.append((block is parent.then, keys.key(parent.condition, loop)))
             if parts[-1][1] is None:
                 return None
-        elif loop is not None and ownership.key_of_loop(parent, loop) is None:
+        elif loop is not None and keys.key_of_loop(parent, loop) is None:
             return None
         elif loop is None:
             break

@@ -58,10 +58,14 @@ def insist(holds: object, what: str) -> None:
 
 
 def held() -> dict[str, float]:
-    """MiB of memory, mappings, open files and threads of this process."""
+    """MiB of memory, mappings, open files and threads of this process.
+
+    Pages of files are left out: the system maps those of libraries, and takes them back, as it likes.
+    """
     gc.collect()
     with open("/proc/self/statm") as file:
-        memory = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        _, resident, shared, *_ = map(int, file.read().split())
+    memory = (resident - shared) * os.sysconf("SC_PAGE_SIZE") / 2**20
     with open("/proc/self/maps") as file:
         maps = sum(1 for _ in file)
     return {

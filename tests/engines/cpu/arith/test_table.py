@@ -385,7 +385,7 @@ def test_known_and_unknown_mnemonics():
 
 
 @pytest.mark.parametrize("n", [1, 32])
-@pytest.mark.parametrize("which, cpu", enumerate(["x86-64-v2", "haswell", "znver5", "neoverse-n1", "apple-m1"]))
+@pytest.mark.parametrize("which, cpu", list(enumerate(["x86-64-v2", "haswell", "znver5", "neoverse-n1", "apple-m1"])))
 def test_objects_need_no_runtime(which, cpu, n):
     arm = cpu in ("neoverse-n1", "apple-m1")
     triple = "aarch64-unknown-linux-gnu" if arm else "x86_64-unknown-linux-gnu"
