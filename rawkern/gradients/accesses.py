@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.ir import Block, Place, Store, Value
+from rawkern.gradients.ir import Array, Barrier, Block, Loop, Place, Store, Value
 from rawkern.gradients.places import Cell, Local, Pointer, Var
 from rawkern.gradients.rules import ROUNDINGS
 from rawkern.gradients.syntax import File, Where, named, text_of
@@ -25,6 +25,7 @@ class Accesses:
     computed: dict[Block, dict[Any, Value]]  # what each block has computed, to compute it once
     block_shape: tuple[int, int, int]
     grid_shape: tuple[int | None, int | None, int | None]
+    stored: dict[Array, dict[Any, tuple[Value, Block]]]  # what a thread itself has written since the last barrier
     views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
 
     # Values -------------------------------------------------------------------------------------------------------
@@ -100,15 +101,17 @@ class Accesses:
         if names & self.file.unclear:
             raise self.refuse(node, f"{text_of(node)} has a part that is a macro", "give the macro another name")
         if argument.type == "identifier" and text_of(argument) in SPECIAL and self.lookup(text_of(argument)) is None:
-            axis = text_of(node.child_by_field_name("field"))
-            shape = {"blockDim": self.block_shape, "gridDim": self.grid_shape}.get(text_of(argument), (None,) * 3)
-            if axis not in ("x", "y", "z"):
-                raise self.refuse(node, f"{text_of(node)} is not known", "use x, y or z")
-            const = shape["xyz".index(axis)]
-            extent = {"threadIdx": self.block_shape, "blockIdx": self.grid_shape}.get(text_of(argument))
-            const = 0 if extent is not None and extent["xyz".index(axis)] == 1 else const
-            return self.value(node, "unsigned int", "special", attr=text_of(node), const=const)
+            return self.special(node, text_of(argument), text_of(node.child_by_field_name("field")))
         return self.read(node, self.target(node))
+
+    def special(self, node: Any, name: str, axis: str) -> Value:
+        """threadIdx, blockIdx, blockDim or gridDim along an axis."""
+        if axis not in ("x", "y", "z"):
+            raise self.refuse(node, f"{text_of(node)} is not known", "use x, y or z")
+        shape = {"blockDim": self.block_shape, "gridDim": self.grid_shape}.get(name, (None,) * 3)
+        extent = {"threadIdx": self.block_shape, "blockIdx": self.grid_shape}.get(name)
+        const = 0 if extent is not None and extent["xyz".index(axis)] == 1 else shape["xyz".index(axis)]
+        return self.value(node, "unsigned int", "special", attr=f"{name}.{axis}", const=const)
 
     def on_pointer_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
@@ -243,7 +246,17 @@ class Accesses:
         return self.load(node, found.place, found.index, found.type)
 
     def load(self, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
+        value, block = self.stored.get(place.array, {}).get((place, index), (None, None))
+        if value is not None and self._goes_through(block):
+            return value
         return self.value(node, kind, "load", index, place)
+
+    def _goes_through(self, block: Block | None) -> bool:
+        """Whether whatever comes here came through a block, in the same iteration of each loop around."""
+        here: Block | None = self.block
+        while here is not None and here is not block:
+            here = None if here.parent is None or isinstance(here.parent, Loop) else here.parent.block
+        return here is not None
 
     def aggregate(self, name: str, kind: Aggregate, make: Any, path: tuple[str, ...] = ()) -> Var:
         """A variable of an aggregate, each scalar in it made by ``make(path, type)``."""
@@ -263,6 +276,14 @@ class Accesses:
         self.block.items.append(
             Store(node.start_point[0] + 1, self.block, place=cell.place, index=cell.index, value=value, adds=adds)
         )
+        if not cell.place.array.shared:
+            before = self.stored.get(cell.place.array, {})
+            here = {} if adds else {k: v for k, v in before.items() if k[1] == cell.index}
+            self.stored[cell.place.array] = here if adds else {**here, (cell.place, cell.index): (value, self.block)}
+
+    def barrier(self, node: Any, text: str) -> None:
+        self.block.items.append(Barrier(node.start_point[0] + 1, self.block, text=text))
+        self.stored = {}
 
     def unrollable(self, node: Any, reason: str) -> Exception:
         raise NotImplementedError

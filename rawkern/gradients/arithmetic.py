@@ -42,13 +42,12 @@ class Arithmetic(Accesses):
         found = compute(*(self.converted(node, a, "float") for a in args))
         return self.converted(node, found, kind) if found.type == "float" else found
 
-    def _array(self, found: Any) -> Any:
+    def as_pointer(self, found: Any) -> Any:
         """A local array as a pointer to its first element."""
         return Local(tuple(found.leaves())) if isinstance(found, Var) and found.fields and found.type is None else found
 
-    def _null(self, node: Any, sign: str, pointer: Any) -> Value:
+    def null(self, node: Any, found: Any, sign: str) -> Value:
         """Whether a pointer parameter is null."""
-        found = self.expression(pointer)
         if not isinstance(found, Pointer) or found.offset is not None or found.array.shared:
             raise self.refuse(node, f"the comparison {text_of(node)!r}", "compare a parameter with nullptr")
         return self.value(node, "bool", "special", attr=f"({found.array.name} {sign} nullptr)")
@@ -129,6 +128,13 @@ class Arithmetic(Accesses):
             if part is not None:
                 return self.binary(node, "*", value.args[1 - k], part)
         return None
+
+    def test(self, node: Any) -> Value:
+        """Whether an expression is true; a pointer parameter is where it is not null."""
+        found = self.expression(node)
+        if isinstance(found, Pointer):
+            return self.null(node, found, "!=")
+        return self.truth(self.number(node, found))
 
     def truth(self, value: Value) -> Value:
         return self.converted(value.line, value, "bool")

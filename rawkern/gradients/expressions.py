@@ -77,6 +77,9 @@ class Expressions(Arithmetic):
         if name in self.file.constants:
             kind, value = self.file.constants[name]
             return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
+        if name in self.file.enumerators:
+            number = self.file.enumerators[name]
+            return self.value(node, "int", "const", attr=str(number), const=number)
         if name == "warpSize":
             return self.value(node, "int", "const", attr="32", const=32)
         if name in CONSTANTS:
@@ -90,7 +93,10 @@ class Expressions(Arithmetic):
         own = self.operated(node, sign, [node.child_by_field_name("argument")])
         if own is not None:
             return own
-        value = self.scalar(node.child_by_field_name("argument"))
+        found = self.expression(node.child_by_field_name("argument"))
+        if sign == "!" and isinstance(found, Pointer):
+            return self.null(node, found, "==")
+        value = self.number(node, found)
         if sign == "!":
             return self.value(
                 node, "bool", "unary", (value,), "!", const=None if value.const is None else int(not value.const)
@@ -113,9 +119,9 @@ class Expressions(Arithmetic):
         if own is not None:
             return own
         if sign in ("==", "!=") and "null" in (left.type, right.type):
-            return self._null(node, sign, right if left.type == "null" else left)
+            return self.null(node, self.expression(right if left.type == "null" else left), sign)
         a, b = self.expression(left), self.expression(right)
-        a, b = self._array(a), self._array(b)
+        a, b = self.as_pointer(a), self.as_pointer(b)
         if isinstance(b, Pointer | Local) and isinstance(a, Value) and sign == "+":
             a, b = b, a
         if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
@@ -131,10 +137,10 @@ class Expressions(Arithmetic):
 
     def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
         """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""
-        a = self.truth(self.scalar(left))
+        a = self.test(left)
         inner = Block()
         made = If(node.start_point[0] + 1, self.block, condition=a)
-        b = self.alone(right, inner, lambda: self.truth(self.scalar(right)))
+        b = self.alone(right, inner, lambda: self.test(right))
         if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
             for item in inner.items:
                 item.block = self.block
@@ -156,7 +162,7 @@ class Expressions(Arithmetic):
 
     def on_conditional_expression(self, node: Any) -> Any:
         parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
-        condition = self.truth(self.scalar(parts[0]))
+        condition = self.test(parts[0])
         made = If(node.start_point[0] + 1, self.block, condition=condition)
         then, other = Block(parent=made), Block(parent=made)
         a = self.alone(node, then, lambda: self.scalar(parts[1]))

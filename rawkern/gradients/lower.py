@@ -37,6 +37,8 @@ class Lowering(Repeats):
         self.called: list[str] = []
         self.type_names: dict[str, Type] = {}
         self.loops: list[int] = []
+        self.stored: dict[Array, dict[Any, tuple[Value, Block]]] = {}
+        self.breaking: list[Var | None] = []
         self.shared: list[Array] = []
         self.computed: dict[Block, dict[Any, Value]] = {}
         self.returned: Var | None = None

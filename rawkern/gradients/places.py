@@ -41,6 +41,18 @@ class Pointer:
         return replace(self, view=kind)
 
 
+class Marker:
+    """What a variable may stand for that is no value: a group of threads."""
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A function of the source, as the argument of a template."""
+
+    name: str
+    given: tuple[str, ...]  # its own template arguments
+
+
 @dataclass(frozen=True)
 class Local:
     """A pointer into variables of one type: the elements of a local array, or the fields of a vector."""

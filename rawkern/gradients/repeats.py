@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.gradients.branches import Branches
+from rawkern.gradients.branches import BREAKABLE, Branches
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.places import NeedsUnrolling, Pointer, Var
-from rawkern.gradients.syntax import assigned, moved, named
+from rawkern.gradients.syntax import assigned, contains, moved, named
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 
@@ -33,37 +33,91 @@ class Repeats(Branches):
         clause = node.child_by_field_name("condition")
         self.loop(node, clause.child_by_field_name("value") if clause.type == "condition_clause" else clause, None)
 
-    def loop(self, node: Any, condition: Any, update: Any) -> None:
-        body = node.child_by_field_name("body")
-        if condition is None:
-            raise self.refuse(node, "a loop without condition", "give it one")
-        statements = named(body) if body.type == "compound_statement" else [body]
+    def do_do_statement(self, node: Any) -> None:
+        self.loop(node, node.child_by_field_name("condition"), None)
 
-        def iteration() -> None:
-            self.scoped(lambda: self.sequence(statements, lambda: None))
+    def loop(self, node: Any, condition: Any, update: Any) -> None:
+        body, late = node.child_by_field_name("body"), node.type == "do_statement"
+        statements = named(body) if body.type == "compound_statement" else [body]
+        breaks = contains(body, ("break_statement",), BREAKABLE)
+        if condition is None and not breaks:
+            raise self.refuse(node, "a loop without condition", "give it one")
+        scopes = self.scopes
+        goes_on: Var | None = None
+        if breaks or late:  # as a variable of the loop, and part of its condition
+            goes_on = Var("goes_on", "bool", self.value(node, "bool", "const", attr="true", const=1))
+            self.scopes = [*scopes, {f"goes on at {node.start_byte}": goes_on}]
+
+        def advance() -> None:
             if update is not None:
                 self.effect(update)
+            if goes_on is not None and late:
+                goes_on.value = self.test(condition)
+
+        def iteration() -> None:
+            self.breaking.append(goes_on)
+            self.scoped(lambda: self.sequence(statements, lambda: None))
+            self.breaking.pop()
+            if breaks and goes_on is not None:
+                self.branch(node, goes_on.value, advance, lambda: None)
+            else:
+                advance()
+
+        def test() -> Value:
+            if goes_on is None:
+                return self.test(condition)
+            return goes_on.value if late or condition is None else self._and(node, goes_on.value, condition)
 
         if node.start_byte in self.unroll:
-            for _ in range(MOST_UNROLLED + 1):
-                known = self.truth(self.scalar(condition)).const
-                if known is None:
+            self._written_out(node, test, iteration, 0)
+        else:
+            self.loops.append(node.start_byte)
+            names = assigned(node) | ({f"goes on at {node.start_byte}"} if goes_on is not None else set())
+            self._kept(node, test, iteration, names)
+            self.loops.pop()
+        self.scopes = scopes
+
+    def _and(self, node: Any, goes_on: Value, condition: Any) -> Value:
+        """The condition of a loop that may be left by a break; computed after that as well."""
+        if goes_on.const is not None:
+            return self.test(condition) if goes_on.const else goes_on
+        before = len(self.block.items)
+        found = self.test(condition)
+        if not all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in self.block.items[before:]):
+            raise self.refuse(
+                node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
+            )
+        return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
+
+    def _written_out(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int) -> None:
+        """The iterations one after the other; behind a break that may have been taken, in a branch."""
+        while True:
+            known = test()
+            if known.const is not None and not known.const:
+                return
+            if done > MOST_UNROLLED:
+                raise self.refuse(
+                    node,
+                    f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
+                    "make it shorter",
+                )
+            done += 1
+            if known.const is None:
+                if known.op != "result" and not (known.op == "binary" and known.attr == "&&" and known.args[1].const):
                     raise self.refuse(
                         node,
                         "a loop whose number of iterations is not known when deriving",
                         "make its bounds constants",
                     )
-                if not known:
-                    return
-                iteration()
-            raise self.refuse(
-                node, f"a loop of more than {MOST_UNROLLED} iterations that has to be written out", "make it shorter"
-            )
-        self.loops.append(node.start_byte)
-        self._kept(node, condition, iteration, assigned(node))
-        self.loops.pop()
 
-    def _kept(self, node: Any, condition: Any, iteration: Callable[[], None], names: set[str]) -> None:
+                def rest(done: int = done) -> None:
+                    iteration()
+                    self._written_out(node, test, iteration, done)
+
+                return self.branch(node, known, rest, lambda: None)
+            iteration()
+
+    def _kept(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], names: set[str]) -> None:
         line, moving = node.start_point[0] + 1, moved(node)
         made = Loop(line, self.block, node=node.start_byte)
         made.test.parent = made.body.parent = made
@@ -82,7 +136,7 @@ class Repeats(Branches):
             if var in pointers:
                 phi.name = f"{var.name}_at"
                 var.value = replace(pointers[var], offset=phi)
-        made.condition = self.within(made.test, lambda: self.truth(self.scalar(condition)))
+        made.condition = self.within(made.test, test)
         self.within(made.body, iteration)
         for var, start in pointers.items():
             if not isinstance(var.value, Pointer) or replace(var.value, offset=start.offset) != start:
