@@ -124,6 +124,7 @@ def test_blocks(page: Path, device: str, tmp_path: Path, monkeypatch: pytest.Mon
 def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     tensors = "cuda" if device == "cuda" and ANY_DEVICE in page.read_text() else "cpu"
     monkeypatch.chdir(folder)
+    gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
     for name, value in programs(folder / ".programs").items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -219,7 +220,6 @@ def run_python(block: Block, device: str, names: dict[str, Any], raises: bool) -
     """Run a block; return the end of the traceback, if it is to raise, else nothing."""
     # Empty lines in front: a traceback has the page's own lines.
     code = compile("\n" * (block.line - 1) + block.code, str(block.page), "exec")
-    gc.collect()  # what other tests have left, so that it is not freed while a block counts memory
     try:
         with torch.device(device):
             exec(code, names)
