@@ -208,13 +208,12 @@ class Reverse(MemoryReverse):
             )
             self.contribute(v.args[which], f"({self.special[v]} ? {d} : {self._zero(v)})", out)
             return
+        marks = ["{a}", "{b}", "{c}", "{d}"]
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:
                 continue
-            probe = derivative(rule, k, "double", ["{a}", "{b}", "{c}"], "{r}", active) or ""
-            args = [
-                frame.use(a) if mark in probe else "" for a, mark in zip(v.args, ("{a}", "{b}", "{c}"), strict=False)
-            ]
+            probe = derivative(rule, k, "double", marks, "{r}", active) or ""
+            args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
             result = frame.use(v) if "{r}" in probe else ""
             text = derivative(rule, k, self.names.type(v.type), args, result, active)
             one = number(1.0, self.names.type(v.type))
