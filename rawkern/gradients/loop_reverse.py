@@ -53,7 +53,12 @@ class LoopReverse:
             self._from_the_end(item, carried, frame, out)
 
     def _same_order(
-        self, item: Loop, sums: list[Carried], maxima: dict[Carried, tuple[Value, str]], frame: Frame, out: list[Any]
+        self,
+        item: Loop,
+        sums: list[Carried],
+        maxima: dict[Carried, tuple[Value, str, Value]],
+        frame: Frame,
+        out: list[Any],
     ) -> None:
         inner = Frame(item.body, frame, self.names, loop=item)
         body: list[Any] = []
@@ -86,19 +91,19 @@ class LoopReverse:
                 self.contribute(c.init, d, out)
 
     def _set_by(
-        self, item: Loop, c: Carried, of: tuple[Value, str], frame: Frame, out: list[Any], last: list[Any]
+        self, item: Loop, c: Carried, of: tuple[Value, str, Value], frame: Frame, out: list[Any], last: list[Any]
     ) -> None:
         """Find the iteration that set a running maximum: the loop runs once more for that."""
         again = Frame(item.body, frame, self.names, loop=item)
         name = c.phi.name or "t"
         at, k, now = (self.names.fresh(f"{name}_{x}") for x in ("set_by", "k", "at"))
-        left, right = again.use(of[0]), again.use(c.phi)
+        sets = f"{again.use(of[0])} {of[1]} {again.use(c.phi)}" if of[1] != "if" else again.use(of[2])
         again.settle_loop(item)
         self.check_late(item, again)
         self.finished(again)
         out.append(f"int {at} = -1, {k} = 0;")
         group = Group("{")
-        group.body = again.loop_lines(item, last=[f"if ({left} {of[1]} {right}) {at} = {k};", f"++{k};"])
+        group.body = again.loop_lines(item, last=[f"if ({sets}) {at} = {k};", f"++{k};"])
         out += [group, f"int {now} = 0;"]
         self.special[c.next] = f"{now} == {at}"
         self.maximum_of[c.next] = item

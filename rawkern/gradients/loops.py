@@ -63,23 +63,36 @@ def _reaches(v: Value, phi: Value, loop: Loop) -> bool:
     return any(_reaches(a, phi, loop) for a in args)
 
 
-def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str] | None:
-    """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else."""
+def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None:
+    """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else.
+
+    So is a variable that an iteration either keeps or replaces by what is computed without it ("if" a condition), as
+    that of the nearest neighbour; it may be compared.
+    """
     v = c.next
     if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
         others = [a for a in v.args if a is not c.phi]
         if len(others) == 1 and uses[c.phi] == 1 and uses[v] == 1:
-            return others[0], ">" if v.attr[0].name == "fmax" else "<"
+            return others[0], ">" if v.attr[0].name == "fmax" else "<", v
     test, pair = None, None
     if v.op == "result" and isinstance(v.attr, If):
         test, pair = v.attr.condition, next((a, b) for r, a, b in v.attr.results if r is v)
     elif v.op == "select":
         test, pair = v.args[0], v.args[1:]
-    if test is None or pair is None or pair[1] is not c.phi or test.op != "binary" or uses[c.phi] != 2 or uses[v] != 1:
+    if test is None or pair is None or pair[1] is not c.phi or uses[v] != 1 or not inside(v.block, pair[0].block):
         return None
-    if test.attr in ("<", ">") and set(test.args) == {pair[0], c.phi} and inside(v.block, pair[0].block):
-        return pair[0], test.attr if test.args[0] is pair[0] else {"<": ">", ">": "<"}[test.attr]
-    return None
+    return (pair[0], "if", test) if _only_compared(c, v.attr if v.op == "result" else v) else None
+
+
+def _only_compared(c: Carried, keeper: Any) -> bool:
+    """Whether a variable is kept once, by `keeper`, and else only compared."""
+    loop: Any = c.phi.attr
+    for item in [*walk(loop.test), *walk(loop.body)]:
+        times = sum(v is c.phi for v in operands(item))
+        compares = isinstance(item, Value) and item.op == "binary" and item.attr in ("<", ">", "<=", ">=", "==", "!=")
+        if times and not compares and not (item is keeper and times == 1):
+            return False
+    return not any(each.init is c.phi or (each.next is c.phi) for each in loop.carried)
 
 
 def check_condition(loop: Loop, refuse: Any) -> None:

@@ -51,6 +51,8 @@ REFUSED = {
                            "s[threadIdx.x] = x[k] * s[threadIdx.x]; __syncthreads(); } y[i] = a;"), "of another iteration"),
     "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; };", "const P* p, float* y, int n"),
                          "no output depends|wrt|floating"),
+    "struct with a gap": (kernel("y[i] = p[i].a;", "struct __align__(8) P { float a; };", "const P* p, float* y, int n"),
+                          "struct P is aligned to 8"),
     "struct by value": (kernel("y[i] = p.a;", "struct P { float a; };", "P p, float* y, int n"), "struct by value"),
     "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half_of_mine"), "the type half_of_mine is not known"),
     "macro that pastes": (kernel("y[i] = x[i] * K(1);", "#define K(v) v ## .f"), "the call of K"),
