@@ -1,4 +1,4 @@
-"""Makes docs/benchmarks.md and its pictures from the results that are kept in `results/`; needs no GPU.
+"""Makes docs/benchmarks.md, its pictures and the tables of `times` from the results in `results/`; needs no GPU.
 
 The page's prose stays as it is; what stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` is made anew from the
 numbers, so that none is copied by hand. The pictures need matplotlib.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, scaled
 from benchmarks.rivals import DLPACK, LOAD, TORCH
+from benchmarks.times import DOCS, write_times
 
-DOCS = RESULTS.parent.parent / "docs"
+EDIT, COMPILE_KERNEL = f"{LOAD}, an edit of the CUDA source", "torch.cuda._compile_kernel"
 OWN, OWN_TEXT = "rawkern: k[g, b](...)", "rawkern, a new source text"
 DRIVER = "cuLaunchKernel through CuPy alone (nothing checked, nothing packed)"
 CONTENDERS = ("torch", "torch.compile", "Liger", "rawkern")
@@ -82,11 +84,54 @@ def machines() -> str:
     return table(("results", "date", "commit", "hardware", "versions"), rows)
 
 
+def times_as_long(dtype: str, direction: str, rival: str) -> dict[str, float]:
+    """What a rival takes for each operator that both have, by rawkern's time."""
+    found = {}
+    for name, numbers in operators(dtype).items():
+        own, other = (numbers.get(direction, {}).get(who, {}).get("median") for who in ("rawkern", rival))
+        if own and other and other > 1e-6:  # a sum's backward is a view in torch, which takes no time
+            found[name] = other / own
+    return found
+
+
+def gains() -> str:
+    """What a user has of it, in a few sentences."""
+    launch, edit, forward, rival = launches(), edits(), nbody()["forward"], "torch.compile"
+    own = {name: launch[name]["median"] / launch[OWN]["median"] for name in (LOAD, COMPILE_KERNEL, DLPACK)}
+    after = {name: scaled(edit[name]["median"]) for name in (OWN_TEXT, "cupy.RawKernel, a new source text", EDIT)}
+    found = [times_as_long("bfloat16", way, who) for who in ("torch", rival) for way in ("forward", "backward")]
+    means = [f"{statistics.geometric_mean(ratios.values()):.2f}" for ratios in found]
+    slow = [f"{name} ({ratio:.2f})" for name, ratio in sorted(found[2].items(), key=lambda at: at[1]) if ratio < 0.95]
+    bodies = forward[rival]["median"] / forward["rawkern"]["median"]
+    square = results("simulators")["results"]["ns per element"]
+    engine, triton = (
+        next(sizes["1048576"]["median"] for name, sizes in square.items() if name.startswith(who))
+        for who in ("rawkern", "Triton")
+    )
+    bounds = results("levels")["results"]["Launches"]["mean"]
+    watched, _ = results("sanitizer-gpu")["results"].values()
+    findings = sum(sum(tool["in rawkern's kernels"].values()) for tool in watched.values())
+    return f"""\
+- **Edit and run**: a changed kernel shows its result after {after[OWN_TEXT]}.
+  `cupy.RawKernel` takes {[*after.values()][1]}, torch's `load_inline` {after[EDIT]}.
+- **Launch**: {seconds(launch[OWN])} of the host's time, with every argument checked. `load_inline` takes
+  {own[LOAD]:.2f} times as long, `torch.cuda._compile_kernel` {own[COMPILE_KERNEL]:.1f} times, CuPy with DLPack
+  {own[DLPACK]:.1f} times.
+- **Operators**: in bfloat16 torch takes {means[0]} times as long for a forward and {means[1]} times for a backward,
+  torch.compile {means[2]} and {means[3]} times (geometric means over {len(found[0])} forwards and {len(found[1])}
+  backwards). torch.compile's forward is the faster one for {", ".join(slow)}.
+- **Loops of your own**: forces between 10,000 bodies take torch.compile {bodies:.1f} times as long.
+- **Without a GPU**: one thread of a CPU squares 2^20 floats in {scaled(engine)}, {triton / engine:,.0f} times faster
+  than Triton's interpreter. The check that each access stays inside its memory, which is on, costs kernels there
+  {100 * (bounds - 1):.0f} % (geometric mean).
+- **Right on a GPU**: {len(watched)} tools of compute-sanitizer had {findings or "no"} findings in operators."""
+
+
 def goals() -> str:
     launch, edit, forward = launches(), edits(), nbody()["forward"]
     own, driver = launch[OWN]["median"], launch[DRIVER]["median"]
     load, dlpack = launch[LOAD]["median"] / own, launch[DLPACK]["median"] / own
-    again = edit[f"{LOAD}, an edit of the CUDA source"]["median"] / edit[OWN_TEXT]["median"]
+    again = edit[EDIT]["median"] / edit[OWN_TEXT]["median"]
     compiled = forward["torch.compile"]["median"] / forward["rawkern"]["median"]
     shares = {
         f"{name}, {d}": share(operators(d)[name], "forward", "rawkern") for name in ("square", "mul") for d in DTYPES
@@ -185,6 +230,7 @@ def sanitizer_table() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
+    "gains": gains,
     "machines": machines,
     "goals": goals,
     "launches": launch_table,
@@ -299,6 +345,7 @@ def main() -> None:
     page.write_text(rendered(page.read_text()))
     for path in (page, *draw(DOCS / "images")):
         print(f"written: {path.relative_to(DOCS.parent)}")
+    write_times()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Times on a GPU of the kernels of docs/tutorials, and the tables of them in these pages.
+"""Times on a GPU of the kernels of docs/tutorials; `benchmarks.page` makes the tables in these pages of them.
 
 The kernels are those of the pages: their code is run on the CPU, on its small sizes, and what it defines is launched
-here on large tensors. ``--pages`` makes the tables anew from the kept results; it needs no GPU.
+here on large tensors.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import io
 import itertools
-import json
 import re
 import tempfile
 from collections.abc import Callable
@@ -175,28 +174,10 @@ TUTORIALS = {
 }
 
 
-def rendered(name: str, text: str) -> str:
-    """The text of a page with the table of its kept times."""
-    results = json.loads((RESULTS / "tutorials-gpu.json").read_text())
-    rows = [f"| {run} | {t.get('error') or scaled(t['median'])} |" for run, t in results["results"][name].items()]
-    table = "\n".join([f"| {results['machine']['gpu']} | GPU time |", "| --- | --- |", *rows])
-    before, begin, rest = text.partition("<!-- times -->\n")
-    _, end, after = rest.partition("<!-- /times -->\n")
-    if not end:
-        raise ValueError(f"{name}.md has no place for times, <!-- times --> and <!-- /times -->")
-    return f"{before}{begin}\n{table}\n\n{end}{after}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=TUTORIALS, default=list(TUTORIALS), help="then nothing is kept")
-    parser.add_argument("--pages", action="store_true", help="write the tables of docs/tutorials, and time nothing")
     chosen = parser.parse_args()
-    if chosen.pages:
-        for name in TUTORIALS:
-            path = PAGES / f"{name}.md"
-            path.write_text(rendered(name, path.read_text()))
-        return
     report = Report("tutorials-gpu", "Kernels of the tutorials on a GPU")
     report.notes.append("Seconds of GPU time of a call, median of 15 rounds; contenders take turns.")
     with tempfile.TemporaryDirectory() as folder:

@@ -18,9 +18,10 @@ ALLOWED_SYMBOLS = frozenset(
     ("clock_gettime", "malloc", "malloc_usable_size", "free", "memcpy", "memset", "memmove", "fma", "fmaf")
 )
 FULL_PIPELINE_LINES = 5000
-# llvmlite's memory manager does not count what a call of an outer function takes in the table of their addresses: 8
-# bytes, for which there is room on the page of this variable.
-_ROOM = "@rk_room = global i64 0"
+# llvmlite's memory manager does not count the table of outer functions' addresses, 8 bytes for each that is called, and
+# ends the process where the pages of the variables have no room for it. It counts as much more as the variables are
+# aligned, so this one leaves room for 510 functions, whatever is beside it.
+_ROOM = "@rk_room = global i64 0, align 4096"
 _lock = Lock()  # LLVM's contexts are not safe to share between threads
 
 
@@ -160,6 +161,8 @@ def optimise(llvm: Any, module: Any, machine: Any, size: int) -> None:
             passes.run(module, builder)
         finally:
             # By itself llvmlite does not give them back: an empty method hides the one that does. 60 kB a module.
+            # (The builder's callbacks, 1.5 kB, are lost: nothing deletes them, and a builder that is used again calls
+            # those of the module before, which are gone.)
             llvm.newpassmanagers.NewPassManager._dispose(passes)
             passes.detach()
 

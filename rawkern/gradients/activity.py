@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, If, Kernel, Loop, Store, Value, walk
@@ -11,11 +12,15 @@ from rawkern.gradients.syntax import Where
 
 @dataclass
 class Activity:
-    """Values and arrays that depend on what is differentiated by; `outputs` are those of global memory."""
+    """Values and arrays that depend on what is differentiated by; `outputs` are those of global memory.
+
+    `every` has the values that depend on anything that can have a gradient: what decides who gets that of a maximum.
+    """
 
     values: set[Value]
     arrays: set[Array]
     outputs: list[Array]
+    every: set[Value]
 
 
 def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = None) -> Activity:
@@ -23,9 +28,19 @@ def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = Non
 
     With `only`, of all reads of global memory these alone depend on it.
     """
+    items = list(walk(kernel.body))
+    written = {i.place.array for i in items if isinstance(i, Store)}
+    values, arrays = _followed(kernel, items, wrt, only)
+    every = {a.name for a in kernel.arrays.values() if a not in written}
+    outputs = [a for a in kernel.arrays.values() if a in arrays and a in written]
+    return Activity(values, arrays, outputs, _followed(kernel, items, (*wrt, *every), None)[0])
+
+
+def _followed(
+    kernel: Kernel, items: list[Any], wrt: tuple[str, ...], only: set[Value] | None
+) -> tuple[set[Value], set[Array]]:
     values: set[Value] = set()
     arrays = {a for a in kernel.arrays.values() if a.name in wrt}
-    items = list(walk(kernel.body))
     before = -1
     while before != len(values) + len(arrays):
         before = len(values) + len(arrays)
@@ -41,12 +56,7 @@ def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = Non
                         values |= {c.phi, c.result}
             elif isinstance(item, Store) and item.value in values:
                 arrays.add(item.place.array)
-    outputs = [
-        a
-        for a in kernel.arrays.values()
-        if a in arrays and any(isinstance(i, Store) and i.place.array == a for i in items)
-    ]
-    return Activity(values, arrays, outputs)
+    return values, arrays
 
 
 def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str, ...], only: set[Value] | None) -> bool:

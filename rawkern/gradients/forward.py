@@ -148,7 +148,7 @@ class Frame(Copy):
             elif isinstance(item, Exit):
                 out.append(f"if ({bare(self.text(item.condition))}) return;")
             elif isinstance(item, If | Loop) and item in self.kept:
-                out += self._if(item) if isinstance(item, If) else self.loop_lines(item)
+                out += self._if(item) if isinstance(item, If) else self._watched(item)
             elif (
                 isinstance(item, If | Loop)
                 and self.syncs
@@ -183,6 +183,10 @@ class Frame(Copy):
         if not then and other:
             group = Group(f"if (!({bare(self.text(item.condition))})) {{", other)
         return [*out, group] if then or other else out
+
+    def _watched(self, item: Loop) -> list[Any]:
+        before, last = self.watched.get(item, ("", []))
+        return [*([before] if before else []), *self.loop_lines(item, last=last)]
 
     def loop_lines(self, item: Loop, first: list[Any] | None = None, last: list[Any] | None = None) -> list[Any]:
         """A loop as it was, with what is kept of its body, and lines before and after that in each iteration."""

@@ -19,15 +19,10 @@ from rawkern.gradients.syntax import Where
 
 
 class _Copy(Reverse):
-    """The reverse of one step; what it gives to reads goes where `give` says."""
-
-    give: Callable[[Value, str, Frame], Any]
+    """The reverse of one step."""
 
     def injective(self, s: Store) -> bool:
         return True  # asked of the kernel before
-
-    def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        out.append(self.give(v, d, frame))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rawkern.gradients import ownership, types
+from rawkern.gradients import keys, ownership, types
 from rawkern.gradients.ir import Array, Barrier, Block, Carried, If, Kernel, Loop, Store, Value, inside, operands, walk
 
 LONGEST_TAPE = 1024  # iterations with a tape
@@ -67,7 +67,7 @@ def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None
     """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else.
 
     So is a variable that an iteration either keeps or replaces by what is computed without it ("if" a condition), as
-    that of the nearest neighbour; it may be compared.
+    that of the nearest neighbour, which the condition may compare.
     """
     v = c.next
     if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
@@ -81,18 +81,38 @@ def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None
         test, pair = v.args[0], v.args[1:]
     if test is None or pair is None or pair[1] is not c.phi or uses[v] != 1 or not inside(v.block, pair[0].block):
         return None
-    return (pair[0], "if", test) if _only_compared(c, v.attr if v.op == "result" else v) else None
+    keeper: Any = v.attr if v.op == "result" else v
+    alone = _only_decides(c, keeper, test, pair[0])
+    return (pair[0], "if", test) if alone else None
 
 
-def _only_compared(c: Carried, keeper: Any) -> bool:
-    """Whether a variable is kept once, by `keeper`, and else only compared."""
+def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:
+    """Whether a variable is kept once, by `keeper`, and else only a part of the test that this asks."""
     loop: Any = c.phi.attr
+    tree, left = set(), [test]
+    while left:
+        value = left.pop()
+        left += [a for a in value.args if a not in tree]
+        tree.add(value)
+    depends = {c.phi}
     for item in [*walk(loop.test), *walk(loop.body)]:
-        times = sum(v is c.phi for v in operands(item))
-        compares = isinstance(item, Value) and item.op == "binary" and item.attr in ("<", ">", "<=", ">=", "==", "!=")
-        if times and not compares and not (item is keeper and times == 1):
+        used = [v for v in operands(item) if v in depends]
+        if item is keeper:
+            if used.count(c.phi) != 1 or new in depends:
+                return False
+        elif used and item in tree:
+            depends.add(item)
+        elif used:
             return False
-    return not any(each.init is c.phi or (each.next is c.phi) for each in loop.carried)
+    return not any(each.init is c.phi or each.next is c.phi for each in loop.carried)
+
+
+def chooses(loop: Loop, c: Carried) -> bool:
+    """Whether the iteration that sets a running maximum is all that its backward needs: any can be begun alone."""
+    steps = ownership.induction(loop)
+    return all(other is c or other.phi in steps for other in loop.carried) and not any(
+        isinstance(i, Store | Barrier | Loop) or (isinstance(i, Value) and i.op == "shfl") for i in walk(loop.body)
+    )
 
 
 def check_condition(loop: Loop, refuse: Any) -> None:
@@ -121,12 +141,26 @@ def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
 
 def iterations(loop: Loop) -> int | None:
     """How many iterations there are, where that is known when deriving: by running the variable of the condition."""
+    return _counted(loop, loop.condition, None)
+
+
+def at_most(loop: Loop) -> int | None:
+    """How many iterations there are at most: of a loop that may also be left by a break."""
     test = loop.condition
+    flag = next((c for c in loop.carried if test.op == "binary" and test.attr == "&&" and c.phi is test.args[0]), None)
+    return iterations(loop) if flag is None else _counted(loop, test.args[1], flag.next)
+
+
+def _counted(loop: Loop, test: Value, goes_on: Value | None) -> int | None:
+    """As many as one comparison allows; its variable changes where the loop goes on."""
     if test.op != "binary" or test.attr not in ("<", "<=", ">", ">=", "!="):
         return None
     args = [ownership.plain(a) for a in test.args]
     for c in loop.carried:
         change = ownership.plain(c.next)
+        around: Any = change.attr
+        if goes_on is not None and isinstance(around, If) and around.condition is goes_on:
+            change = ownership.plain(next(a for r, a, _ in around.results if r is change))
         if c.phi not in args or c.init.const is None or change.op != "binary":
             continue
         inner = [ownership.plain(a) for a in change.args]
@@ -219,15 +253,15 @@ def _written(store: Store, loop: Loop | None) -> Any:
     """The places that a store writes, as a key; None where they may change from one iteration to the next."""
     parts: list[Any] = [store.place.fields]
     for each in store.index:
-        parts.append(ownership.key(each, loop))
+        parts.append(keys.key(each, loop))
     block: Block | None = store.block
     while block is not None and block.parent is not None and block.parent is not loop:
         parent = block.parent
         if isinstance(parent, If):
-            parts.append((block is parent.then, ownership.key(parent.condition, loop)))
+            parts.append((block is parent.then, keys.key(parent.condition, loop)))
             if parts[-1][1] is None:
                 return None
-        elif loop is not None and ownership.key_of_loop(parent, loop) is None:
+        elif loop is not None and keys.key_of_loop(parent, loop) is None:
             return None
         elif loop is None:
             break

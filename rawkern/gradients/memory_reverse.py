@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rawkern.gradients import loops, ownership, types
+from rawkern.gradients import keys, loops, ownership, types
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.loop_reverse import LoopReverse
 from rawkern.gradients.phases import Phases
 from rawkern.gradients.rules import number
+from rawkern.gradients.tile_reverse import TileReverse
 
 
-class MemoryReverse(LoopReverse):
+class MemoryReverse(TileReverse):
     """Loads and stores; `Reverse` has the rest."""
 
     pending: dict[Value, list[str]]
@@ -21,9 +21,11 @@ class MemoryReverse(LoopReverse):
     helpers: set[str]
     exchanged: set[Array]
     owned: dict[Array, bool]
+    set_alone: dict[Array, bool]
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
     phases: Phases | None
+    give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
@@ -53,11 +55,26 @@ class MemoryReverse(LoopReverse):
         if s.value in self.active.values:
             name = self.names.fresh(f"d_{array.name}")
             out.append(f"const {kind} {name} = {text};")
+            kept = self._kept(s) if clear else None
+            if kept is not None:
+                self.dropped.add(kept[0])  # its part stays where it is
+                self.contribute(kept[1], f"{kept[2]}{name}", out)
+                return
             self.contribute(s.value, name, out)
         elif not clear:
             out.append(f"{text};")
         if clear:
             out.append(f"{place} = {number(0.0, kind)};")
+
+    def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
+        """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
+        v = s.value
+        for k, r in enumerate(v.args if v.op == "binary" and v.attr in ("+", "-") and self.uses[v] == 1 else ()):
+            same = r.op == "load" and (r.attr, r.args, r.block) == (s.place, s.index, s.block) and self.uses[r] == 1
+            between = [i for i in loops.stores(self.kernel.body, s.place.array) if r.order < i.order < s.order]
+            if same and not between and (k == 0 or v.attr == "+"):
+                return r, v.args[1 - k], "" if v.attr == "+" else "-"
+        return None
 
     def _meets(self, s: Store, _: str) -> list[bool]:
         """Whether several threads of a block may store to one place."""
@@ -110,11 +127,20 @@ class MemoryReverse(LoopReverse):
         return self.phases.apart(v, [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values])
 
     def sets(self, array: Array) -> bool:
-        """Whether each element of an array in global memory (or field of it) is read once at most."""
+        """Whether each element (or field) in global memory is given its gradient by one thread, by each read once.
+
+        Where several reads mean the same, all mean the same elements in every thread: so the first sets them all.
+        """
         if array.shared:
             return False
-        read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
-        return len({r.attr for r in read}) == len(read) and all(self.once(r) for r in read)
+        if array not in self.set_alone:
+            read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
+            alike: dict[Any, list[Any]] = {}
+            for r in read:
+                alike.setdefault(r.attr, []).append(keys.reach(r))
+            same = all(len(k) == 1 or (None not in k and len(set(k)) == 1) for k in alike.values())
+            self.set_alone[array] = same and all(self.once(r) for r in read)
+        return self.set_alone[array]
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
@@ -124,6 +150,9 @@ class MemoryReverse(LoopReverse):
     def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
         array = v.attr.array
+        if self.give is not None:
+            out.append(self.give(v, d, frame))
+            return None
         if array.shared:
             self.shadows.add(array)
             return self.add(v, d, frame, out)
@@ -155,9 +184,13 @@ class MemoryReverse(LoopReverse):
         """Add to the gradient of a place."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
+        if self.partial and array not in self.set_by:
+            self.set_alone[array] = False  # not each element is set here, and the first has to set it
         if self.sets(array):
-            self.set_by.setdefault(array, []).append(v)
-            out.append(f"{place} = {d};")
+            first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
+            if first:
+                self.set_by.setdefault(array, []).append(v)
+            out.append(f"{place} {'=' if first else '+='} {d};")
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
         elif not any(self._by_lane(i) for i in v.args):

@@ -45,6 +45,7 @@ class Copy:
     syncs: bool = False
     loop: Loop | None = None  # the loop of which this is an iteration
     hoisted: set[Value] = field(default_factory=set)
+    watched: dict[Loop, tuple[str, list[str]]] = field(default_factory=dict)  # lines before it, at an iteration's end
 
     def owner(self, value: Value) -> Copy:
         frame: Copy | None = self

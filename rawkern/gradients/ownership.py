@@ -173,6 +173,15 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
     return None
 
 
+def settled(value: Value) -> bool:
+    """Whether an integer is the same for all threads of a launch: made of numbers that it is given."""
+    if value.op == "special":
+        return value.attr.startswith(("gridDim", "blockDim"))
+    if value.op in ("binary", "unary", "cast", "select"):
+        return not types.is_float(value.type) and all(map(settled, value.args))
+    return value.op in ("const", "param")
+
+
 def _is_digit(symbol: Any) -> bool:
     return isinstance(symbol, Loop) or (isinstance(symbol, str) and symbol.startswith(("threadIdx", "blockIdx")))
 
@@ -199,7 +208,7 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     offset: Poly = {}
     for key, value in poly(index).items():
         inner = [s for s in key if _is_digit(s)]
-        if any(isinstance(s, Value) and s not in same for s in key) or len(inner) > 1:
+        if any(isinstance(s, Value) and s not in same and not settled(s) for s in key) or len(inner) > 1:
             return None
         if within_block and inner and isinstance(inner[0], str) and inner[0].startswith("blockIdx"):
             inner = []  # the same for all threads of the block
@@ -258,28 +267,3 @@ def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> b
         if not rest or (set(rest) == {()} and rest[()] > 0):
             return True
     return False
-
-
-def key(value: Value, loop: Loop | None = None) -> Any:
-    """What a value is computed from, so that equal keys mean equal values; None for what may change in the loop."""
-    if value.op in ("const", "param", "special"):
-        return (value.op, value.attr if value.const is None else value.const)
-    if value.op == "phi" and value in induction(value.attr):
-        if loop is not None and value.attr is loop:
-            return None
-        return key_of_loop(value.attr, loop, value)
-    if value.op in ("cast", "unary", "binary", "select"):
-        parts = [key(a, loop) for a in value.args]
-        return None if None in parts else (value.op, value.type, value.attr, *parts)
-    return None
-
-
-def key_of_loop(inner: Loop, loop: Loop | None, phi: Value | None = None) -> Any:
-    """What the iterations of a loop are computed from: start, step and bound of its variable."""
-    test, steps = inner.condition, induction(inner)
-    args = [plain(a) for a in test.args]
-    phi = phi or next((a for a in args if a in steps), None)
-    if inner is loop or test.op != "binary" or phi not in args or phi not in steps:
-        return None
-    parts = [key(v, loop) for v in (*steps[phi], *(a for a in args if a is not phi))]
-    return None if None in parts else ("phi", test.attr, args.index(phi), *parts)

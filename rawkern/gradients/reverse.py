@@ -21,13 +21,13 @@ from rawkern.gradients.ir import (
     walk,
 )
 from rawkern.gradients.layout import Group, Names, bare
-from rawkern.gradients.memory_reverse import MemoryReverse
 from rawkern.gradients.phases import Phases
-from rawkern.gradients.rules import derivative, number
+from rawkern.gradients.rules import number
 from rawkern.gradients.syntax import Where
+from rawkern.gradients.value_reverse import ValueReverse
 
 
-class Reverse(MemoryReverse):
+class Reverse(ValueReverse):
     """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
 
     def __init__(
@@ -40,16 +40,28 @@ class Reverse(MemoryReverse):
         self.pending: dict[Value, list[str]] = {}
         self.declared: dict[Value, str] = {}
         self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
-        self.special: dict[Value, str] = {}  # values of a running maximum: what says that this iteration set it
+        self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
         self.maximum_of: dict[Value, Loop] = {}
         self.dropped: set[Value] = set()
+        self.partial = 0
         self.helpers: set[str] = set()
         self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
         self.owned: dict[Array, bool] = {}
+        self.set_alone: dict[Array, bool] = {}
         self.shadows: set[Array] = set()
         self.phases: Phases | None = None
         self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
         self.read: set[Array] = set()
+        self.give = None
+        self.exchanges: list[str] = []
+
+    def another(self) -> Reverse:
+        """For another text, as another thread has it."""
+        return Reverse(self.kernel, self.active, self.names, self.where, None)
+
+    def wants(self, value: Value) -> bool:
+        """Whether an adjoint is of use."""
+        return value in self.active.values and value not in self.dropped
 
     def run(self) -> list[Any]:
         """The lines of the backward's body."""
@@ -87,7 +99,7 @@ class Reverse(MemoryReverse):
 
     def contribute(self, value: Value, text: str, out: list[Any]) -> None:
         """Add to the adjoint of a value."""
-        if value not in self.active.values or value in self.dropped:
+        if not self.wants(value):
             return
         home = self.home[value.block]
         if value not in self.declared and out is home:
@@ -149,112 +161,6 @@ class Reverse(MemoryReverse):
                         self.add(load, d, around, group.body)
                         out.append(group)
 
-    def value(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        """What a value's operands get of its adjoint."""
-        args = v.args
-        if v.op == "binary":
-            self._binary(v, d, frame, out)
-        elif v.op == "unary":
-            self.contribute(args[0], f"-{d}", out)
-        elif v.op == "cast":
-            self.contribute(args[0], d, out)
-        elif v.op == "select":
-            if v in self.special:
-                self.contribute(args[1], f"({self.special[v]} ? {d} : {self._zero(v)})", out)
-                return
-            for k in (1, 2):
-                if args[k] in self.active.values:
-                    test = bare(frame.express(args[0]))
-                    test = test if re.fullmatch(r"[\w.]+", test) else f"({test})"
-                    pair = (d, self._zero(v)) if k == 1 else (self._zero(v), d)
-                    self.contribute(args[k], f"({test} ? {pair[0]} : {pair[1]})", out)
-        elif v.op == "call":
-            self._call(v, d, frame, out)
-        elif v.op == "shfl":
-            self._shuffle(v, d, frame, out)
-        elif v.op == "load":
-            self.load(v, d, frame, out)
-        else:
-            raise AssertionError(v.op)
-
-    def _zero(self, v: Value) -> str:
-        return number(0.0, self.names.type(v.type))
-
-    def _binary(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        a, b = v.args
-        active = [x in self.active.values for x in v.args]
-        if v.attr in "+-":
-            self.contribute(a, d, out)
-            self.contribute(b, d if v.attr == "+" else f"-{d}", out)
-        elif v.attr == "*":
-            if active[0]:
-                self.contribute(a, f"{d} * {frame.use(b)}", out)
-            if active[1]:
-                self.contribute(b, f"{d} * {frame.use(a)}", out)
-        else:
-            if active[0]:
-                self.contribute(a, f"{d} / {frame.use(b)}", out)
-            if active[1]:
-                self.contribute(b, f"-{d} * {frame.use(v)} / {frame.use(b)}", out)
-
-    def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        rule = v.attr[0]
-        active = [a in self.active.values for a in v.args]
-        if v in self.special:
-            which = (
-                active.index(True)
-                if sum(active) == 1
-                else next(k for k, a in enumerate(v.args) if a.op != "phi" or a.attr is not self.maximum_of[v])
-            )
-            self.contribute(v.args[which], f"({self.special[v]} ? {d} : {self._zero(v)})", out)
-            return
-        marks = ["{a}", "{b}", "{c}", "{d}"]
-        for k, arg in enumerate(v.args):
-            if not active[k] or rule.derivatives[k] is None:
-                continue
-            probe = derivative(rule, k, "double", marks, "{r}", active) or ""
-            args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
-            result = frame.use(v) if "{r}" in probe else ""
-            text = derivative(rule, k, self.names.type(v.type), args, result, active)
-            one = number(1.0, self.names.type(v.type))
-            self.contribute(
-                arg,
-                d
-                if text == one
-                else f"{d} * {text}"
-                if not (text or "").startswith(f"{one} / ")
-                else f"{d} / {(text or '').removeprefix(one + ' / ')}",
-                out,
-            )
-
-    def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        """The lanes that a value came from get its adjoint back."""
-        by = frame.express(v.args[1])
-        if v.attr == "xor":
-            text = f"__shfl_xor_sync(0xffffffff, {d}, {by})"
-        elif v.attr == "idx":
-            self.helpers |= {"warp_sum", "lane"}
-            text = f"(lane() == {by} ? warp_sum({d}) : {self._zero(v)})"
-            name = self.names.fresh("d_lanes")
-            out.append(f"const {self.names.type(v.type)} {name} = warp_sum({d});")
-            text = f"(lane() == {by} ? {name} : {self._zero(v)})"
-        else:
-            self.helpers.add("lane")
-            other = "up" if v.attr == "down" else "down"
-            name = self.names.fresh("d_lanes")
-            out.append(f"const {self.names.type(v.type)} {name} = __shfl_{other}_sync(0xffffffff, {d}, {by});")
-            came, stayed = (
-                ("lane() >= {0}", "lane() + {0} >= 32") if v.attr == "down" else ("lane() + {0} < 32", "lane() < {0}")
-            )
-            by = by if re.fullmatch(r"\w+", by) else f"({by})"
-            zero = self._zero(v)
-            self.contribute(v.args[0], f"({came.format(by)} ? {name} : {zero})", out)
-            self.contribute(v.args[0], f"({stayed.format(by)} ? {d} : {zero})", out)
-            return
-        name = self.names.fresh("d_lanes")
-        out.append(f"const {self.names.type(v.type)} {name} = {bare(text)};")
-        self.contribute(v.args[0], name, out)
-
     # Branches -----------------------------------------------------------------------------------------------------
 
     def branch(self, item: If, frame: Frame, out: list[Any]) -> None:
@@ -273,7 +179,7 @@ class Reverse(MemoryReverse):
                     continue
                 if r in self.special:
                     if which == 0:
-                        self.contribute(a, f"({self.special[r]} ? {d} : {self._zero(r)})", out)
+                        self.contribute(a, self.set_now(r, d), out)
                     continue
                 self.contribute((a, b)[which], d, lines)
             self.block_lines(block, inner, lines)

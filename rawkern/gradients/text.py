@@ -50,6 +50,7 @@ def backward_text(
     lines = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
+        *reverse.exchanges,
         *_zeroed(kernel, reverse, names),
         *body,
     ]

@@ -20,7 +20,7 @@ __all__ = ["CHECKS", "Failure", "KernelCheckError", "KernelReport", "check_kerne
 #: The checks, by which failures are named and which `skip` names.
 CHECKS = (
     "reference", "unwritten", "guard", "input", "gradient", "dtype", "layout", "size", "empty", "default_device",
-    "repeat", "gradcheck", "opcheck", "compile", "stream", "graph", "devices",
+    "repeat", "gradcheck", "opcheck", "compile", "stream", "graph", "devices", "order",
 )  # fmt: skip
 
 

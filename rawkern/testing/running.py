@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from rawkern.arguments.memory import dtype_name
 from rawkern.errors import CheckError, LaunchError
+from rawkern.launch.modes import order
 from rawkern.testing import programs
 from rawkern.testing.guards import watched
 from rawkern.testing.reporting import Failure, KernelReport
@@ -28,6 +30,7 @@ from rawkern.testing.trials import (
 )
 from rawkern.testing.variations import GRADIENTS, layouts, legal, resized, shrunk, sizes, small
 
+ORDERS = (0, 1, 2)  # seeds of `rawkern.order`: the last first, and two mixed ones
 _OWN = ("unwritten", "guard", "input")  # kinds of problems that are checks of their own
 # After these other calls would fail alike, or damage the memory of this process.
 _SPOILING = {"values", "unwritten", "raises", "refused", "guard"}
@@ -72,7 +75,9 @@ class Run:
             self.once("stream", trial, lambda t, e: programs.on_a_stream(self.target, t, e))
             self.once("graph", trial, lambda t, e: programs.on_a_graph(self.target, t, e))
             self.once("devices", trial, self.devices)
-        elif not torch.cuda.is_available():
+        else:
+            self.once("order", trial, self.orders)
+        if not torch.cuda.is_available():
             self.report.left_out["stream, graph, devices"] = "torch finds no GPU"
 
     # --- single checks ------------------------------------------------------------------------------------------------
@@ -136,6 +141,14 @@ class Run:
         if not problems and self.deterministic:
             problems = programs.repeated(self.target, trial, expected)
         return problems
+
+    def orders(self, trial: Trial, expected: Outcome) -> list[Problem]:
+        """Blocks and warps in other orders: what is right does not depend on them."""
+        for seed in ORDERS:
+            problems = examine(self.target, trial, expected, around=partial(order, seed))
+            if problems:
+                return [replace(p, text=f"{p.text}, under rawkern.order({seed})") for p in problems]
+        return []
 
     def dtypes(self, trial: Trial) -> None:
         """Other dtypes of the sample: each is refused or right."""

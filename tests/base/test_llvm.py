@@ -56,3 +56,13 @@ def test_compiling_keeps_no_memory() -> None:
     for _ in range(60):
         llvm.object_file(LARGE, llvm.host())
     assert memory() - before < 60 * 20  # KiB; passes that were not given back took 50 a module
+
+
+def test_variables_of_any_size_stand_beside_calls_of_outer_functions() -> None:
+    """The table of the functions' addresses finds room, whatever the variables before it leave of their pages."""
+    names = ("malloc", "free", "memcpy", "memset", "memmove", "fma", "fmaf", "clock_gettime")
+    calls = "\n".join(f"  call void @{name}()" for name in names)
+    declared = "\n".join(f"declare void @{name}()" for name in names)
+    text = f"{declared}\ndefine i64 @seven() {{\n{calls}\n  ret i64 7\n}}\n@all = global [%d x i8] zeroinitializer"
+    for size in range(4096 - 512, 4096 + 64, 8):
+        assert llvm.LoadedObject(llvm.object_file(text % size, llvm.host())).address("seven")

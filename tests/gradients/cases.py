@@ -165,7 +165,7 @@ def softmax(x, y, n):
         }
         if (row < M && col < N) C[row * N + col] = acc;
     }""",
-    (16, 16), (3, 2), lambda r: (r(30, 50), r(50, 40), r(30, 40), 30, 40, 50),
+    (16, 16), (3, 2), lambda r: (r(30, 50), r(50, 40), r(30, 40), 30, 40, 50), atomics=2,
 )  # fmt: skip
 def matmul(A, B, C, M, N, K):
     return {"C": A @ B}
@@ -278,7 +278,7 @@ def moving(n, x, w, y):
         }
         if (i < n) { f[i].x = fx; f[i].y = fy; }
     }""",
-    32, 2, lambda r: (r(50, 4), r(50, 2), 50),
+    32, 2, lambda r: (r(50, 4), r(50, 2), 50), atomics=5,
 )  # fmt: skip
 def bodies(p, f, n):
     d = p[None, :, :2] - p[:, None, :2]

@@ -12,12 +12,14 @@ import time
 import rawkern
 from tests.gradients.random_kernels import Program
 from tests.gradients.random_places import Places
+from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
+from tests.gradients.random_tiles import Tiles
 
 
-def program_of(seed: int) -> Program | Stencil:
+def program_of(seed: int) -> Program | Stencil | Tiles | Rows:
     """A program of each kind in turn."""
-    return (Program, Places, Program, Stencil)[seed % 4](seed)
+    return (Program, Places, Tiles, Stencil, Program, Places, Rows, Stencil)[seed % 8](seed)
 
 
 def outcome(seed: int) -> str:

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from rawkern.gradients import tile_reverse
 from rawkern.gradients.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
@@ -15,7 +16,7 @@ from tests.gradients.random_programs import outcome
 KEPT = (3, 7, 8, 12)  # seeds whose backward did not compile once
 
 
-@pytest.mark.parametrize("seed", (7, 5))
+@pytest.mark.parametrize("seed", (7, 5, 2))
 def test_on_the_cpu_engine(seed) -> None:
     assert outcome(seed) == "right"
 
@@ -47,3 +48,11 @@ def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
     monkeypatch.setattr(MemoryReverse, "alone", lambda self, v: True)
     _, _, wrong = host.outcomes((4, 13, 14, 17))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> None:
+    number = tile_reverse._number
+    monkeypatch.setattr(tile_reverse, "_number", lambda block, layout, digits=None: number(block, layout))
+    _, _, wrong = host.outcomes(range(2, 26, 4))
+    assert len(wrong) >= 2

@@ -114,3 +114,37 @@ def test_verify_finds_a_kernel_that_is_not_what_was_read(monkeypatch) -> None:
     monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": wrong})
     with pytest.raises(ArithmeticError, match="is wrong"):
         found.verify(1, args)
+
+
+def test_equal_operands_of_a_maximum_share_its_gradient_whatever_is_asked_for() -> None:
+    source = """extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {
+        int i = threadIdx.x;
+        if (i >= 1 && i < n - 1) y[i] = fmaxf(x[i - 1], x[i + 1]) + fmaxf(x[i], w[i]);
+    }"""
+    args = torch.zeros(64), torch.zeros(64), torch.zeros(64), 64
+    for wrt in (("x",), ("x", "w")):
+        grads = derived(source, wrt=wrt)(1, args, {"y": torch.ones(64)})
+        expected = torch.full((64,), 1.5)
+        expected[[0, 1, 62, 63]] = torch.tensor([0.5, 1.0, 1.0, 0.5])
+        torch.testing.assert_close(grads["x"], expected)
+
+
+@pytest.mark.parametrize("last", ["sum", "largest"])
+def test_of_loops_over_the_same_elements_the_first_sets_if_it_reaches_all(last) -> None:
+    largest = "float m = -1e30f; for (int c = threadIdx.x; c < n; c += 32) m = fmaxf(m, x[blockIdx.x * n + c]);"
+    total = (
+        "float s = 0.0f; for (int c = threadIdx.x; c < n; c += 32) s += x[blockIdx.x * n + c] * x[blockIdx.x * n + c];"
+    )
+    loops = [largest, total] if last == "sum" else [total, largest]
+    source = f"""extern "C" __global__ void k(const float* x, float* y, float* z, int n) {{
+        {" ".join(loops)}
+        y[blockIdx.x * 32 + threadIdx.x] = m;
+        z[blockIdx.x * 32 + threadIdx.x] = s;
+    }}"""
+    found = derived(source, block=32)
+    assert ("x" in found.sets) == (last == "sum")
+    x = torch.rand(3, 70)
+    grads = found(3, (x, torch.zeros(96), torch.zeros(96), 70), {"y": torch.ones(96), "z": torch.ones(96)})
+    lanes = torch.nn.functional.pad(x, (0, 26), value=-1.0).view(3, 3, 32)
+    expected = torch.nn.functional.one_hot(lanes.argmax(1), 3).movedim(-1, 1).reshape(3, 96)[:, :70] + 2 * x
+    torch.testing.assert_close(grads["x"], expected)

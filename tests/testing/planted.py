@@ -34,6 +34,13 @@ template <class T> __global__ void sum_of_neighbours(const T* x, T* out, long lo
     long long i = I;
     if (i < n) out[i] = x[i] + x[i + 1];
 }
+template <class T> __global__ void twice_by_the_first_warp(const T* x, T* out, long long n) {
+    __shared__ T both[64];
+    long long i = I;
+    for (int j = threadIdx.x; threadIdx.x < 32 && j < 64 && i - threadIdx.x + j < n; j += 32)
+        both[j] = x[i - threadIdx.x + j];
+    if (i < n) out[i] = x[i] + both[threadIdx.x];  // a barrier is missing before
+}
 template <class T> __global__ void count(const T* x, T* out, long long n) {
     long long i = I;
     if (i < n) atomicAdd(out, x[i]);
@@ -70,6 +77,12 @@ def launch(name: str, x: Tensor, *args: Any, blocks: int | None = None, **kwargs
 
 def reference(x: Tensor) -> Tensor:
     return 2 * x
+
+
+def forgotten_barrier(x: Tensor) -> Tensor:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    launch("twice_by_the_first_warp", x.contiguous(), out, x.numel())
+    return out
 
 
 # Correct --------------------------------------------------------------------------------------------------------------

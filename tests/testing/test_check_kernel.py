@@ -32,7 +32,7 @@ def test_planted(wrong, device: str) -> None:
     if wrong.gpu and device == "cpu":
         pytest.skip("the defect is one of streams, which are the GPU's")
     checks, says = wrong.on_a_gpu if device == "cuda" and wrong.on_a_gpu else (wrong.checks, wrong.says)
-    options = {"skip": () if "compile" in wrong.checks else ("compile",), **wrong.options}
+    options = {"skip": ("order",) if "compile" in wrong.checks else ("compile", "order"), **wrong.options}
     with pytest.raises(KernelCheckError) as caught:
         check_kernel(wrong.op, numbers(*wrong.shape), reference=wrong.reference, devices=[device], **options)
     error = caught.value
@@ -97,8 +97,7 @@ def test_correct(name: str, device: str) -> None:
     done = {each.split(" (")[0] for each in report.passed}
     assert {"unwritten", "guard", "input", "dtype", "layout", "size", "empty", "default_device", "repeat"} <= done
     assert ("reference" in done) == ("reference" in options) or "reference" in report.left_out
-    if device == "cuda":
-        assert {"stream", "graph", "devices"} <= done
+    assert ({"stream", "graph", "devices"} if device == "cuda" else {"order"}) <= done
     raw = "plain" in name or name.startswith("in place")
     assert ("opcheck" in done) == (not raw and name != "torch") and "compile" in done
     assert ("gradcheck" in done) == (not raw and "ints" not in name)
@@ -146,6 +145,14 @@ def test_a_reference_that_is_random_is_none() -> None:
         ValueError, match="two calls of the reference with the same inputs differ, so the operator cannot"
     ):
         check_kernel(planted.plain, numbers(8), reference=planted.random)
+
+
+@pytest.mark.rawkern_unchecked("the operator is wrong on purpose")
+def test_what_depends_on_the_order_of_warps_is_found() -> None:
+    skip = [c for c in CHECKS if c not in ("reference", "size", "order")]
+    with pytest.raises(KernelCheckError, match=r"order: output\[32\] is nan, .*, under rawkern\.order\(0\)") as caught:
+        check_kernel(planted.forgotten_barrier, numbers(64), reference=planted.reference, skip=skip, devices=["cpu"])
+    assert {f.check for f in caught.value.failures} == {"order"}
 
 
 def test_errors_that_cancellation_leaves_are_small_beside_the_sample() -> None:
