@@ -78,6 +78,45 @@ extern "C" __global__ void block_sums(const float* x, float* out, int n) {
     }
     if (t == 0) out[blockIdx.x] = s[0];
 }
+__device__ float block_sum(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = 0;
+    for (int k = 0; k < 8; ++k) total += part[k];
+    __syncthreads();
+    return total;
+}
+extern "C" __global__ void layer_norm(const float* x, const float* w, const float* b, float* y, int n) {
+    __shared__ float part[8];
+    const float* row = x + blockIdx.x * n;
+    float sum = 0, squares = 0;
+    for (int c = threadIdx.x; c < n; c += 256) sum += row[c];
+    float mean = block_sum(sum, part) / n;
+    for (int c = threadIdx.x; c < n; c += 256) squares += (row[c] - mean) * (row[c] - mean);
+    float scale = rsqrtf(block_sum(squares, part) / n + 1e-5f);
+    for (int c = threadIdx.x; c < n; c += 256) y[blockIdx.x * n + c] = (row[c] - mean) * scale * w[c] + b[c];
+}
+extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
+    __shared__ float4 tile[256];
+    int i = blockIdx.x * 256 + threadIdx.x;
+    float4 own = p[i];
+    float fx = 0, fy = 0, fz = 0;
+    for (int start = 0; start < n; start += 256) {
+        tile[threadIdx.x] = p[start + threadIdx.x];
+        __syncthreads();
+        for (int k = 0; k < 256; ++k) {
+            float dx = tile[k].x - own.x, dy = tile[k].y - own.y, dz = tile[k].z - own.z;
+            float inverse = rsqrtf(dx * dx + dy * dy + dz * dz + 0.01f);
+            float pull = tile[k].w * inverse * inverse * inverse;
+            fx += pull * dx;
+            fy += pull * dy;
+            fz += pull * dz;
+        }
+        __syncthreads();
+    }
+    force[i] = make_float4(fx, fy, fz, 0.0f);
+}
 """
 
 
@@ -102,6 +141,10 @@ ROWS = (
     Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
         if (n := 8192 // int(s**0.5)) else None),
     Row("softmax", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.zeros(rows, 4096), 4096))),
+    Row("layer_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(4096),
+        torch.randn(4096), torch.zeros(rows, 4096), 4096))),
+    Row("bodies", 5.0, lambda s: (n // 256, 256, (torch.randn(n, 4), torch.zeros(n, 4), n))
+        if (n := 8192 // int(s**0.5)) else None),
     Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))
         if (n := 2048 // int(s**0.5)) else None),
     Row("block_sums", 1.2, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(-(-n // 256)), n))),
