@@ -24,7 +24,8 @@ __all__ = [name for name in _HOME if not name.startswith("_")]  # pyright: ignor
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module 'rawkern' has no attribute {name!r}")
+        # `name` and `obj`: the traceback then says which name is meant.
+        raise AttributeError(f"module 'rawkern' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     if home == "rawkern":
         value = importlib.import_module(f"rawkern.{name}")
     else:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rawkern.arguments.signature import make_signature
 from rawkern.base.border import border, hide
 from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
@@ -20,7 +19,7 @@ from rawkern.launch import config as configs
 from rawkern.launch import cupy_form, level
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
 from rawkern.launch.launcher import Plan, device_of
-from rawkern.launch.unit import State
+from rawkern.launch.unit import State, find
 from rawkern.properties import Attributes, OfUnit
 
 if TYPE_CHECKING:
@@ -199,7 +198,9 @@ class RawKernel(OfUnit, Attributes, Derivable):
     def _settled(self, key: Any) -> Launcher:
         """What `__getitem__` returns, for what is not known or not plain."""
         if not isinstance(key, tuple) or len(key) not in (2, 3):
-            raise TypeError(f"{self.name}: a launch is kernel[grid, block](...) or kernel[grid, block, bytes](...)")
+            shown = ", ".join(map(repr, key)) if isinstance(key, tuple) else repr(key)
+            forms = "kernel[grid, block](...) or kernel[grid, block, bytes](...)"
+            raise TypeError(f"{self.name}: a launch is {forms}; got kernel[{shown}]")
         sizes = [size for part in key for size in (part if isinstance(part, tuple) else (part,))]
         if any(isinstance(size, torch.SymInt) for size in sizes):  # as in `_covering`
             return self._plan(None, 0).symbolic()
@@ -379,27 +380,8 @@ class RawKernel(OfUnit, Attributes, Derivable):
             build = self.unit.current()
             state = self._known
             if state is None or state.build is not build:
-                state = self._known = self._look(build, device)
+                state = self._known = find(build, self.asked_name, device)
             return state
-
-    def _look(self, build: Build, device: torch.device | None) -> State:
-        name = self.asked_name
-        asked: tuple[str, ...] = ()
-        if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
-            asked = (name,) if build.source.binary is None else ()  # what is compiled has what it has
-        arch = build.architecture(device) if device is not None else None
-        program = build.program(arch, asked)
-        entry = lookup.entry(program, name)
-        if entry is None and name is not None and "(" in name and build.source.binary is None:
-            # An overload by types as the source spells them (typedefs, macros): the compiler has to read them.
-            asked = (name,)
-            program = build.program(arch, asked)
-            entry = lookup.entry(program, name)
-        if entry is None:
-            raise ValueError(lookup.unknown(program, name))
-        names = programs.parameter_names(build.source, entry)
-        signature = make_signature(entry, names, lambda struct: programs.struct_layout(program, struct))
-        return State(build, entry, name, asked, signature)
 
     def _engine_kernel(self, device: torch.device) -> Any:
         with self.unit.lock:

@@ -156,6 +156,12 @@ class Arguments:
         return table.data_ptr()
 
 
+def _got(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What was given, by kind: beside the signature it shows which one is missing, or too many."""
+    kinds = [type(value).__name__ for value in args] + [f"{name}=..." for name in kwargs]
+    return f"; got ({', '.join(kinds)})" if kinds else ""
+
+
 def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> tuple[Any, ...]:
     """Positional and keyword arguments in the order of the parameters."""
     params, given = signature.params, len(args)
@@ -164,10 +170,12 @@ def arrange(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
             return tuple(args)
         were = "was" if given == 1 else "were"
         takes = f"{len(params)} argument{'' if len(params) == 1 else 's'}"
-        raise TypeError(f"{signature.name} takes {takes}, {given} {were} given: {signature}")
+        raise TypeError(f"{signature.name} takes {takes}, {given} {were} given: {signature}{_got(args, {})}")
     if given > len(params):
         total = given + len(kwargs)
-        raise TypeError(f"{signature.name} takes {len(params)} arguments, {total} were given: {signature}")
+        raise TypeError(
+            f"{signature.name} takes {len(params)} arguments, {total} were given: {signature}{_got(args, kwargs)}"
+        )
     names = [param.name for param in params]
     for name in kwargs:
         if name not in names:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from rawkern.base.forking import Lock
+
 T = TypeVar("T")
 
 
@@ -19,6 +21,7 @@ class Asked(Generic[T]):
     """
 
     def __init__(self, first: T) -> None:
+        self._lock = Lock()  # a value's place is looked for and removed, and then told, as one step
         self._values = [first]
         self.followers: list[Callable[[T], None]] = []
 
@@ -34,13 +37,15 @@ class Asked(Generic[T]):
 
     def ask(self, value: T) -> None:
         """Have a value until it is given up."""
-        self._values.append(value)
-        self._tell()
+        with self._lock:
+            self._values.append(value)
+            self._tell()
 
     def give_up(self, value: T) -> None:
         """Take back an `ask`; other threads may have asked since."""
-        del self._values[len(self._values) - 1 - self._values[::-1].index(value)]
-        self._tell()
+        with self._lock:
+            del self._values[len(self._values) - 1 - self._values[::-1].index(value)]
+            self._tell()
 
     @contextmanager
     def asked(self, value: T) -> Iterator[None]:

@@ -65,8 +65,8 @@ _HOST_FUNCTION = (
 )
 _HINTS = (
     (_HOST_FUNCTION,
-     "only device code is compiled here: mark helpers, constructors and operators __device__, and put main() and\n"
-     "  other host code between #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
+     "only device code is compiled here: mark a kernel __global__, helpers, constructors and operators __device__,\n"
+     "  and put main() and other host code between #ifndef __CUDACC_RTC__ and #endif, so that nvcc still sees it"),
     (r"namespace scope variable without memory space annotations|static data member with non-const type",
      "only device code is compiled here: mark the variable __device__, __constant__ or constexpr, or, if it is for\n"
      "  the host, put it between #ifndef __CUDACC_RTC__ and #endif"),

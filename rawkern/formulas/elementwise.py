@@ -28,7 +28,9 @@ from rawkern.formulas.promotion import (
     check_out,
     device_of,
     joint_shape,
+    one_dtype,
     output_dtypes,
+    overlap,
     prepare,
     refuse_wrapped,
     with_size,
@@ -257,7 +259,7 @@ class Elementwise(Shared):
         if self._open and out is None:
             p = next(p for p in loop.outputs if p.type in self._open)
             raise TypeError(f"{self.name}: no input says what {p.type} is; pass the output {p.name} after the inputs")
-        if self._plain and out is None and _one_dtype(args, bool(self._floats)):  # then there is nothing to prepare
+        if self._plain and out is None and one_dtype(args, bool(self._floats)):  # then there is nothing to prepare
             try:
                 return self.operator(*args)
             except TypeError:
@@ -324,7 +326,7 @@ class Elementwise(Shared):
         else:
             if not quiet():
                 refuse_wrapped(self.name, (*tensors, *outs))
-            apart = [t.clone() if any(_overlap(t, o) for o in outs) else t for t in tensors]
+            apart = [t.clone() if any(overlap(t, o) for o in outs) else t for t in tensors]
             # What has no operator is a launch like any other to those who watch, which refuses what would lose it.
             with inside_op() if quiet() else contextlib.nullcontext():
                 loop.run(apart, dtypes, out=outs)
@@ -387,24 +389,3 @@ class Elementwise(Shared):
 def make_elementwise(*key: Any) -> Elementwise:
     """The operator of a declaration, as `declared` takes it."""
     return declared(Elementwise, *key)
-
-
-# --- tensors --------------------------------------------------------------------------------------------------------
-
-
-def _one_dtype(args: Sequence[Any], floats: bool) -> bool:
-    first = args[0]
-    if not isinstance(first, torch.Tensor) or (floats and not first.is_floating_point()):
-        return False
-    dtype, device = first.dtype, first.get_device()
-    for a in args[1:]:
-        if not isinstance(a, torch.Tensor) or a.dtype is not dtype or a.get_device() != device:
-            return False
-    return True
-
-
-def _overlap(t: torch.Tensor, out: torch.Tensor) -> bool:
-    """Whether writing `out` could change elements of `t` before they are read."""
-    if t.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():
-        return False
-    return (t.data_ptr(), t.shape, t.stride()) != (out.data_ptr(), out.shape, out.stride())

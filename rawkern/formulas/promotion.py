@@ -177,6 +177,25 @@ def check_out(
         raise ValueError(f"{name}: {what} has elements that share memory; pass {what}.clone()")
 
 
+def one_dtype(args: Sequence[Any], floats: bool) -> bool:
+    """Whether all are tensors of one dtype, of floats if asked, on one device: then there is nothing to prepare."""
+    first = args[0]
+    if not isinstance(first, torch.Tensor) or (floats and not first.is_floating_point()):
+        return False
+    dtype, device = first.dtype, first.get_device()
+    for a in args[1:]:
+        if not isinstance(a, torch.Tensor) or a.dtype is not dtype or a.get_device() != device:
+            return False
+    return True
+
+
+def overlap(t: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether writing `out` could change elements of `t` before they are read."""
+    if t.untyped_storage().data_ptr() != out.untyped_storage().data_ptr():
+        return False
+    return (t.data_ptr(), t.shape, t.stride()) != (out.data_ptr(), out.shape, out.stride())
+
+
 def _on(value: Any, device: torch.device) -> bool:
     return isinstance(value, torch.Tensor) and value.device == device
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.expressions import FULL, SHUFFLES
-from rawkern.gradients.halves import Halves
-from rawkern.gradients.ir import Barrier, Value
-from rawkern.gradients.places import Cell, Pointer, Var
+from rawkern.gradients.ir import Value
+from rawkern.gradients.philox import Philox
+from rawkern.gradients.places import Callee, Cell, Pointer, Var
 from rawkern.gradients.rules import rule_of
 from rawkern.gradients.syntax import TYPES, named, text_of
 from rawkern.gradients.types import Aggregate
@@ -18,7 +18,7 @@ LOADS = ("__ldg", "__ldca", "__ldcs", "__ldcg", "__ldlu", "__ldcv")
 STORES = ("__stwb", "__stcg", "__stcs", "__stwt")
 
 
-class Calls(Halves):
+class Calls(Philox):
     """Calls and assignments."""
 
     # Assignments --------------------------------------------------------------------------------------------------
@@ -111,6 +111,12 @@ class Calls(Halves):
         callee, arguments = node.child_by_field_name("function"), named(node.child_by_field_name("arguments"))
         if callee.type in TYPES and len(arguments) == 1:
             return self.cast(node, callee, arguments[0])
+        found = self.group_call(node, callee, arguments) or self.curand_call(node, text_of(callee), arguments)
+        if found is not None:
+            return found[0]
+        inner = named(callee)[0] if callee.type == "parenthesized_expression" else None
+        if inner is not None and len(arguments) == 1 and self.is_type(inner):  # (T) (x), which reads as a call
+            return self.cast(node, inner, arguments[0])
         given: list[Any] = []
         if callee.type == "template_function":
             given = named(callee.child_by_field_name("arguments"))
@@ -123,7 +129,10 @@ class Calls(Halves):
         name = text_of(callee)
         if callee.type != "identifier" or name in self.file.unclear:
             raise self.refuse(node, f"the call of {name}", "write it as a __device__ function here")
-        if self.lookup(name) is not None:
+        variable = self.lookup(name)
+        if variable is not None and isinstance(variable.value, Callee):
+            return self.inline(node, variable.value.name, arguments, variable.value.given)
+        if variable is not None:
             raise self.refuse(node, f"the call of the variable {name}", "write a __device__ function")
         if name in self.file.functions:
             return self.inline(node, name, arguments, given)
@@ -136,9 +145,10 @@ class Calls(Halves):
     def _own(self, node: Any, name: str, arguments: list[Any]) -> Any:
         """CUDA's own functions."""
         if name in ("__syncthreads", "__syncwarp") and not arguments:
-            self.block.items.append(Barrier(node.start_point[0] + 1, self.block, text=f"{name}()"))
+            self.barrier(node, f"{name}()")
             return None
         if name in ("__threadfence", "__threadfence_block") and not arguments:
+            self.stored = {}
             return None
         if name == "atomicAdd" and len(arguments) == 2:
             cell = self.cell(node, self.expression(arguments[0]), ())

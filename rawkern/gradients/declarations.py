@@ -7,6 +7,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.calls import Calls
+from rawkern.gradients.groups import Storage, Team
 from rawkern.gradients.ir import Array, Place
 from rawkern.gradients.places import Cell, Local, Pointer, Var
 from rawkern.gradients.syntax import TYPES, contains, identifier, named, text_of, words
@@ -43,7 +44,7 @@ class Declarations(Calls):
                 raise self.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
             self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
             return
-        inner = [c for c in named(declarator) if c.type != "type_qualifier"]
+        inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
         if declarator.type == "array_declarator" or (
             declarator.type == "pointer_declarator" and inner[0].type == "identifier"
         ):
@@ -75,7 +76,10 @@ class Declarations(Calls):
             return self.type_of(self.file.aliases[text])
         if text in self.file.structs:
             return self._struct(text)
+        if text in self.file.enums:
+            return "int"
         kind = types.scalar(text) or types.VECTORS.get(text)
+        kind = types.PHILOX if text in types.GENERATORS else kind
         if kind is None:
             raise self.refuse(
                 node,
@@ -83,6 +87,17 @@ class Declarations(Calls):
                 "use float, double, integers, their vectors or plain structs of them",
             )
         return kind
+
+    def is_type(self, node: Any) -> bool:
+        """Whether a name is that of a type, and of nothing else."""
+        name = text_of(node)
+        known = name in self.type_names or name in self.file.aliases or types.scalar(name) is not None
+        return node.type in ("identifier", *TYPES) and known and self.lookup(name) is None
+
+    def on_compound_literal_expression(self, node: Any) -> Any:
+        var = self.fresh("literal", self.type_of(node.child_by_field_name("type")))
+        self._fill(node, var, node.child_by_field_name("value"))
+        return var if var.fields else self.read(node, var)
 
     def scalar_type(self, node: Any) -> str:
         kind = self.type_of(node)
@@ -116,6 +131,8 @@ class Declarations(Calls):
         if qualifiers - QUALIFIERS:
             raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
         kind_node = node.child_by_field_name("type")
+        if self._declare_group(node, text_of(kind_node), qualifiers):
+            return
         auto = kind_node.type == "placeholder_type_specifier"
         if kind_node.type not in TYPES and kind_node.type != "struct_specifier":
             raise self.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
@@ -126,6 +143,36 @@ class Declarations(Calls):
             value = each.child_by_field_name("value") if each.type == "init_declarator" else None
             declarator = each.child_by_field_name("declarator") if each.type == "init_declarator" else each
             self._declare(node, declarator, kind, value, qualifiers)
+
+    def _declare_group(self, node: Any, kind: str, qualifiers: set[str]) -> bool:
+        """Declare a group of threads, or the memory of a reduction; False for others."""
+        storage = kind.endswith("::TempStorage") and "__shared__" in qualifiers
+        if not storage and self.group_type(kind) is None:
+            return False
+        for each in node.children_by_field_name("declarator"):
+            name, value = identifier(each), each.child_by_field_name("value")
+            found = Storage() if storage else self.expression(value) if value is not None else None
+            if name is None or not isinstance(found, Team | Storage):
+                raise self.refuse(node, f"the declaration {text_of(node)!r}", "give the group its value there")
+            self.scopes[-1][name] = Var(name, None, found)
+        return True
+
+    def do_namespace_alias_definition(self, node: Any) -> None:
+        self.file.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
+
+    def do_alias_declaration(self, node: Any) -> None:
+        self._alias(node, text_of(node.child_by_field_name("name")), node.child_by_field_name("type"))
+
+    def do_type_definition(self, node: Any) -> None:
+        self._alias(node, text_of(node.child_by_field_name("declarator")), node.child_by_field_name("type"))
+
+    def _alias(self, node: Any, name: str, kind: Any) -> None:
+        """A name for a type within a function."""
+        collective = self.collective_type(node, text_of(kind))
+        if collective is not None:
+            self.scopes[-1][name] = Var(name, None, collective)
+        else:
+            self.type_names[name] = self.type_of(kind)
 
     def _declare(self, node: Any, declarator: Any, kind: Type | None, value: Any, qualifiers: set[str]) -> None:
         name = identifier(declarator)
@@ -145,6 +192,9 @@ class Declarations(Calls):
                     found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
                 ):
                     raise self.refuse(node, f"{name} points to another type", "cast the pointer")
+                self.scopes[-1][name] = Var(name, None, found)
+                return None
+            if isinstance(found, Team):
                 self.scopes[-1][name] = Var(name, None, found)
                 return None
             if inner.type == "pointer_declarator" or found is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.gradients.expressions import Expressions
 from rawkern.gradients.ir import Block, Value
-from rawkern.gradients.places import Local, Pointer, Var
+from rawkern.gradients.places import Callee, Local, Marker, Pointer, Var
 from rawkern.gradients.syntax import identifier, named, parameters_of, text_of, words
 from rawkern.gradients.types import Aggregate, Type
 
@@ -20,24 +20,30 @@ class Functions(Expressions):
     callers: list[list[dict[str, Var]]]
     called: list[str]  # the functions that are being put in
     returned: Var | None
+    breaking: list[Var | None]
     type_names: dict[str, Type]
 
-    def inline(self, node: Any, name: str, arguments: list[Any], given: list[Any]) -> Any:
+    def inline(self, node: Any, name: str, arguments: list[Any], given: Sequence[Any]) -> Any:
         """The body of a device function, in place of its call."""
         definition, template = self._chosen(node, name, arguments)
         params = parameters_of(definition)
+        given_here, arguments = len(arguments), [*arguments, *defaults(params)[len(arguments) :]]
         if len(params) != len(arguments) or definition.has_error:
             raise self.refuse(node, f"the call of {name} with {len(arguments)} arguments", "pass every argument")
         if len(self.callers) >= DEEPEST:
             raise self.refuse(node, f"{name} calls itself", "write a loop")
-        values = [self._argument(p, a) for p, a in zip(params, arguments, strict=True)]
+        values = [self._argument(p, a) for p, a in zip(params, arguments[:given_here], strict=False)]
+        values += [self.within_top(lambda a=a: self.expression(a)) for a in arguments[given_here:]]
         types_before, returned_before = self.type_names, self.returned
         self.type_names = dict(self.type_names) if template is not None else {}
         self.callers.append(self.scopes)
-        self.called.append(name)
+        breaking, self.breaking = self.breaking, []
+        self.called.append(f"{name} at {definition.start_byte}")
         self.scopes = [self.scopes[0], {}]
         if template is not None:
-            self.bind_template(definition, template, self._deduced(node, template, params, values, given))
+            instance = self._deduced(node, template, params, values[:given_here], given)
+            bound = self.bind_template(definition, template, instance)
+            self.called[-1] += f" of {bound}"  # which has shared arrays of its own
         for param, value in zip(params, values, strict=True):
             self._bind(node, param, value)
         kind_node = definition.child_by_field_name("type")
@@ -46,7 +52,7 @@ class Functions(Expressions):
         self.scopes.append({})
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
         result = self.returned
-        self.scopes = self.callers.pop()
+        self.scopes, self.breaking = self.callers.pop(), breaking
         self.called.pop()
         self.type_names, self.returned = types_before, returned_before
         if result is None:
@@ -56,12 +62,17 @@ class Functions(Expressions):
     def _chosen(self, node: Any, name: str, arguments: list[Any]) -> tuple[Any, Any]:
         """A function with its template parameters: of several the one for so many arguments, or of these types."""
         found = self.file.functions[name]
-        fitting = [each for each in found if len(parameters_of(each[0])) == len(arguments)]
+        fitting = []
+        for each in found:
+            params = parameters_of(each[0])
+            fitting += [each] if least(params) <= len(arguments) <= len(params) else []
         if len(found) == 1 or len(fitting) == 1:
             return found[0] if len(found) == 1 else fitting[0]
         kinds = [self.kind(a) for a in arguments]
         exact = [
-            each for each in fitting if each[1] is None and [self._takes(p) for p in parameters_of(each[0])] == kinds
+            each
+            for each in fitting
+            if each[1] is None and [self._takes(p) for p in parameters_of(each[0])[: len(kinds)]] == kinds
         ]
         if len(exact) != 1:
             raise self.refuse(
@@ -113,7 +124,11 @@ class Functions(Expressions):
         name = identifier(declarator)
         if name is None:
             return
-        if words(param) - {"const", "__restrict__"}:
+        team = value.value if isinstance(value, Var) else value
+        if isinstance(team, Marker):
+            self.scopes[-1][name] = Var(name, None, team)
+            return
+        if words(param) - {"const", "__restrict__", "="}:
             raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
         if isinstance(value, Pointer | Local) and declarator.type in ("pointer_declarator", "array_declarator"):
             kind = self.type_of(param.child_by_field_name("type"))
@@ -135,13 +150,15 @@ class Functions(Expressions):
         else:
             raise self.refuse(node, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
 
-    def _deduced(self, node: Any, template: Any, params: list[Any], values: list[Any], given: list[Any]) -> list[str]:
+    def _deduced(
+        self, node: Any, template: Any, params: list[Any], values: list[Any], given: Sequence[Any]
+    ) -> list[str]:
         """The arguments of a function template, as texts: those given, and types that the call's arguments have."""
-        found = [text_of(g) for g in given]
+        found = [g if isinstance(g, str) else text_of(g) for g in given]
         for each in named(template)[len(found) :]:
             name = text_of(named(each)[0]) if each.type == "type_parameter_declaration" else None
             kinds = {
-                v.type for p, v in zip(params, values, strict=True)
+                v.type for p, v in zip(params, values, strict=False)
                 if isinstance(v, Value) and text_of(p.child_by_field_name("type")) == name
             }  # fmt: skip
             if len(kinds) != 1:
@@ -149,8 +166,20 @@ class Functions(Expressions):
             found.append(kinds.pop())
         return found
 
-    def bind_template(self, definition: Any, template: Any, arguments: Sequence[str]) -> None:
-        """Give a template's parameters what an instance has for them."""
+    def _callee(self, text: str) -> Callee | None:
+        """The function that the argument of a template names."""
+        base, _, rest = text.partition("<")
+        known = next((s[text] for c in self.callers[-1:] for s in reversed(c) if text in s), None)
+        if known is not None and isinstance(known.value, Callee):
+            return known.value
+        if base.strip() not in self.file.functions or base.strip() in self.file.unclear:
+            return None
+        given = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
+        return Callee(base.strip(), tuple(str(self.type_names.get(a, a)) for a in given))
+
+    def bind_template(self, definition: Any, template: Any, arguments: Sequence[str]) -> list[Any]:
+        """Give a template's parameters what an instance has for them, and return that."""
+        bound: list[Any] = []
         params = named(template) if template is not None else []
         if len(params) != len(arguments):
             raise self.refuse(
@@ -158,9 +187,15 @@ class Functions(Expressions):
             )
         for param, text in zip(params, arguments, strict=True):
             if param.type == "type_parameter_declaration":
-                self.type_names[text_of(named(param)[0])] = self.type_named(definition, text)
+                bound.append(self.type_named(definition, text))
+                self.type_names[text_of(named(param)[0])] = bound[-1]
                 continue
             name = identifier(param.child_by_field_name("declarator"))
+            callee = self._callee(text)
+            if callee is not None and name is not None:
+                self.scopes[-1][name] = Var(name, None, callee)
+                bound.append(callee)
+                continue
             value = {"true": 1, "false": 0}.get(text)
             known = self.scopes[-1].get(text) or next(
                 (s[text] for c in self.callers[-1:] for s in reversed(c) if text in s), None
@@ -174,6 +209,8 @@ class Functions(Expressions):
             kind = self.scalar_type(param.child_by_field_name("type"))
             made = self.value(definition, kind, "const", attr=str(value), const=value)
             self.scopes[-1][name] = Var(name, kind, made)
+            bound.append(value)
+        return bound
 
     def leave(self, node: Any) -> None:
         given = named(node)
@@ -197,3 +234,14 @@ class Functions(Expressions):
 
     def sequence(self, nodes: Sequence[Any], then: Any) -> None:
         raise NotImplementedError
+
+
+def defaults(params: Sequence[Any]) -> list[Any]:
+    """The default of each parameter, as far as they have one."""
+    found = [p.child_by_field_name("default_value") for p in params]
+    return [] if None in found[least(params) :] else found
+
+
+def least(params: Sequence[Any]) -> int:
+    """How many arguments have to be given."""
+    return sum(p.type != "optional_parameter_declaration" for p in params)

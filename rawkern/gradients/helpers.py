@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-HEADERS = {"cuda_fp16.h": "half", "cuda_bf16.h": "bfloat16"}  # by what their names have in them
+HEADERS = {
+    "cuda_fp16.h": "half",
+    "cuda_bf16.h": "bfloat16",
+    "curand_kernel.h": "curand",
+}  # by what their names have in them
 HELPERS = {
     "lane": """\
 // The lane of a thread in its warp.
@@ -50,6 +54,31 @@ __device__ __forceinline__ float to_bfloat16(float value) { return __bfloat162fl
 """,
     "saturated": """\
 __device__ __forceinline__ double saturated(double value) { return value > 0.0 ? (value < 1.0 ? value : 1.0) : 0.0; }
+""",
+    "philox_uniform": """\
+// What curand_uniform draws at a position of a sequence.
+__device__ float philox_uniform(unsigned long long seed, unsigned long long sequence, unsigned long long at) {
+    curandStatePhilox4_32_10_t state;
+    curand_init(seed, sequence, at, &state);
+    return curand_uniform(&state);
+}
+""",
+    "philox_bits": """\
+__device__ unsigned int philox_bits(unsigned long long seed, unsigned long long sequence, unsigned long long at) {
+    curandStatePhilox4_32_10_t state;
+    curand_init(seed, sequence, at, &state);
+    return curand(&state);
+}
+""",
+    "philox_normal": """\
+// What curand_normal draws of the pair of numbers at a position of a sequence: the first or second.
+__device__ float philox_normal(
+    unsigned long long seed, unsigned long long sequence, unsigned long long at, bool second) {
+    curandStatePhilox4_32_10_t state;
+    curand_init(seed, sequence, at, &state);
+    const float2 pair = curand_normal2(&state);
+    return second ? pair.y : pair.x;
+}
 """,
     "divided": """\
 __device__ __forceinline__ double divided(double a, double b) { return a / b; }

@@ -184,7 +184,7 @@ class Reverse(ValueReverse):
                     continue
                 if r in self.special:
                     if which == 0:
-                        self.contribute(a, self._set_now(r, d), out)
+                        self.contribute(a, self.set_now(r, d), out)
                     continue
                 self.contribute((a, b)[which], d, lines)
             self.block_lines(block, inner, lines)

@@ -17,6 +17,10 @@ KEYWORDS = frozenset(
      "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
      "__global__")
 )  # fmt: skip
+#: Names of cooperative groups.
+GROUPS = frozenset(
+    ("this_thread_block", "tiled_partition", "thread_block", "thread_block_tile", "thread_group", "reduce", "sync")
+)
 TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
 
 
@@ -92,6 +96,10 @@ class File:
         self.structs: dict[str, Any] = {}
         self.constants: dict[str, tuple[Any, Any]] = {}  # type node, value node
         self.aliases: dict[str, Any] = {}
+        self.enumerators: dict[str, int] = {}
+        self.enums: set[str] = set()
+        self.spaces: dict[str, str] = {}  # other names of namespaces
+        self.using: set[str] = set()  # namespaces whose names stand alone
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
         #: Names that something here defines in a way that is not followed, so that using one is refused.
         self.unclear: set[str] = set(self.preprocessed.left)
@@ -123,6 +131,12 @@ class File:
                 self.structs[text_of(node.child_by_field_name("declarator"))] = kind
             else:
                 self.aliases[text_of(node.child_by_field_name("declarator"))] = kind
+        elif node.type == "namespace_alias_definition":
+            self.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
+        elif node.type == "using_declaration" and text_of(node).split()[1:2] == ["namespace"]:
+            self.using.add(text_of(named(node)[-1]))
+        elif node.type == "enum_specifier" and self._enumerated(node):
+            pass
         elif node.type == "alias_declaration":
             self.aliases[text_of(node.child_by_field_name("name"))] = node.child_by_field_name("type")
         elif node.type == "declaration" and words(node) & {"const", "constexpr"} and "__constant__" not in words(node):
@@ -139,6 +153,35 @@ class File:
         """Whatever is named in something that is not followed (``#if``, a namespace, a class) may mean anything."""
         if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
             self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node))))
+
+    def _enumerated(self, node: Any) -> bool:
+        """Take the names of an enum; False if one of its values is more than a number."""
+        found, now = {}, -1
+        body, name = node.child_by_field_name("body"), node.child_by_field_name("name")
+        if body is None or any(text_of(c) in ("class", "struct") for c in node.children):
+            return False
+        for each in named(body):
+            value = each.child_by_field_name("value")
+            if each.type != "enumerator" or not (value is None or text_of(value).isdigit()):
+                return False
+            now = now + 1 if value is None else int(text_of(value))
+            found[text_of(each.child_by_field_name("name"))] = now
+        self.enumerators |= found
+        self.enums |= {text_of(name)} if name is not None else set()
+        return True
+
+    def qualified(self, name: str) -> str:
+        """The full name of one of cooperative groups; others as they are."""
+        first, colons, rest = name.partition("::")
+        if colons:
+            return f"{self.spaces.get(first.strip(), first.strip())}::{rest}"
+        plain = re.split(r"\W", name)[0]
+        own = plain in self.functions or plain in self.structs or plain in self.unclear
+        return (
+            f"cooperative_groups::{name}"
+            if plain in GROUPS and self.using & {"cooperative_groups"} and not own
+            else name
+        )
 
     def headers(self) -> list[str]:
         """Headers included, as they are spelled."""

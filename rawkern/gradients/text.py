@@ -79,8 +79,9 @@ def backward_text(
     used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
     shape = "x".join(map(str, kernel.block))
     unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
+    title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
     comment = [
-        f"// The backward of {kernel.name}, derived by rawkern from {kernel.title[-70:]}.",
+        f"// The backward of {kernel.name}, derived by rawkern from {title}.",
         f"// For blocks of {shape} threads{unit}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),

@@ -42,6 +42,13 @@ VECTORS = {
 for _pair, _half in (("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16")):
     VECTORS[_pair] = VECTORS[_pair.removeprefix("__")] = Aggregate(_pair, (("x", _half), ("y", _half)))
 
+#: The state of curand's counter generator; `second`: whether curand_normal has kept a number.
+PHILOX = Aggregate(
+    "curandStatePhilox4_32_10_t",
+    (*((f, "unsigned long long") for f in ("seed", "sequence", "at")), ("second", "bool")),
+)
+GENERATORS = ("curandStatePhilox4_32_10_t", "curandStatePhilox4_32_10")
+
 
 def scalar(spelled: str) -> str | None:
     """The type of a spelling; None for what is no scalar of the whitelist."""

@@ -28,7 +28,7 @@ class ValueReverse(MemoryReverse):
             self.contribute(args[0], d, out)
         elif v.op == "select":
             if v in self.special:
-                self.contribute(args[1], self._set_now(v, d), out)
+                self.contribute(args[1], self.set_now(v, d), out)
                 return
             for k in (1, 2):
                 if self.wants(args[k]):
@@ -45,7 +45,7 @@ class ValueReverse(MemoryReverse):
         else:
             raise AssertionError(v.op)
 
-    def _set_now(self, v: Value, d: str) -> str:
+    def set_now(self, v: Value, d: str) -> str:
         """The adjoint of a running maximum for what this iteration has found, if it set it."""
         return f"({self.special[v]} ? {d} : {self._zero(v)})" if self.special[v] else d
 
@@ -78,7 +78,7 @@ class ValueReverse(MemoryReverse):
                 if sum(active) == 1
                 else next(k for k, a in enumerate(v.args) if a.op != "phi" or a.attr is not self.maximum_of[v])
             )
-            self.contribute(v.args[which], self._set_now(v, d), out)
+            self.contribute(v.args[which], self.set_now(v, d), out)
             return
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:

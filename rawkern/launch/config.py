@@ -144,11 +144,21 @@ def _dim3(name: str, what: str, value: Any, limits: Dim3) -> Dim3:
             hint = "; forall(n) takes n = 0, an explicit grid needs at least one block" if what == "grid" else ""
             raise ValueError(f"{name}: {what}.{axis} is {number}, it must be positive{hint}")
         if number > limit:
-            hint = "; put the longest axis on x" if axis != "x" else ""
-            raise ValueError(f"{name}: {what}.{axis} is {number}, the maximum is {limit}{hint}")
+            raise ValueError(
+                f"{name}: {what}.{axis} is {number}, the maximum is {limit}; {_smaller(what, number, limits)}"
+            )
         sizes.append(number)
     sizes += [1] * (3 - len(sizes))
     return sizes[0], sizes[1], sizes[2]
+
+
+def _smaller(what: str, number: int, limits: Dim3) -> str:
+    """The way out of a size over its axis' limit."""
+    if number <= limits[0]:
+        return "put the longest axis on x"
+    if what == "block":
+        return "use a smaller block and a larger grid"
+    return "let each thread do several elements (a loop with a step of gridDim.x * blockDim.x)"
 
 
 def _shared_mem(name: str, value: Any) -> int:

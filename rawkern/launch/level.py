@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import torch
 
 from rawkern.base.asked import Asked
+from rawkern.base.forking import Lock
 
 #: Not at all; each access stays inside the launch's memory; all that `rawkern.check` looks for.
 OFF, BOUNDS, FULL = LEVELS = ("off", "bounds", "full")
 VARIABLE = "RAWKERN_CHECK"
 _SHORT = {"": BOUNDS, "0": BOUNDS, "1": FULL}
 _lent: list[Sequence[torch.Tensor]] = []
+_lock = Lock()  # for what looks in it first and changes it then
 
 
 def parse(text: str, source: str) -> str:
@@ -45,7 +47,8 @@ def lend(tensors: Sequence[torch.Tensor]) -> None:
 
 def take_back(tensors: Sequence[torch.Tensor]) -> None:
     """Take back a `lend` of this very sequence; other threads may have lent theirs since."""
-    del _lent[next(k for k, one in enumerate(_lent) if one is tensors)]
+    with _lock:
+        del _lent[next(k for k, one in enumerate(_lent) if one is tensors)]
 
 
 def also() -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from rawkern.arguments.addresses import storage
-from rawkern.arguments.signature import Signature
+from rawkern.arguments.signature import Signature, make_signature
 from rawkern.compile import lookup, names, programs
 from rawkern.compile.programs import Entry, Program
 from rawkern.launch import level, modes
@@ -102,6 +102,32 @@ class State:
                 "keep __CUDA_ARCH__ out of its declaration"
             )
         return same
+
+
+def find(build: Build, name: str | None, device: torch.device | None) -> State:
+    """The kernel of a name, or the only one, in a build; what is not compiled is compiled for `device`.
+
+    Raises
+    ------
+    CompileError, ValueError
+        The source does not compile, or has no such kernel.
+    """
+    asked: tuple[str, ...] = ()
+    if name is not None and name not in build.settings.name_expressions and "<" in name.partition("(")[0]:
+        asked = (name,) if build.source.binary is None else ()  # what is compiled has what it has
+    arch = build.architecture(device) if device is not None else None
+    program = build.program(arch, asked)
+    entry = lookup.entry(program, name)
+    if entry is None and name is not None and "(" in name and build.source.binary is None:
+        # An overload by types as the source spells them (typedefs, macros): the compiler has to read them.
+        asked = (name,)
+        program = build.program(arch, asked)
+        entry = lookup.entry(program, name)
+    if entry is None:
+        raise ValueError(lookup.unknown(program, name))
+    parameters = programs.parameter_names(build.source, entry)
+    signature = make_signature(entry, parameters, lambda struct: programs.struct_layout(program, struct))
+    return State(build, entry, name, asked, signature)
 
 
 def _types(entry: Entry) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -25,7 +26,9 @@ _HOME = {"judge": "judging.judge", "Worker": "judging.worker"} | dict.fromkeys(
 def __getattr__(name: str) -> Any:
     """Find a name at its first use: the plugin is loaded in every test run, also of programs without torch."""
     if name not in __all__:
-        raise AttributeError(f"module 'rawkern.testing' has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'rawkern.testing' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        )
     home = importlib.import_module(f"rawkern.testing.{_HOME.get(name, 'kernel')}")
     value = globals()[name] = getattr(home, name)
     return value

@@ -28,21 +28,27 @@ def test_keywords() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
+    ("args", "kwargs", "message", "got"),
     [
-        ((1, 2, 3), {}, "saxpy takes 4 arguments, 3 were given: "),
-        ((1,), {}, "saxpy takes 4 arguments, 1 was given: "),
-        ((1, 2, 3, 4, 5), {}, "saxpy takes 4 arguments, 5 were given: "),
-        ((1, 2, 3, 4, 5), {"n": 1}, "saxpy takes 4 arguments, 6 were given: "),
-        ((1, 2), {"z": 1}, "saxpy has no parameter 'z': "),
-        ((1, 2), {"a": 1}, "saxpy: argument 2 'a' is given by position and by keyword: "),
-        ((1, 2), {"y": 1}, "saxpy: argument 3 'x' is missing: "),
+        ((), {}, "saxpy takes 4 arguments, 0 were given: ", ""),
+        ((1, 2.0, 3), {}, "saxpy takes 4 arguments, 3 were given: ", "; got (int, float, int)"),
+        ((torch.ones(1),), {}, "saxpy takes 4 arguments, 1 was given: ", "; got (Tensor)"),
+        ((1, 2, 3, 4, None), {}, "saxpy takes 4 arguments, 5 were given: ", "; got (int, int, int, int, NoneType)"),
+        (
+            (1, 2, 3, 4, 5),
+            {"n": 1},
+            "saxpy takes 4 arguments, 6 were given: ",
+            "; got (int, int, int, int, int, n=...)",
+        ),
+        ((1, 2), {"z": 1}, "saxpy has no parameter 'z': ", ""),
+        ((1, 2), {"a": 1}, "saxpy: argument 2 'a' is given by position and by keyword: ", ""),
+        ((1, 2), {"y": 1}, "saxpy: argument 3 'x' is missing: ", ""),
     ],
 )
-def test_wrong_number_prints_the_signature(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+def test_wrong_number_prints_the_signature(args: tuple, kwargs: dict[str, Any], message: str, got: str) -> None:
     with pytest.raises(TypeError) as caught:
         bind(SAXPY, args, kwargs)
-    assert str(caught.value) == message + str(SAXPY)
+    assert str(caught.value) == message + str(SAXPY) + got
 
 
 def test_kernel_without_parameters() -> None:

@@ -38,9 +38,12 @@ def test_missing_header(tmp_path: Path) -> None:
         ("#include <iostream>", "<iostream> is for host code"),
         (
             "int main() { square<<<1, 1>>>(0, 0, 0); }",
-            "put main() and\n  other host code between #ifndef __CUDACC_RTC__",
+            "put main() and other host code between #ifndef __CUDACC_RTC__",
         ),
-        ("float helper(float x) { return x; }", "mark helpers, constructors and operators __device__"),
+        (
+            "float helper(float x) { return x; }",
+            "mark a kernel __global__, helpers, constructors and operators __device__",
+        ),
         ("int counter;", "mark the variable __device__"),
         ("#include <cub/block/block_reduce.cuh>\n__device__ void f() { cub::CTA_SYNC(); }", "write __syncthreads()"),
         (

@@ -78,6 +78,10 @@ def test_public_names() -> None:
     assert set(rawkern.__all__) <= set(dir(rawkern))
     with pytest.raises(AttributeError, match="module 'rawkern' has no attribute 'nope'"):
         rawkern.nope  # noqa: B018
+    for where in (rawkern, rawkern.testing):  # Python looks there for the name that is meant
+        with pytest.raises(AttributeError) as caught:
+            where.sofmax  # noqa: B018
+        assert caught.value.name == "sofmax" and caught.value.obj is where
 
 
 def test_own_sources_are_found_by_bare_name(tmp_path: Path) -> None:

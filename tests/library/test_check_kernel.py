@@ -94,12 +94,16 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], Any, dict[str, Any]]] = {
         {"kwargs": {"G": 0.5, "softening": 0.25}},
     ),
 }
+MEETING = ("sum", "softmax", "layer_norm", "cross_entropy", "nbody_forces")  # one of each kind whose threads meet
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str, device: str) -> None:
     op, arguments, reference, options = CASES[name]
-    report = check_kernel(op, *arguments, reference=reference, devices=[device], deterministic=True, **options)
+    skip = () if name in MEETING else ("order",)
+    report = check_kernel(
+        op, *arguments, reference=reference, devices=[device], deterministic=True, skip=skip, **options
+    )
     assert not [each for each in report.refused if not each.startswith("size")], report
     done = {each.split(" (")[0] for each in report.passed}
     always = {"reference", "unwritten", "guard", "input", "dtype", "layout", "empty", "repeat", "opcheck", "compile"}

@@ -159,7 +159,10 @@ def test_errors_name_the_thread(level: str) -> None:
     for seed in SEEDS:
         with rawkern.order(seed), rawkern.check(level=level):
             out = torch.zeros(128, dtype=torch.int32)
-            with pytest.raises(LaunchError, match=r"thread \(77,0,0\) of block \(0,0,0\) executed a trap"):
+            with pytest.raises(
+                LaunchError,
+                match=r"thread \(77,0,0\) of block \(0,0,0\) executed a trap: __trap\(\), or what is undefined",
+            ):
                 MODULE.get_function("fails")[1, 128](out)
             with pytest.raises(
                 rawkern.OutOfBoundsError, match=r"thread \(77,0,0\) of block \(0,0,0\) writes out\[128\]"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LANES = 32
 MOST_BYTES = 1 << 25  # of an argument in which addresses are looked for
 _HOLDS = ("pointer", "void", "struct")  # kinds of what addresses stand in, besides integers
+PATTERN = ("rk_fill", "rk_begin")  # functions of `pattern`, which what writes code imports
 HEAP_BYTES, HEAP_PIECES = 16 << 30, 1 << 22  # of the device heap; taken from the system when used
 
 
@@ -33,7 +34,7 @@ class Bounds(Instrument):
     """A build whose accesses are compared with the memory that they may touch."""
 
     name = "bounds"
-    own = ("rk_guard", "rk_heap", "rk_fill", "rk_begin")
+    own = ("rk_guard", "rk_heap", *PATTERN)
 
     def __init__(self, plan: Plan):
         super().__init__(plan)

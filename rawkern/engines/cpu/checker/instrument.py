@@ -7,6 +7,7 @@ from typing import Any
 
 from rawkern.engines.cpu.analysis.plan import Plan
 from rawkern.engines.cpu.checker import meetings, memory, pattern, sites, undefined, undefined_tiles
+from rawkern.engines.cpu.checker.bounds import PATTERN
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import Instrument
 from rawkern.engines.cpu.ir import Val
@@ -17,7 +18,7 @@ class Checker(Instrument):
     """A checked build."""
 
     name = "checked"
-    own = ("rk_check_", "rk_run_", *pattern.NAMES)
+    own = ("rk_check_", "rk_run_", *PATTERN)
     barrier_opens = "call void @rk_check_opens(ptr %blk, i32 %id)"
 
     def __init__(self, plan: Plan):

@@ -21,7 +21,6 @@ NEGATIVE = POSITIVE | 0x8000800080008000
 
 #: What kernels are told of `runtime`.
 DECLARATIONS = "declare i64 @rk_fill(ptr, i64, i64)\ndeclare i64 @rk_begin(ptr, ptr, i64, i64)"
-NAMES = ("rk_fill", "rk_begin")
 RECORDS = (BAR, BLOCK, LAUNCH)  # which it needs
 
 

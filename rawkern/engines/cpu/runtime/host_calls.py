@@ -14,7 +14,7 @@ from rawkern.engines.cpu.runtime.workers import Workers
 Dim3 = tuple[int, int, int]
 #: What a thread has done, by the reason for which its worker suspends.
 _FAILURES = {
-    "TRAP": "executed a trap",
+    "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write through a constant null pointer is",
     "POINTER": "calls through a pointer that holds no function the kernel can reach",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
