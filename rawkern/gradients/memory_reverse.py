@@ -187,10 +187,10 @@ class MemoryReverse(TileReverse):
         """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
-        if self.partial and array not in self.set_by:
+        first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
+        if first and (some or self.partial):
             self.set_alone[array] = False  # not each element is set here, and the first has to set it
         if self.sets(array):
-            first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
             if first:
                 self.set_by.setdefault(array, []).append(v)
             out.append(f"{place} {'=' if first else '+='} {d};")
