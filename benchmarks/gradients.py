@@ -122,7 +122,7 @@ extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
 
 @dataclass(frozen=True)
 class Row:
-    """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller; `formula` is the same in torch."""
+    """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller; `formula`: the same in torch."""
 
     name: str
     goal: float  # on a GPU
