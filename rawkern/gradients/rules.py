@@ -135,6 +135,11 @@ TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool"
          **{f"__double2int_{m}": "int" for m in ("rn", "rz", "ru", "rd")},
          **{f"__{a}2float_rn": "float" for a in ("int", "uint", "ll", "ull")},
          **{f"__{a}2double_rn": "double" for a in ("int", "uint", "ll", "ull")}}  # fmt: skip
+#: Functions that write a sine and a cosine.
+BOTH = {
+    "sincos": ("sin", "cos"), "sincosf": ("sinf", "cosf"), "__sincosf": ("__sinf", "__cosf"),
+    "sincospi": ("sinpi", "cospi"), "sincospif": ("sinpif", "cospif"),
+}  # fmt: skip
 #: Functions of two integers.
 PAIRS = {"__mul24": "int", "__umul24": "unsigned int", "__mulhi": "int", "__umulhi": "unsigned int"}
 
