@@ -78,17 +78,65 @@ extern "C" __global__ void block_sums(const float* x, float* out, int n) {
     }
     if (t == 0) out[blockIdx.x] = s[0];
 }
+__device__ float block_sum(float v, float* part) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    float total = 0;
+    for (int k = 0; k < 8; ++k) total += part[k];
+    __syncthreads();
+    return total;
+}
+extern "C" __global__ void layer_norm(const float* x, const float* w, const float* b, float* y, int n) {
+    __shared__ float part[8];
+    const float* row = x + blockIdx.x * n;
+    float sum = 0, squares = 0;
+    for (int c = threadIdx.x; c < n; c += 256) sum += row[c];
+    float mean = block_sum(sum, part) / n;
+    for (int c = threadIdx.x; c < n; c += 256) squares += (row[c] - mean) * (row[c] - mean);
+    float scale = rsqrtf(block_sum(squares, part) / n + 1e-5f);
+    for (int c = threadIdx.x; c < n; c += 256) y[blockIdx.x * n + c] = (row[c] - mean) * scale * w[c] + b[c];
+}
+extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
+    __shared__ float4 tile[256];
+    int i = blockIdx.x * 256 + threadIdx.x;
+    float4 own = p[i];
+    float fx = 0, fy = 0, fz = 0;
+    for (int start = 0; start < n; start += 256) {
+        tile[threadIdx.x] = p[start + threadIdx.x];
+        __syncthreads();
+        for (int k = 0; k < 256; ++k) {
+            float dx = tile[k].x - own.x, dy = tile[k].y - own.y, dz = tile[k].z - own.z;
+            float inverse = rsqrtf(dx * dx + dy * dy + dz * dz + 0.01f);
+            float pull = tile[k].w * inverse * inverse * inverse;
+            fx += pull * dx;
+            fy += pull * dy;
+            fz += pull * dz;
+        }
+        __syncthreads();
+    }
+    force[i] = make_float4(fx, fy, fz, 0.0f);
+}
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller."""
+    """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller; `formula`: the same in torch."""
 
     name: str
     goal: float  # on a GPU
     make: Callable[[int], tuple[Any, Any, tuple[Any, ...]]]
     wrt: tuple[str, ...] | None = None
+    formula: Callable[..., torch.Tensor] | None = None
+
+
+def _neighbours(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+    return 0.25 * x[:-2] + 0.5 * x[1:-1] + 0.25 * x[2:]
+
+
+def _cross(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+    return x[1:-1, 1:-1] + 0.1 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
 
 
 def _flat(n: int) -> tuple[int, int]:
@@ -97,11 +145,18 @@ def _flat(n: int) -> tuple[int, int]:
 
 ROWS = (
     Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))),
-        ("x", "z")),
-    Row("stencil", 2.0, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(n), n))),
+        ("x", "z"), lambda n, a, x, z, y: a * x + z),
+    Row("stencil", 2.0, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(n), n)),
+        formula=_neighbours),
     Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
+        if (n := 8192 // int(s**0.5)) else None, formula=_cross),
+    Row("softmax", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.zeros(rows, 4096), 4096)),
+        formula=lambda x, y, n: x.softmax(-1)),
+    Row("layer_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(4096),
+        torch.randn(4096), torch.zeros(rows, 4096), 4096)),
+        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)),
+    Row("bodies", 5.0, lambda s: (n // 256, 256, (torch.randn(n, 4), torch.zeros(n, 4), n))
         if (n := 8192 // int(s**0.5)) else None),
-    Row("softmax", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.zeros(rows, 4096), 4096))),
     Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))
         if (n := 2048 // int(s**0.5)) else None),
     Row("block_sums", 1.2, lambda s: (*_flat(n := (1 << 26) // s), (torch.randn(n), torch.zeros(-(-n // 256)), n))),
@@ -121,9 +176,20 @@ def seconds(run: Callable[[], Any], device: str, rounds: int) -> float:
     return statistics.median(times)
 
 
+def rival(row: Row, args: tuple[Any, ...], wrt: tuple[str, ...], named: Any, device: str, rounds: int) -> float | None:
+    """The backward of the same in torch, compiled."""
+    if row.formula is None:
+        return None
+    leaves = {n: named[n].clone().requires_grad_() for n in wrt}
+    found = torch.compile(row.formula)(*(leaves.get(n, a) for n, a in zip(named, args, strict=True)))
+    grad, inputs = torch.ones_like(found), list(leaves.values())
+    return seconds(lambda: torch.autograd.grad(found, inputs, grad, retain_graph=True), device, rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--alone", action="store_true", help="without torch.compile")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     module = rawkern.RawModule(SOURCE)
@@ -132,7 +198,10 @@ def main() -> None:
         "Medians. A backward is the call of what `kernel.derive` returns: memory for gradients set to zero, and the "
         "launch. Goals are for a GPU; on the CPU engine it is 5 for all."
     )
-    table, numbers = Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "atomics left")), {}
+    table, numbers = (
+        Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "torch.compile's", "atomics left")),
+        {},
+    )
     for row in ROWS:
         grid, block, args = row.make(1 if device == "cuda" else 64)
         args = tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
@@ -143,14 +212,16 @@ def main() -> None:
             grads = {name: torch.ones_like(named[name]) for name in derived.outputs}
             forward = seconds(lambda: kernel[grid, block](*args), device, options.rounds)  # noqa: B023
             backward = seconds(lambda: derived(grid, args, grads), device, options.rounds)  # noqa: B023
+            other = None if options.alone else rival(row, args, derived.wrt, named, device, options.rounds)
         except Exception as error:
-            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), "", ""))
+            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), "", "", ""))
             continue
         goal = row.goal if device == "cuda" else 5.0
         numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
+        numbers[row.name] |= {"compiled": other} if other else {}
         ratio = f"{backward / forward:.2f}"
         times = scaled(forward), scaled(backward)
-        table.rows.append((row.name, *times, ratio, f"{goal:g}", str(derived.atomics)))
+        table.rows.append((row.name, *times, ratio, f"{goal:g}", scaled(other) if other else "", str(derived.atomics)))
     report.add(table, numbers)
     report.write()
 

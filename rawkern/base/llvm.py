@@ -71,13 +71,13 @@ class Cpu:
         return self.triple.split("-", 1)[0]
 
     def arithmetic(self) -> frozenset[str]:
-        """What the arithmetic tables ask: ``avx512f`` (with DQ) is used, x86 without FMA or F16C is worked around."""
+        """What lowering asks: ``avx512f`` (with DQ), ``cx16`` are used, x86 without FMA or F16C is worked around."""
         if self.machine != "x86_64":
             return frozenset()
         have = self.features.split(",")
         missing = {f"no{f}" for f in ("fma", "f16c") if f"+{f}" not in have}
         wide = "+avx512f" in have and "+avx512dq" in have
-        return frozenset(missing | ({"avx512f"} if wide else set()))
+        return frozenset(missing | ({"avx512f"} if wide else set()) | ({"cx16"} if "+cx16" in have else set()))
 
 
 @once

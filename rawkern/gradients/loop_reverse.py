@@ -28,6 +28,7 @@ class LoopReverse:
     special: dict[Value, str]
     maximum_of: dict[Value, Loop]
     dropped: set[Value]
+    steady: set[Any]
     partial: int  # above 0 in what not all iterations of a loop do
 
     def loop(self, item: Loop, frame: Frame, out: list[Any]) -> None:
@@ -71,6 +72,7 @@ class LoopReverse:
         given = [c for c, d in found.items() if d is not None]
         if len(given) == 1 and given[0] in maxima and loops.chooses(item, given[0]):
             return self._chosen(item, given[0], maxima[given[0]], str(found[given[0]]), frame, out)
+        self.steady.add(item)
         transposed = [] if maxima else self.tiles(item)
         if transposed:
             self.dropped |= tiles.spare(item, transposed, self.active.values)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import keys, loops, ownership, types
 from rawkern.gradients.forward import Frame
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.phases import Phases
+from rawkern.gradients.phases import Phases, together, uniform
 from rawkern.gradients.rules import number
 from rawkern.gradients.tile_reverse import TileReverse
 
@@ -25,6 +27,7 @@ class MemoryReverse(TileReverse):
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
     phases: Phases | None
+    steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
     give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
@@ -180,24 +183,44 @@ class MemoryReverse(TileReverse):
             self.declare(total, self.home[outermost.block], const=False)
         return None
 
-    def add(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        """Add to the gradient of a place."""
+    def add(self, v: Value, d: str, frame: Frame, out: list[Any], some: bool = False) -> None:
+        """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
-        if self.partial and array not in self.set_by:
+        first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
+        if first and (some or self.partial):
             self.set_alone[array] = False  # not each element is set here, and the first has to set it
         if self.sets(array):
-            first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
             if first:
                 self.set_by.setdefault(array, []).append(v)
             out.append(f"{place} {'=' if first else '+='} {d};")
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
+        elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
+            self.add_as_warp(place, v.type, d, out, self.outer_of(v.block, d, out))
         elif not any(self._by_lane(i) for i in v.args):
             self.helpers.add("warp_add")
             out.append(f"warp_add(&{place}, {d});")
         else:
             out.append(f"atomicAdd(&{place}, {d});")
+
+    def warps_together(self, block: Block) -> bool:
+        """Whether whole warps come to a block."""
+        return math.prod(self.kernel.block) % 32 == 0 and together(self.kernel, block)
+
+    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]:
+        """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
+        changed = rf"((const )?\w+ )?{re.escape(d)} \+?= "
+        if block.parent not in self.steady or any(re.match(changed, x) for x in out if isinstance(x, str)):
+            return out
+        return self.home[block.parent.block]
+
+    def add_as_warp(self, place: str, kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
+        """Add to a place that all lanes mean, once for each warp."""
+        self.helpers |= {"lane", "warp_sum"}
+        name = self.names.fresh(f"{d}_all")
+        sum_at.append(f"const {self.names.type(kind)} {name} = warp_sum({d});")
+        out.append(f"if (lane() == 0) atomicAdd(&{place}, {name});")
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""

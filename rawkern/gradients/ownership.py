@@ -220,13 +220,16 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     wanted = {*digits, *loops} - set(coefficients) - set(known.fixed)
     if wanted:
         return None
+    downwards = all(v < 0 for c in coefficients.values() for v in c.values())
+    if downwards:  # as in x[n - 1 - i]: what is below an end is read
+        coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
     order_found = _read_as_digits({}, {(): 1}, coefficients, digits, known)
     if order_found is None:
         return None
     fixed = tuple(
         sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
     )
-    return order_found, _frozen(offset), fixed
+    return order_found, downwards, _frozen(offset), fixed
 
 
 def _read_as_digits(

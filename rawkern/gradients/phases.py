@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients import loops, ownership
-from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
+from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value
 from rawkern.gradients.ownership import Poly, add, poly
 
 Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
@@ -131,3 +131,14 @@ def uniform(value: Value, seen: frozenset[Value] = frozenset()) -> bool:
         c = next(c for c in loop.carried if c.phi is value)
         return all(uniform(v, seen | {value}) for v in (c.init, c.next))
     return value.op in ("cast", "unary", "binary", "select") and all(uniform(a, seen) for a in value.args)
+
+
+def together(kernel: Kernel, block: Block) -> bool:
+    """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
+    if any(isinstance(i, Exit) for i in kernel.body.items):
+        return False
+    while block.parent is not None:
+        if not uniform(block.parent.condition):
+            return False
+        block = block.parent.block
+    return True

@@ -44,6 +44,7 @@ class Reverse(ValueReverse):
         self.maximum_of: dict[Value, Loop] = {}
         self.dropped: set[Value] = set()
         self.partial = 0
+        self.steady: set[Any] = set()
         self.helpers: set[str] = set()
         self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
         self.owned: dict[Array, bool] = {}
@@ -72,8 +73,12 @@ class Reverse(ValueReverse):
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
                 d = self.adjoint(item, out)
                 if d is not None:
+                    place = f"{self.grad(item.attr)}[0]"
+                    if self.warps_together(self.kernel.body):
+                        self.add_as_warp(place, item.type, d, out, out)
+                        continue
                     self.helpers.add("warp_add")
-                    out.append(f"warp_add(&{self.grad(item.attr)}[0], {d});")
+                    out.append(f"warp_add(&{place}, {d});")
         frame.settle()
         self.finished(frame)
         return _joined(frame.printed(), out)
@@ -158,7 +163,7 @@ class Reverse(ValueReverse):
                     d = self.adjoint(total, out)
                     if d is not None:
                         group = Group(f"if ({d} != {number(0.0, self.names.type(total.type))}) {{")
-                        self.add(load, d, around, group.body)
+                        self.add(load, d, around, group.body, some=True)
                         out.append(group)
 
     # Branches -----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ class Rows:
         r, width = self.r, self.block[0]
         lines = [f"__shared__ float s1[{width}];", "int t = threadIdx.x, row = blockIdx.x, width = n / 2;"]
         self.head = f"for (int c = t; c < width; c += {width}) {{"
+        self.at = r.choice(["row * width + c", "row * width + c", "n - 1 - row * width - c"])
         self.tests = r.choice([[""], [""], ["", "c != 3", "x[row * width + c] > 0.1f"], ["c != 3", "c < m", "c > 4"]])
         for _ in range(r.randint(1, 3)):
             lines += self._pass()
@@ -36,9 +37,7 @@ class Rows:
 
     def _value(self, depth: int) -> str:
         if depth == 0:
-            return self.r.choice(["v", "v", *self.known, "w[c % 7]", "x[row * width + c]"]).replace(
-                "v", "x[row * width + c]"
-            )
+            return self.r.choice([*[f"x[{self.at}]"] * 3, *self.known, "w[c % 7]"])
         a, b = self._value(depth - 1), self._value(depth - 1)
         return self.r.choice(
             [f"({a} + {b})", f"sinf({a}) * {b}", f"{a} * {b}", f"expf({a} - 1.0f)", f"fmaxf({a}, {b})"]

@@ -148,3 +148,15 @@ def test_of_loops_over_the_same_elements_the_first_sets_if_it_reaches_all(last) 
     lanes = torch.nn.functional.pad(x, (0, 26), value=-1.0).view(3, 3, 32)
     expected = torch.nn.functional.one_hot(lanes.argmax(1), 3).movedim(-1, 1).reshape(3, 96)[:, :70] + 2 * x
     torch.testing.assert_close(grads["x"], expected)
+
+
+def test_elements_that_are_read_from_the_end_are_owned() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (!(i >= 0 && i < n)) return;
+        y[i] = x[n - 1 - i] * i;
+    }"""
+    found = derived(source)
+    assert found.atomics == 0 and set(found.sets) == {"x"}
+    grads = found(2, (torch.rand(100), torch.rand(100), 100), {"y": torch.ones(100)})
+    torch.testing.assert_close(grads["x"], torch.arange(100.0).flip(0))

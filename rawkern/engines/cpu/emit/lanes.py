@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.engines.cpu.emit.context import Context
 from rawkern.engines.cpu.emit.forms import LANES
-from rawkern.engines.cpu.ir import Emitter, Module, Val
+from rawkern.engines.cpu.ir import BITS, Emitter, Module, Val
 
 
 def pointer(e: Emitter, addr: Val, at: int = 0) -> str:
@@ -22,12 +22,19 @@ def define(header: str, e: Emitter) -> str:
 
 
 def lane_loop(
-    m: Module, name: str, result: str | None, types: list[str], one: Callable, together: Callable | None = None
+    m: Module,
+    name: str,
+    result: str | None,
+    types: list[str],
+    one: Callable,
+    together: Callable | None = None,
+    neighbours: Callable | None = None,
 ) -> str:
     """A helper that calls ``one(emitter, "ptr %p", operands)`` for each active lane in order.
 
     Where all active lanes have one address, ``together(emitter, "ptr %p", operands, mask)`` does what they do, with
-    operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot.
+    operands as vectors, and returns all their results; it may branch to ``%apart`` if it cannot. Before,
+    ``neighbours(emitter, "ptr %p", operands)`` does what active lanes do whose places are 16 bytes side by side.
     """
     e = Emitter(m)
     m.declare("llvm.cttz.i32", "declare i32 @llvm.cttz.i32(i32, i1)")
@@ -40,9 +47,14 @@ def lane_loop(
     if result:
         e.line(f"%results = alloca <32 x {result}>")
         e.line(f"store <32 x {result}> zeroinitializer, ptr %results")
-    e.line("br label %each")
+    left = f"[ %m, {'%apart' if together else '%0'} ]"
+    if neighbours is not None:
+        _side_by_side(e, types, result, "%apart" if together else "%0", neighbours)
+        left = "[ %scattered, %singles ]"
+    else:
+        e.line("br label %each")
     e.label("each")
-    e.line(f"%left = phi i32 [ %m, {'%apart' if together else '%0'} ], [ %rest, %next ]")
+    e.line(f"%left = phi i32 {left}, [ %rest, %next ]")
     e.line("%lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)")
     e.line("%pa = getelementptr i64, ptr %addresses, i32 %lane")
     addr = e.let("i64", 1, "load i64, ptr %pa")
@@ -79,12 +91,13 @@ def each_lane(
     values: Sequence[Val],
     one: Callable,
     together: Callable | None = None,
+    neighbours: Callable | None = None,
 ) -> Any:
-    """Do something for each active lane in turn, or as `together` does for all, out of line (`lane_loop`).
+    """Do something for each active lane in turn, or as the others do for several, out of line (`lane_loop`).
 
     Returns the lanes' results, if they have any.
     """
-    f.module.helper(name, lambda m: lane_loop(m, name, result, [v.ty for v in values], one, together))
+    f.module.helper(name, lambda m: lane_loop(m, name, result, [v.ty for v in values], one, together, neighbours))
     args = [*(f.e.splat(v, LANES) for v in (addresses, *values)), f.lanes.act()]
     if result:
         return f.e.call(name, result, LANES, *args)
@@ -102,6 +115,49 @@ def _same_address(e: Emitter, types: list[str], together: Callable) -> None:
     out = together(e, pointer(e, first), [Val(f"%b{k}", ty, LANES) for k, ty in enumerate(types)], mask)
     e.line("ret void" if out is None else f"ret {out}")
     e.label("apart")
+
+
+def _side_by_side(e: Emitter, types: list[str], result: str | None, before: str, neighbours: Callable) -> None:
+    """What lanes do whose places are side by side; those that are left, ``%scattered``, go on."""
+    size = BITS[types[0]] // 8
+    each = 16 // size
+    addrs, mask = Val("%a", "i64", LANES), Val("%m", "i32")
+    heads = e.shuffle(addrs, [k // each * each for k in range(LANES)])
+    steps = ", ".join(f"i64 {k % each * size}" for k in range(LANES))
+    near = e.cmp("icmp eq", e.bin("sub", addrs, heads), Val(f"<{steps}>", "i64", LANES))
+    good = e.bin("and", near, e.cmp("icmp eq", e.bin("and", heads, 15), 0))
+    found = e.bin("and", e.let("i32", 1, f"bitcast {good} to i32"), mask)
+    shift = 1
+    while shift < each:
+        found = e.bin("and", found, e.bin("lshr", found, shift))
+        shift *= 2
+    first = e.bin("and", found, sum(1 << k for k in range(0, LANES, each)))
+    others = e.bin("xor", e.bin("mul", first, (1 << each) - 1), -1)
+    e.line(f"%scattered = and {mask}, {others.ref}")
+    e.line("br label %groups")
+    e.label("groups")
+    e.line(f"%group = phi i32 [ {first.ref}, {before} ], [ %fewer, %grouped ]")
+    e.line(f"br {e.cmp('icmp ne', Val('%group', 'i32'), 0)}, label %group_each, label %singles")
+    e.label("group_each")
+    e.line("%head = call i32 @llvm.cttz.i32(i32 %group, i1 true)")
+    at = e.let("ptr", 1, "getelementptr i64, ptr %addresses, i32 %head")
+    addr = e.let("i64", 1, f"load i64, {at}")
+    operands = []
+    for k, ty in enumerate(types):
+        p = e.let("ptr", 1, f"getelementptr {ty}, ptr %operands{k}, i32 %head")
+        operands.append(e.let(ty, each, f"load <{each} x {ty}>, {p}, align {size}"))
+    out = neighbours(e, pointer(e, addr), operands)
+    if result:
+        p = e.let("ptr", 1, f"getelementptr {result}, ptr %results, i32 %head")
+        e.line(f"store {out}, {p}, align {size}")
+    e.line("br label %grouped")
+    e.label("grouped")
+    e.line("%one_less = sub i32 %group, 1")
+    e.line("%fewer = and i32 %group, %one_less")
+    e.line("br label %groups")
+    e.label("singles")
+    e.line("%any = icmp ne i32 %scattered, 0")
+    e.line("br i1 %any, label %each, label %out")
 
 
 def lanes_below(e: Emitter, mask: Val) -> Val:

@@ -1,4 +1,4 @@
-"""``atom`` and ``red``: one scalar operation for each active lane, in lane order."""
+"""``atom`` and ``red``: one scalar operation for each active lane, in lane order, after sums of floats side by side."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def atomic(f: FunctionLowering, instr: Instr) -> None:
     if op == "add" and ty.name == "f32" and space == "generic":
         operands.append(f.e.cast("zext", in_shared(f, addrs), "i8"))
     name = f"rk_{instr.op.base}_{op}_{ty.name}_{space}_{order}{'_together' if together else ''}"
-    one = _atomic_step(op, ty, space, order)
-    result = each_lane(f, name, ity, addrs, operands, one, together)
+    one, several = _atomic_step(op, ty, space, order), None
+    if op == "add" and ty.name in ("f32", "f64") and space == "global" and "cx16" in f.module.features:
+        several = _add_neighbours(ty, order)
+    result = each_lane(f, name, ity, addrs, operands, one, together, several)
     if isinstance(dest, Reg):
         f.values.put(dest.name, result)
 
@@ -62,6 +64,31 @@ def _add_together(ity: str, space: str, order: str, size: int, looks: bool) -> C
         else:
             old = e.let(ity, 1, f"atomicrmw add {at}, {total} {order}, align {size}")
         return e.bin("add", e.bin("sub", sums, own), old) if looks else e.splat(old, LANES)
+
+    return add
+
+
+def _add_neighbours(ty: DType, order: str) -> Callable:
+    """Lanes add floats to neighbours in memory: 16 bytes are compared and swapped as one until that holds."""
+    updated, each = _update("add", ty, "global"), 128 // ty.bits
+
+    def add(e: Emitter, at: str, args: list[Val]) -> Val:
+        first = e.let(ty.int, each, f"load volatile <{each} x {ty.int}>, {at}, align 16")  # may be torn: then it fails
+        e.line("br label %group_try")
+        e.label("group_try")
+        e.lines.append("")
+        place, old = len(e.lines) - 1, Val(e.fresh(), ty.int, each)
+        new = e.let("i128", 1, f"bitcast {updated(e, old, args)} to i128")
+        held = e.let("i128", 1, f"bitcast {old} to i128")
+        pair = e.fresh()
+        e.line(f"{pair} = cmpxchg {at}, i128 {held.ref}, i128 {new.ref} {order} monotonic, align 16")
+        seen = e.let("i128", 1, f"extractvalue {{ i128, i1 }} {pair}, 0")
+        done = e.let("i1", 1, f"extractvalue {{ i128, i1 }} {pair}, 1")
+        again = e.let(ty.int, each, f"bitcast i128 {seen.ref} to <{each} x {ty.int}>")
+        e.lines[place] = f"{old.ref} = phi {old.t} [ {first.ref}, %group_each ], [ {again.ref}, %group_try ]"
+        e.line(f"br {done}, label %group_done, label %group_try")
+        e.label("group_done")
+        return old
 
     return add
 
