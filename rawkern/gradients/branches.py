@@ -155,6 +155,9 @@ class Branches(Declarations):
             )
         handler(node)
 
+    def do_static_assert_declaration(self, node: Any) -> None:
+        """Nothing: the compiler has seen it."""
+
     def do_compound_statement(self, node: Any) -> None:
         self.scoped(lambda: self.sequence(named(node), lambda: None))
 

@@ -148,3 +148,25 @@ def test_what_follows_a_switch_or_a_break_is_read_once() -> None:
     grads, found = gradients(source, x.detach())
     torch.testing.assert_close(grads, right)
     assert 2 <= found.source.count("__syncthreads") <= 4, found.source
+
+
+def test_references_and_what_a_gradient_does_not_see() -> None:
+    source = """#include <cassert>
+    extern "C" __global__ void k(const float* x, float* y) {
+        static_assert(sizeof(float) == 4, "floats");
+        static constexpr float factor = 2.f;
+        int t = threadIdx.x;
+        assert(t < 64);
+        if (t > 99) printf("%d\\n", t);
+        __shared__ float s[64];
+        float total = 1.f, kept[2] = {0.f, 3.f};
+        float &all = total, &second = kept[1], &here = s[t];
+        const float& v = x[t];
+        const auto& twice = factor * v;
+        here = v * v;
+        for (int j = 0; j < 3; ++j) { all *= v; second += all; here += twice; }
+        y[t] = total * here + kept[1];
+    }"""
+    x = torch.rand(64).requires_grad_()
+    (right,) = torch.autograd.grad((x**3 * (x * x + 6 * x) + x + x**2 + x**3).sum(), x)
+    torch.testing.assert_close(gradients(source.replace("#include <cassert>", ""), x.detach())[0], right)
