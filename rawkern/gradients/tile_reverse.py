@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients import ownership, tiles, types
 from rawkern.gradients.activity import Activity
 from rawkern.gradients.forward import Frame
-from rawkern.gradients.ir import Array, Carried, Kernel, Loop, Place, Value
+from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
 from rawkern.gradients.layout import Group, Names
 from rawkern.gradients.loop_reverse import LoopReverse
 from rawkern.gradients.needed import TRIVIAL
@@ -100,7 +100,10 @@ class TileReverse(LoopReverse):
         for (value, layout), name in exchanged.items():
             kind, text = (value.type, frame.use(value)) if isinstance(value, Value) else (value.phi.type, sums[value])
             self.exchanges.append(f"__shared__ {self.names.type(kind)} {name}[{math.prod(self.kernel.block)}];")
-            out.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
+            at = self.outer_of(item.block, text, out)
+            if isinstance(value, Value) and inside(value.block, item.block):
+                at = out
+            at.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
         out += ["__syncthreads();", *groups, "__syncthreads();"]
 
     def _elements(
@@ -190,6 +193,7 @@ class TileReverse(LoopReverse):
 
     # Of `Reverse`.
     def another(self) -> TileReverse: ...
+    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]: ...
     def grad(self, name: str) -> str: ...
     def owns(self, array: Array) -> bool: ...
     def alone(self, v: Value) -> bool: ...

@@ -66,7 +66,8 @@ class Tiles:
             reads += ["s1[ty][j]"] * 3 + [f"s2[ty * {width} + j]"] * 2 + [f"s1[{height * depth - 1}][j]"]
         if most <= height * depth:
             reads += ["s1[j][tx]"] * 3 + [f"s2[j * {width} + tx]"] * 2 + ["s1[j][0]"]
-        others = ["x[q % n]", "x[p]", "q * 0.1f", "own", "bend", "(float)(j % 3)", "w[j % 7]", "x[(c + j) % n]", "(j + ty > 3 ? own : bend)", "x[at[c]]", "0.7f",
+        others = ["x[q % n]", "x[p]", "q * 0.1f"] if r.random() < 0.15 else []
+        others += ["own", "bend", "(float)(j % 3)", "w[j % 7]", "x[(c + j) % n]", "(j + ty > 3 ? own : bend)", "x[at[c]]", "0.7f",
                   "(i < n ? 1.0f : own)", "(k0 + tx) * 0.1f"]  # fmt: skip
         lines = ["int k0 = blockIdx.x + 2 * ty;"] if r.random() < 0.9 else ["int k0 = m - t;"]
         body = [f"float v = {r.choice(reads)} * {r.choice([*reads, *others])};"]
