@@ -81,6 +81,7 @@ class TileReverse(LoopReverse):
     helpers: set[str]
     shadows: set[Array]
     give: Any
+    set_whole: set[Array]  # shared arrays whose gradients are set each time before they are taken
     exchanges: list[str]  # declarations of the arrays through which threads exchange values
 
     def tiles(self, item: Loop) -> list[Tile]:
@@ -138,7 +139,11 @@ class TileReverse(LoopReverse):
         else:
             lines[:] = [*lines, *begins]
         lines += self._others(tile, digits, inner)
-        lines += [f"{self.grad(array.name)}{index}{place.suffix} += {name};" for place, name in totals.items()]
+        sign = "+="
+        if tiles.whole(self.kernel, item, tile, self.active.values):
+            self.set_whole.add(array)
+            sign = "="
+        lines += [f"{self.grad(array.name)}{index}{place.suffix} {sign} {name};" for place, name in totals.items()]
         return Group(head, lines)
 
     def _given(
