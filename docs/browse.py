@@ -25,7 +25,10 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
-FLAGS = ("--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+FLAGS = (
+    "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--hide-scrollbars", "--no-first-run",
+)  # fmt: skip
 WIDTHS, SCHEMES = (1280, 390), ("light", "dark")
 
 LINKS = """({

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +18,8 @@ from rawkern.gradients.derived import Derivable
 from rawkern.launch import config as configs
 from rawkern.launch import cupy_form, level
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit
-from rawkern.launch.launcher import Plan, device_of
-from rawkern.launch.unit import State, find
+from rawkern.launch.launcher import Plan
+from rawkern.launch.unit import Kernel, State
 from rawkern.properties import Attributes, OfUnit
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     """
 
     unit: Unit
-    asked_name: str | None  # None where the source has one kernel, and none was asked for
-    _known: State | None  # of the last build that was looked at
+    _kernel: Kernel
     _plans: dict[Any, Plan]  # by block and shared memory
     # What makes launchers: of a grid, by block alone or with shared memory; of a number of elements, by block.
     _grids: dict[Any, Any]
@@ -94,19 +93,23 @@ class RawKernel(OfUnit, Attributes, Derivable):
             raise TypeError(f"name is {type(name).__name__}; pass the kernel's name as a string")
         cupy = CuPySettings(backend, translate_cucomplex, jitify)
         unit = make_unit(code, path, options, include_dirs, None, enable_cooperative_groups, strided, cupy)
-        self._start(unit, name)
+        self._start(Kernel(unit, name))
 
     @classmethod
     def of_unit(cls, unit: Unit, name: str | None) -> RawKernel:
         """Return a kernel of a source that modules or other kernels hold already."""
+        return cls.of(Kernel(unit, name))
+
+    @classmethod
+    def of(cls, known: Kernel) -> RawKernel:
+        """Return what users hold, of what launches know."""
         kernel = cls.__new__(cls)
-        kernel._start(unit, name)
+        kernel._start(known)
         return kernel
 
-    def _start(self, unit: Unit, name: str | None) -> None:
-        self.unit = unit
-        self.asked_name = name
-        self._known = None
+    def _start(self, known: Kernel) -> None:
+        self.unit = known.unit
+        self._kernel = known
         self._plans, self._grids, self._shared, self._covers = {}, {}, {}, {}
         self._by_address = False
 
@@ -114,7 +117,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
         return RawKernel.of_unit, (self.unit, self.asked_name)
 
     def __repr__(self) -> str:
-        state = self._known
+        state = self._kernel.found
         return f"<RawKernel {state.signature}>" if state else f"<RawKernel {self.asked_name or 'not compiled yet'}>"
 
     # Launches -----------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
             named.update({} if type(shared_mem) is int and not shared_mem else {"shared_mem": shared_mem})
             form, shared_mem, stream = cupy_form.complete(self.name, form, named)
         if self._by_address:
-            form = cupy_form.with_addresses(self, form) or form
+            form = cupy_form.with_addresses(self._kernel, form) or form
         while True:
             try:
                 launcher = self[form[0], form[1], shared_mem]
@@ -157,7 +160,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
                     launcher.launch(form[2], {}, stream)
                 return
             except (LaunchError, TypeError, ValueError) as error:
-                mended = cupy_form.mended(self, form, error)
+                mended = cupy_form.mended(self._kernel, form, error)
                 if mended is None:
                     hide(error)
                     raise
@@ -258,7 +261,7 @@ class RawKernel(OfUnit, Attributes, Derivable):
     def _plan(self, block: tuple[int, int, int] | None, shared_mem: int) -> Plan:
         found = self._plans.get((block, shared_mem))
         if found is None:
-            found = Plan(self, block, shared_mem, self.unit.settings.cooperative)
+            found = Plan(self._kernel, block, shared_mem, self.unit.settings.cooperative)
             if len(self._plans) < PLANS_KEPT:
                 self._plans[block, shared_mem] = found
         return found
@@ -268,9 +271,12 @@ class RawKernel(OfUnit, Attributes, Derivable):
     @property
     def name(self) -> str:
         """The kernel's name as it was asked for, or as the source has it."""
-        if self.asked_name is not None:
-            return self.asked_name
-        return self._known.entry.name if self._known else "kernel"
+        return self._kernel.name
+
+    @property
+    def asked_name(self) -> str | None:
+        """The name as it was asked for; None where the source has one kernel, and none was asked for."""
+        return self._kernel.asked_name
 
     @property
     @border
@@ -351,13 +357,6 @@ class RawKernel(OfUnit, Attributes, Derivable):
 
     # Finding it in the source -------------------------------------------------------------------------------------
 
-    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State:
-        """What the kernel is in the source as it is now, for a launch with these arguments."""
-        state = self._known
-        if state is None or state.build.stale():
-            state = self.state(device_of(args, kwargs))
-        return state
-
     def variant(self, name: str | None = None, options: Sequence[str] = ()) -> RawKernel:
         """Return this kernel under another name, such as another template instance, or compiled with more options.
 
@@ -370,18 +369,12 @@ class RawKernel(OfUnit, Attributes, Derivable):
 
     def build(self) -> Build:
         """Return the reading of the source as it is now; nothing is compiled."""
-        with self.unit.lock:
-            return self.unit.current()
+        return self._kernel.build()
 
     @untraced
     def state(self, device: torch.device | None = None) -> State:
         """Return the state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
-        with self.unit.lock:
-            build = self.unit.current()
-            state = self._known
-            if state is None or state.build is not build:
-                state = self._known = find(build, self.asked_name, device)
-            return state
+        return self._kernel.state(device)
 
     def _engine_kernel(self, device: torch.device) -> Any:
         with self.unit.lock:

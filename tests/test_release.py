@@ -61,6 +61,8 @@ def test_what_workflows_run_is_there(file: Path) -> None:
         runs = " ".join(step.get("run", "") for step in job.get("steps", ()))
         for command in re.findall(r"(?<!\S)(\.ci/\w+)", runs):
             assert (ROOT / command).stat().st_mode & 0o111, command
+        for script in re.findall(r"\bpython (\S+\.py)\b", runs):
+            assert (ROOT / script).is_file(), script
         if local := job.get("uses", "").removeprefix("./"):
             called = yaml.safe_load((ROOT / local).read_text())
             assert "workflow_call" in called[True]  # YAML's word for the key `on`

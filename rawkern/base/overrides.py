@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch.overrides import handle_torch_function
 
+from rawkern.base.border import hide
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -24,15 +26,23 @@ def given_to_stand_in(function: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 
 def overridable(function: F, public: Callable[..., Any] | None = None) -> F:
-    """A function that leaves calls with stand-ins to them, as torch's own functions do; `public` is what they see."""
+    """A public function that leaves calls with stand-ins to them, as torch's own functions do.
+
+    `public` is what they see. Errors leave it as they leave a `border`.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_dynamo_compiling():
+        if torch.compiler.is_dynamo_compiling():
+            return function(*args, **kwargs)
+        try:
             for value in (*args, *kwargs.values()):
                 if stands_in(value):
                     return given_to_stand_in(public or call, *args, **kwargs)
-        return function(*args, **kwargs)
+            return function(*args, **kwargs)
+        except Exception as error:
+            hide(error)
+            raise
 
     made: Any = call
     return made

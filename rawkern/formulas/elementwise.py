@@ -315,7 +315,7 @@ class Elementwise(Shared):
         loop = self.loop
         outs = as_outs(self.name, what, out, tensors, len(loop.outputs))
         dtypes = {**dtypes, **output_dtypes(self.name, loop.outputs, self._open, outs)}
-        shape = joint_shape([t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
+        shape = joint_shape(self.name, [t.shape for t, p in zip(tensors, loop.inputs, strict=True) if not p.raw])
         device = device_of(tensors)
         for t, p in zip(outs, loop.outputs, strict=True):
             check_out(self.name, what, t, shape, p.dtype or dtypes[p.type], device)

@@ -152,7 +152,7 @@ class Gradient:
         made = tuple(Parameter(f"{tan}{p.name}", p.type) for p in outputs)
         forward = self.make(f"{loop.name}_jvp", inputs, made, text)
         first, *rest = (t for _, t in known)
-        shape = joint_shape([s for p, s in zip(loop.inputs, ctx.shapes, strict=True) if not p.raw])
+        shape = joint_shape(loop.name, [s for p, s in zip(loop.inputs, ctx.shapes, strict=True) if not p.raw])
         found = forward(first if first.shape == shape else first.expand(shape), *rest, *ctx.saved_tensors)
         found = iter([found] if isinstance(found, torch.Tensor) else found)
         return tuple(next(found) if floating(p) else None for p in loop.outputs)

@@ -69,7 +69,7 @@ class Loop(Statements):
         wanted = wanted or (True,) * len(self.outputs)
         looped = [t for t, p in zip(tensors, self.inputs, strict=True) if not p.raw and isinstance(t, torch.Tensor)]
         made = [p.dtype or dtypes[p.type] for p, w in zip(self.outputs, wanted, strict=True) if w]
-        outs = list(out) if out is not None else _outputs(looped, made, self.indexed)
+        outs = list(out) if out is not None else _outputs(self.name, looped, made, self.indexed)
         if launch and outs[0].numel():
             self._launch(tensors, dtypes, wanted, outs)
         every = iter(outs)
@@ -137,14 +137,14 @@ def _dense(t: torch.Tensor, indexed: bool) -> bool:
     return not indexed and torch.empty_like(t).stride() == t.stride()
 
 
-def _outputs(tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bool) -> list[torch.Tensor]:
+def _outputs(name: str, tensors: list[torch.Tensor], dtypes: list[torch.dtype], indexed: bool) -> list[torch.Tensor]:
     """Make the outputs: of the broadcast shape, in the layout that torch's own elementwise operators would choose."""
     device = next((t.device for t in tensors if t.device.type != "cpu"), tensors[0].device)
     first = tensors[0]
     same = all(t.dim() == first.dim() and t.device == device for t in tensors)
     if same and all(t.shape == first.shape and t.is_contiguous() for t in tensors):
         return [torch.empty_like(first, dtype=d) for d in dtypes]
-    shape = joint_shape([t.shape for t in tensors])
+    shape = joint_shape(name, [t.shape for t in tensors])
     if indexed:
         return [torch.empty(shape, dtype=d, device=device) for d in dtypes]
     find = _joint_strides.__wrapped__ if in_fake_op() else _joint_strides  # what stands for any size has no hash

@@ -18,11 +18,27 @@ Argument = torch.Tensor | float | np.generic  # an int and a bool are floats to 
 Result = torch.Tensor | Any  # a tensor, or a tuple of them where a formula has several outputs, which no type tells
 
 
-def joint_shape(shapes: Sequence[torch.Size]) -> torch.Size:
-    """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ."""
+def joint_shape(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
+    """Return the shape that shapes broadcast to: `torch.broadcast_shapes`, which is slow, where they differ.
+
+    Raises
+    ------
+    RuntimeError
+        They do not broadcast; `name` is the operator's.
+    """
     first, *rest = shapes
     same = all(len(shape) == len(first) for shape in rest)  # else the sizes, which may be symbolic, are not compared
-    return first if same and all(shape == first for shape in rest) else torch.broadcast_shapes(*shapes)
+    if same and all(shape == first for shape in rest):
+        return first
+    try:
+        return torch.broadcast_shapes(*shapes)
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # torch's own, of sizes that it does not know yet
+            raise
+        given = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise RuntimeError(
+            f"{name}: shapes {given} do not broadcast; sizes of an axis, counted from the last one, are equal or 1"
+        ) from None
 
 
 def prepare(
@@ -158,7 +174,7 @@ def with_size(name: str, many: int, args: tuple[Any, ...], out: Any, size: int |
         raise ValueError(f"{name}: no input says how many elements there are; pass size=, or the outputs")
     if size is not None and (not isinstance(size, (int, torch.SymInt)) or size < 0):
         raise ValueError(f"{name}: size is {size!r}; it is the number of elements, 0 or more")
-    shape = (size,) if size is not None else joint_shape([t.shape for t in given if isinstance(t, torch.Tensor)])
+    shape = (size,) if size is not None else joint_shape(name, [t.shape for t in given if isinstance(t, torch.Tensor)])
     one = torch.zeros((), dtype=torch.bool, device=tensors[0].device if tensors else None)
     return *args[:many], one.expand(shape), *args[many:]
 

@@ -238,7 +238,7 @@ class ReduceGradient:
     def run(self, ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         loop = self.loop
         shapes = ctx.shapes[: len(loop.inputs)]
-        full = joint_shape(shapes)
+        full = joint_shape(loop.name, shapes)
 
         def reduced(t: torch.Tensor) -> torch.Tensor:
             for d in () if ctx.keepdims else ctx.axis:

@@ -50,7 +50,7 @@ class ReduceLoop(Expressions):
         With `accumulated` a last output holds what was reduced, before `post`. With `launch` False the outputs are
         made and nothing is run.
         """
-        full = joint_shape([t.shape for t in tensors])
+        full = joint_shape(self.name, [t.shape for t in tensors])
         kept = tuple(d for d in range(len(full)) if d not in axis)
         shape = [1 if d in axis else size for d, size in enumerate(full) if keepdims or d not in axis]
         device = tensors[0].device

@@ -12,7 +12,7 @@ from rawkern.gradients import types
 from rawkern.gradients.accesses import LITERALS, Accesses
 from rawkern.gradients.ir import Block, Value
 from rawkern.gradients.places import Local, Pointer, Var
-from rawkern.gradients.rules import TESTS, rule_of, spelled
+from rawkern.gradients.rules import PAIRS, TESTS, rule_of, spelled
 from rawkern.gradients.syntax import text_of
 
 
@@ -166,6 +166,8 @@ class Arithmetic(Accesses):
             kind = args[0].type if len(args) == 1 else types.common(args[0].type, args[1].type)
             args = [self.converted(node, a, kind) for a in args]
             return self.value(node, kind, "call", tuple(args), name)
+        if name in PAIRS and len(args) == 2:
+            return self.value(node, PAIRS[name], "call", tuple(args), name)
         if name in TESTS and len(args) == 1:
             return self.value(node, TESTS[name], "call", tuple(args), name)
         if found is None:
@@ -174,7 +176,7 @@ class Arithmetic(Accesses):
         if len(args) != len(rule.derivatives):
             raise self.refuse(node, f"{name} takes {len(rule.derivatives)} arguments", "see CUDA's manual")
         if kind is None:
-            kinds = {a.type for a in args}
+            kinds = {a.type for k, a in enumerate(args) if k != rule.whole}
             kind = "float" if kinds == {"float"} else "double"
             if "double" not in kinds and kinds != {"float"}:
                 if name in ("max", "min", "pow", "abs") or not kinds & {"float"}:
@@ -182,7 +184,7 @@ class Arithmetic(Accesses):
                         node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to one floating type"
                     )
                 raise self.refuse(node, f"{name} of {' and '.join(sorted(kinds))}", "convert the arguments to float")
-        args = [self.converted(node, a, kind) for a in args]
+        args = [self.converted(node, a, "int" if k == rule.whole else kind) for k, a in enumerate(args)]
         text = name if kind == "float" and name.startswith("__") else spelled(rule, kind)
         return self.value(node, kind, "call", tuple(args), (rule, text))
 

@@ -15,6 +15,11 @@ from rawkern.gradients.types import Aggregate
 from rawkern.gradients.views import CASTS
 
 LOADS = ("__ldg", "__ldca", "__ldcs", "__ldcg", "__ldlu", "__ldcv")
+#: Functions that write a sine and a cosine.
+BOTH = {
+    "sincos": ("sin", "cos"), "sincosf": ("sinf", "cosf"), "__sincosf": ("__sinf", "__cosf"),
+    "sincospi": ("sinpi", "cospi"), "sincospif": ("sinpif", "cospif"),
+}  # fmt: skip
 STORES = ("__stwb", "__stcg", "__stcs", "__stwt")
 
 
@@ -160,6 +165,11 @@ class Calls(Philox):
         if name in STORES and len(arguments) == 2:
             self.assign(node, self.cell(node, self.expression(arguments[0]), ()), self.expression(arguments[1]))
             return None
+        if name in BOTH and len(arguments) == 3:
+            value = self.scalar(arguments[0])
+            for of, each in zip(BOTH[name], arguments[1:], strict=True):
+                self.assign(node, self._pointed(each), self.math(node, of, [value]))
+            return None
         if name in SHUFFLES and len(arguments) in (3, 4):
             return self._shuffle(node, name, arguments)
         if name.startswith("make_") and name[5:] in types.VECTORS:
@@ -177,6 +187,12 @@ class Calls(Philox):
         if found is None:
             raise self.refuse(node, f"{name} has no known derivative", "write it as a __device__ function here")
         return found
+
+    def _pointed(self, node: Any) -> Any:
+        """What a function writes to that is given a pointer."""
+        if node.type == "pointer_expression" and text_of(node.child_by_field_name("operator")) == "&":
+            return self.target(node.child_by_field_name("argument"))
+        return self.cell(node, self.as_pointer(self.expression(node)), ())
 
     def _shuffle(self, node: Any, name: str, arguments: list[Any]) -> Value:
         mask = self.scalar(arguments[0])

@@ -116,6 +116,11 @@ class Declarations(Calls):
             kind = self.type_of(each.child_by_field_name("type"))
             fields += [(text_of(d), kind) for d in each.children_by_field_name("declarator")]
         made = Aggregate(name, tuple(fields))
+        aligned = next((text_of(named(c)[0]) for c in node.children if c.type == "alignas_qualifier"), "1")
+        if not aligned.isdigit() or types.size(made) % int(aligned):
+            raise self.refuse(
+                node, f"struct {name} is aligned to {aligned}", "give it a size that is a multiple of that"
+            )
         self.structs[name] = made, text_of(node.parent if node.parent.type == "type_definition" else node)
         return made
 

@@ -251,7 +251,7 @@ class Derivable:
             tree-sitter or tree-sitter-cuda is not installed.
         """
         build: Build = self.build()  # type: ignore[attr-defined]
-        name = self.name if getattr(self, "_known", None) or self.asked_name else self.state().entry.name  # type: ignore[attr-defined]
+        name = self.asked_name or self.state().entry.name  # type: ignore[attr-defined]
         shape = configs.make_config(name, 1 if grid is None else grid, block, shared_mem)
         x, y, z = (n == 1 for n in shape.grid)
         units = None if grid is None else (x, y, z)

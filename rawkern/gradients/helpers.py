@@ -80,6 +80,21 @@ __device__ float philox_normal(
     return second ? pair.y : pair.x;
 }
 """,
+    "digamma": """\
+// The derivative of lgamma.
+__device__ double digamma(double x) {
+    double sum = 0.0;
+    if (x <= 0.0) {
+        sum = -3.14159265358979323846 * cospi(x) / sinpi(x);
+        x = 1.0 - x;
+    }
+    for (; x < 10.0; x += 1.0) sum -= 1.0 / x;
+    const double s = 1.0 / (x * x);
+    const double series = s * (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - s * (1.0 / 240 - s * (1.0 / 132
+        - s * (691.0 / 32760 - s / 12))))));
+    return sum + log(x) - 0.5 / x - series;
+}
+""",
     "divided": """\
 __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,

@@ -56,7 +56,12 @@ class LoopReverse:
             self._from_the_end(item, carried, frame, out)
 
     def _same_order(
-        self, item: Loop, sums: list[Carried], maxima: dict[Carried, tuple[Value, str]], frame: Frame, out: list[Any]
+        self,
+        item: Loop,
+        sums: list[Carried],
+        maxima: dict[Carried, tuple[Value, str, Value]],
+        frame: Frame,
+        out: list[Any],
     ) -> None:
         inner = Frame(item.body, frame, self.names, loop=item)
         body: list[Any] = []
@@ -105,7 +110,9 @@ class LoopReverse:
             out.append(f"const {kind} {name} = {at} < 0 ? {d} : {number(0.0, kind)};")
             self.contribute(c.init, name, out)
 
-    def _chosen(self, item: Loop, c: Carried, of: tuple[Value, str], d: str, frame: Frame, out: list[Any]) -> None:
+    def _chosen(
+        self, item: Loop, c: Carried, of: tuple[Value, str, Value], d: str, frame: Frame, out: list[Any]
+    ) -> None:
         """The reverse of the one iteration that set a running maximum, where the others give nothing."""
         at = self._set_by(item, c, of, frame, out)
         self.special[c.next] = ""
@@ -124,13 +131,13 @@ class LoopReverse:
             out.append(Group(f"if ({at} >= 0) {{", [*begins, *inner.lines(item.body), *body]))
         self._never(c, d, at, out)
 
-    def _set_by(self, item: Loop, c: Carried, of: tuple[Value, str], frame: Frame, out: list[Any]) -> str:
+    def _set_by(self, item: Loop, c: Carried, of: tuple[Value, str, Value], frame: Frame, out: list[Any]) -> str:
         """Find the iteration that set a running maximum: where the loop runs again, or in a run for that."""
         at, k = (self.names.fresh(f"{c.phi.name or 't'}_{x}") for x in ("set_by", "k"))
         here = item.block is frame.block
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
-        left, right = again.use(of[0]), again.use(c.phi)
-        start, last = f"int {at} = -1, {k} = 0;", [f"if ({left} {of[1]} {right}) {at} = {k};", f"++{k};"]
+        sets = f"{again.use(of[0])} {of[1]} {again.use(c.phi)}" if of[1] != "if" else again.use(of[2])
+        start, last = f"int {at} = -1, {k} = 0;", [f"if ({sets}) {at} = {k};", f"++{k};"]
         self.maximum_of[c.next] = item
         if here:
             before, others = frame.watched.get(item, ("", []))
@@ -221,8 +228,8 @@ class LoopReverse:
     def _tape(self, item: Loop, taped: list[Carried], frame: Frame, first: list[Any], k: str, out: list[Any]) -> str:
         """Run the loop forwards and keep what its iterations begin with; returns the name of their number."""
         known = loops.iterations(item)
-        most = known if known is not None and known <= loops.LONGEST_TAPE else None
-        trap = most is None
+        most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
+        trap = known is None or most is None
         if most is None:
             most = 64 if loops.shrinks(item) else self.max_iterations
         if most is None:

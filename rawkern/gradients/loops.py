@@ -63,23 +63,48 @@ def _reaches(v: Value, phi: Value, loop: Loop) -> bool:
     return any(_reaches(a, phi, loop) for a in args)
 
 
-def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str] | None:
-    """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else."""
+def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None:
+    """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else.
+
+    So is a variable that an iteration either keeps or replaces by what is computed without it ("if" a condition), as
+    that of the nearest neighbour, which the condition may compare.
+    """
     v = c.next
     if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
         others = [a for a in v.args if a is not c.phi]
         if len(others) == 1 and uses[c.phi] == 1 and uses[v] == 1:
-            return others[0], ">" if v.attr[0].name == "fmax" else "<"
+            return others[0], ">" if v.attr[0].name == "fmax" else "<", v
     test, pair = None, None
     if v.op == "result" and isinstance(v.attr, If):
         test, pair = v.attr.condition, next((a, b) for r, a, b in v.attr.results if r is v)
     elif v.op == "select":
         test, pair = v.args[0], v.args[1:]
-    if test is None or pair is None or pair[1] is not c.phi or test.op != "binary" or uses[c.phi] != 2 or uses[v] != 1:
+    if test is None or pair is None or pair[1] is not c.phi or uses[v] != 1 or not inside(v.block, pair[0].block):
         return None
-    if test.attr in ("<", ">") and set(test.args) == {pair[0], c.phi} and inside(v.block, pair[0].block):
-        return pair[0], test.attr if test.args[0] is pair[0] else {"<": ">", ">": "<"}[test.attr]
-    return None
+    keeper: Any = v.attr if v.op == "result" else v
+    alone = _only_decides(c, keeper, test, pair[0])
+    return (pair[0], "if", test) if alone else None
+
+
+def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:
+    """Whether a variable is kept once, by `keeper`, and else only a part of the test that this asks."""
+    loop: Any = c.phi.attr
+    tree, left = set(), [test]
+    while left:
+        value = left.pop()
+        left += [a for a in value.args if a not in tree]
+        tree.add(value)
+    depends = {c.phi}
+    for item in [*walk(loop.test), *walk(loop.body)]:
+        used = [v for v in operands(item) if v in depends]
+        if item is keeper:
+            if used.count(c.phi) != 1 or new in depends:
+                return False
+        elif used and item in tree:
+            depends.add(item)
+        elif used:
+            return False
+    return not any(each.init is c.phi or each.next is c.phi for each in loop.carried)
 
 
 def chooses(loop: Loop, c: Carried) -> bool:
@@ -116,12 +141,26 @@ def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
 
 def iterations(loop: Loop) -> int | None:
     """How many iterations there are, where that is known when deriving: by running the variable of the condition."""
+    return _counted(loop, loop.condition, None)
+
+
+def at_most(loop: Loop) -> int | None:
+    """How many iterations there are at most: of a loop that may also be left by a break."""
     test = loop.condition
+    flag = next((c for c in loop.carried if test.op == "binary" and test.attr == "&&" and c.phi is test.args[0]), None)
+    return iterations(loop) if flag is None else _counted(loop, test.args[1], flag.next)
+
+
+def _counted(loop: Loop, test: Value, goes_on: Value | None) -> int | None:
+    """As many as one comparison allows; its variable changes where the loop goes on."""
     if test.op != "binary" or test.attr not in ("<", "<=", ">", ">=", "!="):
         return None
     args = [ownership.plain(a) for a in test.args]
     for c in loop.carried:
         change = ownership.plain(c.next)
+        around: Any = change.attr
+        if goes_on is not None and isinstance(around, If) and around.condition is goes_on:
+            change = ownership.plain(next(a for r, a, _ in around.results if r is change))
         if c.phi not in args or c.init.const is None or change.op != "binary":
             continue
         inner = [ownership.plain(a) for a in change.args]

@@ -75,6 +75,7 @@ def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
     found, out = Preprocessed(), []
     for name, value in defined_by(options).items():
         found.macros[name] = Macro(None, tuple(tokens(value)))
+    found.macros["__align__"] = Macro(None, ("alignas",))
     taken: list[list[bool]] = []  # for each open #if: whether this part is compiled, and whether one was
     plain: list[str] = []
 

@@ -18,6 +18,7 @@ class Rule:
 
     name: str  # for double; for float with an f behind, unless `single` says otherwise
     derivatives: tuple[str | None, ...]
+    whole: int | None = None  # the argument that is an int
 
 
 _LN2, _LN10, _TWO_OVER_ROOT_PI = "0.69314718055994530942", "2.30258509299404568402", "1.12837916709551257390"
@@ -76,16 +77,47 @@ RULES: dict[str, Rule] = {
         ("fdim", "({a} > {b} ? #1# : #0#)", "({a} > {b} ? #-1# : #0#)"),
         ("fma", "{b}", "{a}", "#1#"),
         ("copysign", "(({a} < #0#) == ({b} < #0#) ? #1# : #-1#)", None),
+        ("remainder", "#1#", "-f_rint({a} / {b})"),
+        ("norm3d", "{a} / {r}", "{b} / {r}", "{c} / {r}"),
+        ("norm4d", "{a} / {r}", "{b} / {r}", "{c} / {r}", "{d} / {r}"),
+        ("rnorm3d", *(f"-{{{x}}} * {{r}} * {{r}} * {{r}}" for x in "abc")),
+        ("rnorm4d", *(f"-{{{x}}} * {{r}} * {{r}} * {{r}}" for x in "abcd")),
+        ("tgamma", "{r} * digamma({a})"),
+        ("lgamma", "digamma({a})"),
+        ("cyl_bessel_i0", "f_cyl_bessel_i1({a})"),
+        ("cyl_bessel_i1", "({a} == #0# ? #0.5# : f_cyl_bessel_i0({a}) - {r} / {a})"),
+        ("jn", None, "({a} == 0 ? -f_j1({b}) : #0.5# * (f_jn({a} - 1, {b}) - f_jn({a} + 1, {b})))"),
+        ("yn", None, "({a} == 0 ? -f_y1({b}) : #0.5# * (f_yn({a} - 1, {b}) - f_yn({a} + 1, {b})))"),
+        ("ldexp", "f_ldexp(#1#, {b})", None),
+        ("scalbn", "f_ldexp(#1#, {b})", None),
+        ("logb", None),
         ("floor", None), ("ceil", None), ("trunc", None), ("rint", None), ("round", None), ("nearbyint", None),
         ("__saturatef", "({a} > #0# && {a} < #1# ? #1# : #0#)"),
         ("__fdividef", "#1# / {b}", "-{r} / {b}"),
     )
 }  # fmt: skip
+for _name, _which in (("jn", 0), ("yn", 0), ("ldexp", 1), ("scalbn", 1)):
+    RULES[_name] = Rule(_name, RULES[_name].derivatives, _which)
+
+#: Intrinsics that say how they round: those of float by those of double.
+_ROUNDED = {
+    f"__{single}_{mode}": f"__{double}_{mode}"
+    for single, double in (("fadd", "dadd"), ("fsub", "dsub"), ("fmul", "dmul"), ("fdiv", "ddiv"), ("frcp", "drcp"),
+                           ("fsqrt", "dsqrt"), ("fmaf", "fma"))
+    for mode in ("rn", "rz", "ru", "rd")
+}  # fmt: skip
+_LIKE = {
+    "add": ("#1#", "#1#"), "sub": ("#1#", "#-1#"), "mul": ("{b}", "{a}"), "div": ("#1# / {b}", "-{r} / {b}"),
+    "rcp": ("-{r} * {r}",), "sqrt": ("#0.5# / {r}",), "maf": ("{b}", "{a}", "#1#"), "ma": ("{b}", "{a}", "#1#"),
+}  # fmt: skip
+for _pair in _ROUNDED.items():
+    for _name in _pair:
+        RULES[_name] = Rule(_name, _LIKE[_name[3:].partition("_")[0]])
 
 #: Fast and other names of the functions above, for float; they are kept in the text.
 ALIASES = {
     "__expf": "exp", "__exp10f": "exp10", "__logf": "log", "__log2f": "log2", "__log10f": "log10", "__sinf": "sin",
-    "__cosf": "cos", "__tanf": "tan", "__powf": "pow", "__fsqrt_rn": "sqrt", "__frsqrt_rn": "rsqrt",
+    "__cosf": "cos", "__tanf": "tan", "__powf": "pow", "__frsqrt_rn": "rsqrt",
     "__fmaf_rn": "fma", "fdividef": "__fdividef", "abs": "fabs", "max": "fmax", "min": "fmin", "fmaxf": "fmax",
 }  # fmt: skip
 
@@ -94,10 +126,20 @@ ROUNDINGS = {kind: Rule(name, ("#1#",)) for kind, name in (("__half", "to_half")
 
 #: Functions of a float whose result has no derivative, with the type of that.
 TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool", "__float2int_rd": "int",
-         "__float2int_rn": "int", "__float2int_rz": "int", "__float2int_ru": "int"}  # fmt: skip
+         "__float2int_rn": "int", "__float2int_rz": "int", "__float2int_ru": "int",
+         "ilogb": "int", "ilogbf": "int", "lrint": "long long", "lrintf": "long long", "llrint": "long long",
+         "llrintf": "long long", "lround": "long long", "lroundf": "long long", "llround": "long long",
+         "llroundf": "long long", "__popc": "int", "__popcll": "int", "__clz": "int", "__clzll": "int",
+         "__ffs": "int", "__ffsll": "int", "__brev": "unsigned int",
+         **{f"__float2uint_{m}": "unsigned int" for m in ("rn", "rz", "ru", "rd")},
+         **{f"__double2int_{m}": "int" for m in ("rn", "rz", "ru", "rd")},
+         **{f"__{a}2float_rn": "float" for a in ("int", "uint", "ll", "ull")},
+         **{f"__{a}2double_rn": "double" for a in ("int", "uint", "ll", "ull")}}  # fmt: skip
+#: Functions of two integers.
+PAIRS = {"__mul24": "int", "__umul24": "unsigned int", "__mulhi": "int", "__umulhi": "unsigned int"}
 
 #: Functions of float alone: device functions for the text in double.
-_SINGLE = {"__saturatef": "saturated", "__fdividef": "divided"}
+_SINGLE = {"__saturatef": "saturated", "__fdividef": "divided", **_ROUNDED}
 _BOUNDS = {"fmax": ("({a} > {b} ? #1# : #0#)", "({b} > {a} ? #1# : #0#)"),
            "fmin": ("({a} < {b} ? #1# : #0#)", "({b} < {a} ? #1# : #0#)")}  # fmt: skip
 
@@ -107,7 +149,8 @@ def rule_of(name: str) -> tuple[Rule, str | None] | None:
     if name in ALIASES:
         return RULES[ALIASES[name]], None if name in ("abs", "max", "min") else "float"
     if name in RULES:
-        return RULES[name], "float" if name.startswith("__") else None
+        double = name in _ROUNDED.values()
+        return RULES[name], "double" if double else "float" if name.startswith("__") else None
     if name.endswith("f") and name[:-1] in RULES and not name.startswith("__"):
         return RULES[name[:-1]], "float"
     return None
@@ -131,7 +174,7 @@ def derivative(rule: Rule, which: int, kind: str, args: list[str], result: str, 
         return None
     text = re.sub(r"\bf_(\w+)", lambda m: spelled(RULES[m[1]], kind), text)
     text = re.sub(r"#(-?[\d.]+)#", lambda m: number(float(m[1]) if len(m[1]) < 9 else m[1], kind), text)
-    return text.format(**dict(zip("abc", args, strict=False)), r=result)
+    return text.format(**dict(zip("abcd", args, strict=False)), r=result)
 
 
 def number(value: float | str, kind: str) -> str:

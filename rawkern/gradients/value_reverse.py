@@ -80,13 +80,12 @@ class ValueReverse(MemoryReverse):
             )
             self.contribute(v.args[which], self.set_now(v, d), out)
             return
+        marks = ["{a}", "{b}", "{c}", "{d}"]
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:
                 continue
-            probe = derivative(rule, k, "double", ["{a}", "{b}", "{c}"], "{r}", alike) or ""
-            args = [
-                frame.use(a) if mark in probe else "" for a, mark in zip(v.args, ("{a}", "{b}", "{c}"), strict=False)
-            ]
+            probe = derivative(rule, k, "double", marks, "{r}", alike) or ""
+            args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
             result = frame.use(v) if "{r}" in probe else ""
             text = derivative(rule, k, self.names.type(v.type), args, result, alike)
             one = number(1.0, self.names.type(v.type))

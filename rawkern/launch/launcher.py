@@ -10,7 +10,7 @@ import ctypes
 import functools
 import gc
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from rawkern.base import allocator, operator_state, streams, table
 from rawkern.base.border import border
 from rawkern.base.dynamo import untraced
 from rawkern.base.records import Filled
-from rawkern.engines.devices import CPU, default_device
+from rawkern.engines.devices import default_device
 from rawkern.launch import config, intercept, modes, native
 from rawkern.launch.config import LaunchConfig
 from rawkern.launch.native import LAUNCHER, PLAN
@@ -46,7 +46,7 @@ class Plan:
         self.cooperative = cooperative
         #: A state of the kernel, and what launches it by `modes.place`: replaced together.
         self.built: tuple[State | None, dict[object, Any]] = (None, {})
-        self._left: list[Any] = []  # targets of builds before, which may still have launches
+        self._left: list[tuple[State, Any]] = []  # targets of builds before, which may still have launches
         threads = config.DEFAULT_BLOCK if block is None else block[0]
         self._never = ctypes.c_int64(0)
         self.record = Filled(
@@ -98,8 +98,9 @@ class Plan:
 
     def _found(self, launcher: Launcher, state: State, device: torch.device) -> Any:
         """What launches it on a device, which the second launch makes known to native code."""
-        if self.built[0] is not state:
-            self._left = [one for one in (*self._left, *self.built[1].values()) if one.busy]
+        if (before := self.built[0]) is not state:
+            own = [(before, one) for one in self.built[1].values()] if before is not None else []
+            self._left = [(each, one) for each, one in (*self._left, *own) if one.busy]
             self.built = state, {}
             self.record.set(call=0, targets=0, until=ctypes.addressof(state.build.until), strided=int(state.strided))
         targets, place = self.built[1], modes.place(device)
@@ -123,7 +124,7 @@ class Plan:
 
     def finish(self, address: int) -> None:
         """Bring a launch to its end that has suspended."""
-        found = (*self.built[1].values(), *self._left)
+        found = (*self.built[1].values(), *(target for _, target in self._left))
         next(target for target in found if target.address == address).finish()
 
 
@@ -275,14 +276,6 @@ def __getattr__(name: str) -> Any:
 
 
 # Devices and streams --------------------------------------------------------------------------------------------
-
-
-def device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
-    """Guess where a launch will run, so that the first compilation is for that; binding decides."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor) and value.device.type in ("cpu", "cuda"):
-            return CPU if value.device.type == "cpu" else value.device
-    return None
 
 
 def stream_device(stream: Any) -> torch.device | None:

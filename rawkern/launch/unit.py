@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,27 +12,62 @@ from rawkern.arguments.addresses import storage
 from rawkern.arguments.signature import Signature, make_signature
 from rawkern.compile import lookup, names, programs
 from rawkern.compile.programs import Entry, Program
+from rawkern.engines.devices import CPU
 from rawkern.launch import level, modes
-from rawkern.launch.builds import Build
+from rawkern.launch.builds import Build, Unit
 
 if TYPE_CHECKING:
     from rawkern.engines.cpu.checker.findings import Finding
     from rawkern.launch.reports import Report
 
 
-class Kernel(Protocol):
-    """What launches ask of a kernel; `rawkern.kernel.RawKernel` is one."""
+class Kernel:
+    """A kernel of a unit by its name, and what it is in the source as it is now: all that launches know of it.
+
+    What users hold has one of these and its plans, and a plan has the first alone: there is no circle, so all that a
+    kernel takes is given back with the last of them.
+    """
+
+    __slots__ = ("__weakref__", "asked_name", "found", "unit")
+
+    def __init__(self, unit: Unit, asked_name: str | None) -> None:
+        self.unit = unit
+        self.asked_name = asked_name  # None where the source has one kernel, and none was asked for
+        self.found: State | None = None  # in the last build that was looked at
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As it was asked for, or as the source has it."""
+        if self.asked_name is not None:
+            return self.asked_name
+        return self.found.entry.name if self.found else "kernel"
 
-    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State: ...
+    def current(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> State:
+        """What the kernel is in the source as it is now, for a launch with these arguments."""
+        state = self.found
+        if state is None or state.build.stale():
+            state = self.state(device_of(args, kwargs))
+        return state
+
+    def build(self) -> Build:
+        """The reading of the source as it is now; nothing is compiled."""
+        with self.unit.lock:
+            return self.unit.current()
+
+    def state(self, device: torch.device | None = None) -> State:
+        """The state in the build of the source as it is now; what is not compiled is compiled for ``device``."""
+        with self.unit.lock:
+            build = self.unit.current()
+            state = self.found
+            if state is None or state.build is not build:
+                state = self.found = find(build, self.asked_name, device)
+            return state
 
 
 class State:
     """What a kernel is in one build of its source; replaced as a whole, so that a launch sees one of them only."""
 
-    __slots__ = ("_behind", "asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
+    __slots__ = ("__weakref__", "_behind", "asked", "build", "engine_kernels", "entry", "name", "signature", "strided")
 
     def __init__(
         self, build: Build, entry: Entry, name: str | None, asked: tuple[str, ...], signature: Signature
@@ -128,6 +163,14 @@ def find(build: Build, name: str | None, device: torch.device | None) -> State:
     parameters = programs.parameter_names(build.source, entry)
     signature = make_signature(entry, parameters, lambda struct: programs.struct_layout(program, struct))
     return State(build, entry, name, asked, signature)
+
+
+def device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device | None:
+    """Guess where a launch will run, so that the first compilation is for that; binding decides."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, torch.Tensor) and value.device.type in ("cpu", "cuda"):
+            return CPU if value.device.type == "cpu" else value.device
+    return None
 
 
 def _types(entry: Entry) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isfunction
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import torch
@@ -69,6 +70,7 @@ def op(
     autocast: torch.dtype | str | Mapping[str, torch.dtype | str] | None = None,
     backward: Literal["derive"] | None = None,
     max_iterations: int | None = None,
+    verify: bool | None = None,
 ) -> _Visible: ...
 @overload
 def op(
@@ -190,6 +192,9 @@ def op(
     name. A function that returns ``tuple[Tensor]`` returns a tuple of one.
     """
 
+    if not isinstance(name, str):
+        given = f"the function {name.__name__}" if isfunction(name) else f"a {type(name).__name__}"
+        raise TypeError(f"rawkern.op takes the operator's name, got {given}; write @rawkern.op('mylib::NAME')")
     if backward not in (None, "derive"):
         raise ValueError(f"{name}: backward is {backward!r}; it is 'derive', or the decorator of the operator")
     if backward is None and (verify is not None or max_iterations is not None):

@@ -16,6 +16,7 @@ from rawkern.errors import LaunchError, NotDifferentiable
 from rawkern.gradients.coverage import summed
 from rawkern.gradients.derived import Derived
 from rawkern.gradients.verify import overlap
+from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.recording import Memory, Recorded, Recording, record
@@ -181,7 +182,7 @@ class _Run:
         key = (build, config.block, tuple(n == 1 for n in config.grid), config.shared_mem, wrt)
         cache = self.settings.known.setdefault(launch.kernel, {})
         if key not in cache:
-            cache[key] = launch.kernel.derive(
+            cache[key] = RawKernel.of(launch.kernel).derive(
                 block=config.block,
                 grid=config.grid,
                 shared_mem=config.shared_mem,

@@ -138,7 +138,10 @@ def _careful(reverse: Reverse, offset: int) -> Callable[..., Any]:
         if all(grad is None for grad in grads):
             return nothing + (None,) * len(needs)
         if reverse.function is None:
-            raise NotImplementedError(f"{decl.qualified} has no backward; define one with @{decl.name}.backward")
+            raise NotImplementedError(
+                f"{decl.qualified} has no backward; define one with @{decl.name}.backward, or have it derived from the "
+                'CUDA: rawkern.op(..., backward="derive")'
+            )
         for name, grad in zip(decl.outputs, grads, strict=True):
             if grad is not None:
                 refuse_layout(decl.qualified, f"grad_{name}", grad)

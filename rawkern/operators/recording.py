@@ -14,7 +14,7 @@ from rawkern.arguments.careful import arrange
 from rawkern.errors import NotDifferentiable
 from rawkern.launch import intercept
 from rawkern.launch.config import LaunchConfig
-from rawkern.launch.launcher import device_of
+from rawkern.launch.unit import Kernel, device_of
 
 _ALLOCATIONS = frozenset(
     ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
@@ -47,7 +47,7 @@ class Memory:
 class Recorded:
     """One launch: its kernel, configuration and arguments by parameter name, and a way to make it."""
 
-    kernel: Any
+    kernel: Kernel
     config: LaunchConfig
     arguments: dict[str, Any]
     make: Callable[[], None]

@@ -20,7 +20,7 @@ from rawkern.base.progress import progress
 from rawkern.errors import LaunchError
 from rawkern.kernel import RawKernel
 from rawkern.launch import intercept
-from rawkern.launch.launcher import device_of
+from rawkern.launch.unit import device_of
 from rawkern.tuning import configs as configurations
 from rawkern.tuning import record
 from rawkern.tuning.configs import Config, Space

@@ -77,10 +77,8 @@ CALLS: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "formula's out": (lambda: silu(x, out=wrong), ["elementwise.py:__call__"]),
     "reduction's formula": (lambda: rawkern.reduction("T x", "T y", "x", "a", "", "0", "border_none"), []),
     "formula's text": (lambda: rawkern.elementwise("T x", "T y", "", "border_none"), []),
-    "ready-made": (
-        lambda: rawkern.softmax(torch.ones(3, dtype=torch.int32), 0),
-        ["overrides.py:call", "softmax.py:softmax"],
-    ),
+    "ready-made": (lambda: rawkern.softmax(torch.ones(3, dtype=torch.int32), 0), []),
+    "ready-made, native": (lambda: rawkern.square(x.to_sparse()), ["elementwise.py:square"]),
     "name of operator": (lambda: rawkern.op("none")(copied), []),
     "from torch": (lambda: rawkern.from_torch(None), []),  # type: ignore[arg-type]
     "to torch": (lambda: rawkern.to_torch(None), []),

@@ -56,6 +56,15 @@ add_(a).sum()
 add_(b=a)  # error: "a"
 
 
+@rawkern.op("typed::derived", backward="derive", max_iterations=64, verify=True)
+def derived(a: Tensor) -> Tensor:
+    return a
+
+
+assert_type(derived(a), Tensor)
+derived(a, a)  # error: 1 positional
+
+
 @rawkern.op("typed::scaled", saved=("a",))  # error: "op"
 def misspelled(a: Tensor) -> Tensor:
     return a

@@ -75,6 +75,17 @@ def test_broadcasting_and_its_gradients(device, shapes):
     )
 
 
+def test_shapes_that_do_not_broadcast():
+    for shapes in (((5,), (4,)), ((2, 3), (3, 2))):
+        a, b = map(torch.zeros, shapes)
+        words = rf"fused: shapes {re.escape(str(shapes)[1:-1])} do not broadcast; sizes of an axis"
+        for out in (None, torch.zeros(5)):
+            with pytest.raises(RuntimeError, match=words):
+                fused(a, b, out=out)
+        with pytest.raises(RuntimeError, match="fused_sum: shapes"):
+            rawkern.reduction("T x, T z", "T y", "x * z", "a + b", "y = a", "0", "fused_sum")(a, b)
+
+
 LAYOUTS = {
     "transposed": lambda t: t.transpose(-1, -2),
     "channels_last": lambda t: t.reshape(2, 6, 10, 7).contiguous(memory_format=torch.channels_last),

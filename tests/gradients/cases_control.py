@@ -293,3 +293,29 @@ __global__ void grid_sampler_2d_kernel(const int nthreads, const scalar_t* __res
 }""", 32, 2, lambda r: (60, r(2, 3, 7, 8), 0.9 * r(2, 5, 6, 2), r(2, 3, 5, 6), 3, 7, 8, 5, 6, False), name='grid_sampler_2d_kernel<float>')  # fmt: skip
 def grid_sampler(nthreads, input, grid, output, *sizes):
     return {"output": F.grid_sample(input, grid, align_corners=False)}
+
+
+@case("""
+__global__ void NmDistanceKernel(int n, const float* xyz, int m, const float* xyz2, float* result, int* result_i) {
+    for (int j = threadIdx.x + blockIdx.x * blockDim.x; j < n; j += blockDim.x * gridDim.x) {
+        float x1 = xyz[j * 3 + 0];
+        float y1 = xyz[j * 3 + 1];
+        float z1 = xyz[j * 3 + 2];
+        int best_i = 0;
+        float best = 0;
+        for (int k = 0; k < m; k++) {
+            float x2 = xyz2[k * 3 + 0] - x1;
+            float y2 = xyz2[k * 3 + 1] - y1;
+            float z2 = xyz2[k * 3 + 2] - z1;
+            float d = x2 * x2 + y2 * y2 + z2 * z2;
+            if (k == 0 || d < best) {
+                best = d;
+                best_i = k;
+            }
+        }
+        result[j] = best;
+        result_i[j] = best_i;
+    }
+}""", 32, 2, lambda r: (40, r(40, 3), 30, r(30, 3), r(40), torch.zeros(40, dtype=torch.int32)), name="NmDistanceKernel")  # fmt: skip
+def chamfer(n, xyz, m, xyz2, result, result_i):
+    return {"result": (xyz[:, None] - xyz2[None]).square().sum(-1).amin(1)}

@@ -59,6 +59,7 @@ class Places(Program):
 
     def more(self) -> list:
         found = [self.vectors, self.walk, self.walk, self.macros, self.halves, self.local, self.pieces]
+        found += [self.breaks, self.choice, self.nearest]
         return [*found, self.tile_of_vectors] if self.uniform else found
 
     # Statements -----------------------------------------------------------------------------------------------------
@@ -109,6 +110,36 @@ class Places(Program):
         name = self.fresh("u")
         self.say(f"float2 {name} = *(const float2*)(x + (t % 8) * {self.r.choice([2, 4, 6])});")
         self.declare(f"{name}.x * cosf({name}.y)")
+
+    def breaks(self) -> None:
+        """A loop that is left early, by all threads at a time of their own."""
+        name, k, r = self.declare("0.1f"), self.fresh("k"), self.r
+        term = r.choice([f"x[(c + {k}) % n] * {self.names[0]}", f"sinf({self.value(1)} * {k})"])
+        change = r.choice([f"{name} += {term};", f"{name} = 0.5f * {name} + {term};"])
+        leave = r.choice([f"if ({name} > 0.4f) break;", f"if (({k} + t) % 4 == 3) {{ {name} *= 0.5f; break; }}"])
+        inner = " ".join(r.sample([change, leave], 2))
+        if r.random() < 0.6:
+            self.say(f"for (int {k} = 0; {k} < 5; ++{k}) {{ {inner} }}")
+        else:
+            self.say(f"int {k} = 0; do {{ {inner} }} while (++{k} < {r.choice(['4', 't % 3 + 1'])});")
+
+    def choice(self) -> None:
+        name = self.declare(self.value(1))
+        self.say(f"switch ((t + {self.names[0]} > 0.2f) + c % 2) {{")
+        self.say(f"    case 0: {name} = {self.value(1)}; break;")
+        self.say(f"    case 1: {{ {name} *= {self.value(1)}; break; }}")
+        self.say(f"    default: {name} += x[c];")
+        self.say("}")
+
+    def nearest(self) -> None:
+        name, at, k = self.declare("0.0f"), self.fresh("at"), self.fresh("k")
+        term, test = self.fresh("v"), self.r.choice(["<", ">", ">="])
+        self.say(f"int {at} = 0;")
+        self.say(f"for (int {k} = 0; {k} < 6; ++{k}) {{")
+        self.say(f"    float {term} = x[(c + {k}) % n] * {self.value(1)};")
+        self.say(f"    if ({k} == 0 || {term} {test} {name}) {{ {name} = {term}; {at} = {k}; }}")
+        self.say("}")
+        self.declare(f"{name} * x[{at}]")
 
     def tile_of_vectors(self) -> None:
         s = self.array()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from rawkern.gradients.rules import ALIASES, RULES, rule_of
 N = 16
 STEPS = [n for n, r in RULES.items() if set(r.derivatives) == {None}]
 SINGLE = {"__saturatef", "__fdividef"}
-SMOOTH = [n for n in RULES if n not in STEPS and n not in SINGLE]
+ROUNDED = [n for n in RULES if re.fullmatch(r"__\w+_r[nzud]", n)]
+SMOOTH = [n for n in RULES if n not in STEPS and n not in SINGLE and n not in ROUNDED]
 ARGUMENT = {"acosh": "x[i] + 1.0"}  # where the functions are defined: 0.1 to 0.9, else this
 
 
@@ -24,7 +26,9 @@ def all_of_them():
     """A kernel that computes every function, a row of y each; its backward; x, z, and rows of zeros."""
     lines = []
     for k, name in enumerate(SMOOTH):
-        args = (ARGUMENT.get(name, "x[i]"), "z[i]", "x[i] * z[i]")[: len(RULES[name].derivatives)]
+        args = [ARGUMENT.get(name, "x[i]"), "z[i]", "x[i] * z[i]", "x[i] + z[i]"][: len(RULES[name].derivatives)]
+        if RULES[name].whole is not None:
+            args[RULES[name].whole] = "i % 4"
         lines.append(f"y[{k * N} + i] = {name}({', '.join(args)});")
     source = 'extern "C" __global__ void k(const double* x, const double* z, double* y) {\nint i = threadIdx.x;\n'
     kernel = rawkern.RawKernel(source + "\n".join(lines) + "\n}", "k")
@@ -55,7 +59,7 @@ def test_agrees_with_a_central_difference(name) -> None:
     for each in ("x", "z"):
         right = measured(each)[SMOOTH.index(name)]
         torch.testing.assert_close(found[each], right, rtol=1e-6, atol=1e-7)
-    assert found["x"].abs().max() > 0.01
+    assert max(found["x"].abs().max(), found["z"].abs().max()) > 0.01
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -111,3 +115,49 @@ def test_formulas_differentiate_alike(name) -> None:
         u, v = float(x[k]), float(z[k])
         by = [float(sp.diff(value, s).subs({a: u, b: v, c: u * v}).evalf()) for s in (a, c)]
         assert float(found[k]) == pytest.approx(by[0] + (by[1] * v if arity == 3 else 0.0), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_functions_that_say_how_they_round(kind) -> None:
+    like = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
+            "rcp": lambda a, b: 1 / a, "sqrt": lambda a, b: a.sqrt(), "ma": lambda a, b: a * b + a}  # fmt: skip
+    calls = [n for n in ROUNDED if rule_of(n)[1] == kind]
+    assert len(calls) == 28
+    lines = []
+    for k, name in enumerate(calls):
+        args = ("x[i]", "z[i]", "x[i]")[: len(RULES[name].derivatives)]
+        lines.append(f"y[{k * N} + i] = {name}({', '.join(args)});")
+    head = f'extern "C" __global__ void k(const {kind}* x, const {kind}* z, {kind}* y) {{ int i = threadIdx.x;\n'
+    derived = rawkern.RawKernel(head + "\n".join(lines) + "\n}", "k").derive(block=N)
+    dtype = getattr(torch, kind)
+    x, z = torch.linspace(0.1, 0.9, N, dtype=dtype), torch.linspace(0.85, 0.15, N, dtype=dtype)
+    for k, name in enumerate(calls):
+        grad = torch.zeros(len(calls), N, dtype=dtype)
+        grad[k] = 1
+        found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})
+        a, b = x.double().requires_grad_(), z.double().requires_grad_()
+        value = like[re.fullmatch(r"__[fd]?(ma|[a-z]+?)f?_r[nzud]", name)[1]](a, b)
+        right = torch.autograd.grad(value.sum(), (a, b), allow_unused=True)
+        for each, expected in zip(("x", "z"), right, strict=True):
+            expected = torch.zeros(N, dtype=torch.float64) if expected is None else expected
+            torch.testing.assert_close(found[each].double(), expected, rtol=1e-5, atol=1e-6, msg=f"{name} by {each}")
+
+
+def test_functions_with_two_results_and_of_integers() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int i = threadIdx.x;
+        float s, c, t[2];
+        sincosf(x[i], &s, &c);
+        sincospif(x[i], t, t + 1);
+        int bits = __popc(i) + __clz(i + 1) - 26 + __mul24(i, 2) + (int)lrintf(x[i]) + __double2int_rz(x[i]);
+        y[i] = s * c * 2.f + t[0] * __int2float_rn(bits) + t[1];
+    }"""
+    x = torch.linspace(0.1, 0.9, 8, requires_grad=True)
+    bits = (
+        torch.tensor([bin(i).count("1") + 32 - (i + 1).bit_length() - 26 + 2 * i for i in range(8)])
+        + x.detach().round()
+    )
+    y = (2 * x).sin() + (math.pi * x).sin() * bits + (math.pi * x).cos()
+    found = rawkern.RawKernel(source, "k").derive(block=8)
+    grads = found(1, (x.detach(), torch.empty(8)), {"y": torch.ones(8)})
+    torch.testing.assert_close(grads["x"], torch.autograd.grad(y.sum(), x)[0], rtol=1e-4, atol=1e-4)

@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -165,14 +166,23 @@ def test_attributes_that_are_not_there_cannot_be_set():
             public.source = "another"
 
 
-def test_kernels_are_freed(recorder: Recorder) -> None:
-    import weakref
-
+def test_kernels_are_freed_with_their_last_launcher() -> None:
+    """At once: nothing of them is in a circle that waits for Python's search for garbage."""
+    x, y = torch.ones(37), torch.zeros(37)
     kernel = rawkern.RawKernel(SAXPY)
-    x, y = xy()
-    kernel.forall(37)(37, 2.0, x, y)
-    dead = weakref.ref(kernel.unit)
-    recorder.launches.clear()
-    del kernel
+    launcher = kernel.forall(37)
     gc.collect()
-    assert dead() is None
+    gc.disable()
+    try:
+        for _ in range(3):  # with care, and natively
+            launcher(37, 2.0, x, y)
+            kernel[1, 64](37, 2.0, x, y)
+        target = launcher.plan.built[1]
+        dead = [weakref.ref(each) for each in (kernel.unit, *target.values())]
+        del kernel, target
+        launcher(37, 2.0, x, y)
+        assert y.eq(14).all() and all(ref() for ref in dead)
+        del launcher
+        assert not any(ref() for ref in dead)
+    finally:
+        gc.enable()

@@ -158,6 +158,12 @@ def test_refused_names() -> None:
     for name in ("mul", "a::b::c", "a::", "::b", "a.b::c", "a::b.c"):
         with pytest.raises(ValueError, match="is no name of an operator; it is spelled 'namespace::name'"):
             rawkern.op(name)(plain)
+    given: Any
+    for given, words in ((plain, "the function plain"), (None, "a NoneType")):
+        with pytest.raises(
+            TypeError, match=rf"takes the operator's name, got {words}; write @rawkern.op\('mylib::NAME'\)"
+        ):
+            rawkern.op(given)
 
 
 def test_saved_only_for_some_gradients() -> None:
@@ -300,7 +306,10 @@ def test_without_a_backward() -> None:
     assert out.requires_grad
     with pytest.raises(NotImplementedError) as caught:
         out.sum().backward()
-    assert str(caught.value) == ("rawkern_test::defined_here has no backward; define one with @defined_here.backward")
+    assert str(caught.value) == (
+        "rawkern_test::defined_here has no backward; define one with @defined_here.backward, or have it "
+        'derived from the CUDA: rawkern.op(..., backward="derive")'
+    )
 
 
 def test_a_second_backward_is_refused() -> None:

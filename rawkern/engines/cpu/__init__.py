@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import platform
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from struct import Struct
@@ -127,7 +128,8 @@ class EngineKernel:
         self.module, self.symbol, self.cooperative = module, symbol, cooperative
         self.name = signature.name
         self.globals_address = module.globals_address
-        self.signature, self.host, self.mode = signature, host, mode
+        self.signature, self.mode = signature, mode
+        self._host = weakref.ref(host) if host is not None else None  # which holds this kernel
         self.architecture = mode.gpu.name
         self.instrument = instrument if mode.guarded else Instrument
         extents = extents_at(signature.size)
@@ -135,6 +137,11 @@ class EngineKernel:
         self.pack = Struct(f"{signature.format}{extents - signature.size}x{2 * len(signature.params)}Q").pack
         self._shapes: dict[str, tuple] = {}
         self._set: dict[str, int] = {}
+
+    @property
+    def host(self) -> Host | None:
+        """Who is asked while launches run, and outlives them."""
+        return self._host() if self._host is not None else None
 
     def loaded(self, shape: str) -> tuple:
         """Machine code for a shape of block: (code, loaded, shape)."""

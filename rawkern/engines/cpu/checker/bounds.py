@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ class Memory(Session):
 
     def __init__(self, target: Any):
         owner, self.table = target.owner, target.code.table
-        self._target, self._owner = target, owner
+        self._owner, self._of = owner, weakref.ref(target)  # which holds this
         self._told: list[tuple[int, int]] = []
         self._heads: list[Any] = []  # of the chains of calls of each block's warps
         extents = extents_at(owner.signature.size)
@@ -108,6 +109,10 @@ class Memory(Session):
             variables=ctypes.addressof(self._words[1]), nvariables=len(ranges), heap=_heap().address,
         )  # fmt: skip
         self.address = self.record.address
+
+    @property
+    def _target(self) -> Any:
+        return self._of()
 
     def block(self, shared_total: int) -> int:
         if not self.table["frames"]:

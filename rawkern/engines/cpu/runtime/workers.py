@@ -42,6 +42,7 @@ class Mapping:
         if address in (None, ctypes.c_void_p(-1).value):
             raise LaunchError(f"no memory for {self.size} bytes of stacks: {os.strerror(ctypes.get_errno())}")
         self.address: int = address
+        self._unmap = _libc().munmap  # at the interpreter's end modules are gone before this object
 
     def spread(self) -> None:
         """Let the system commit it in large pages."""
@@ -53,7 +54,7 @@ class Mapping:
     def __del__(self) -> None:
         address = getattr(self, "address", None)
         if address is not None:
-            _libc().munmap(address, self.size)
+            self._unmap(address, self.size)
 
 
 class Workers:
