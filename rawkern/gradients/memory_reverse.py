@@ -48,7 +48,7 @@ class MemoryReverse(TileReverse):
                 self.helpers.add("take")
                 text, clear = f"take(&{place})", False
             else:
-                text, clear = place, True
+                text, clear = place, array not in self.set_whole
         elif self.injective(s):
             text, clear = place, False
         else:
@@ -64,7 +64,7 @@ class MemoryReverse(TileReverse):
                 self.contribute(kept[1], f"{kept[2]}{name}", out)
                 return
             self.contribute(s.value, name, out)
-        elif not clear:
+        elif not clear and text != place:
             out.append(f"{text};")
         if clear:
             out.append(f"{place} = {number(0.0, kind)};")

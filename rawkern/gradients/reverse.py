@@ -55,6 +55,7 @@ class Reverse(ValueReverse):
         self.read: set[Array] = set()
         self.give = None
         self.exchanges: list[str] = []
+        self.set_whole: set[Array] = set()
 
     def another(self) -> Reverse:
         """For another text, as another thread has it."""

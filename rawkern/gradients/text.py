@@ -181,7 +181,7 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     thread = "threadIdx.x" if shape[1] == shape[2] == 1 else f"threadIdx.x + {shape[0]} * threadIdx.y"
     thread += f" + {shape[0] * shape[1]} * threadIdx.z" if shape[2] != 1 else ""
     for a in kernel.shared:
-        if a not in reverse.shadows:
+        if a not in reverse.shadows or a in reverse.set_whole:
             continue
         count = 1
         for size in a.sizes:

@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients import ownership, tiles, types
 from rawkern.gradients.activity import Activity
 from rawkern.gradients.forward import Frame
-from rawkern.gradients.ir import Array, Carried, Kernel, Loop, Place, Value
+from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
 from rawkern.gradients.layout import Group, Names
 from rawkern.gradients.loop_reverse import LoopReverse
 from rawkern.gradients.needed import TRIVIAL
@@ -81,6 +81,7 @@ class TileReverse(LoopReverse):
     helpers: set[str]
     shadows: set[Array]
     give: Any
+    set_whole: set[Array]  # shared arrays whose gradients are set each time before they are taken
     exchanges: list[str]  # declarations of the arrays through which threads exchange values
 
     def tiles(self, item: Loop) -> list[Tile]:
@@ -100,7 +101,10 @@ class TileReverse(LoopReverse):
         for (value, layout), name in exchanged.items():
             kind, text = (value.type, frame.use(value)) if isinstance(value, Value) else (value.phi.type, sums[value])
             self.exchanges.append(f"__shared__ {self.names.type(kind)} {name}[{math.prod(self.kernel.block)}];")
-            out.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
+            at = self.outer_of(item.block, text, out)
+            if isinstance(value, Value) and inside(value.block, item.block):
+                at = out
+            at.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
         out += ["__syncthreads();", *groups, "__syncthreads();"]
 
     def _elements(
@@ -135,7 +139,11 @@ class TileReverse(LoopReverse):
         else:
             lines[:] = [*lines, *begins]
         lines += self._others(tile, digits, inner)
-        lines += [f"{self.grad(array.name)}{index}{place.suffix} += {name};" for place, name in totals.items()]
+        sign = "+="
+        if tiles.whole(self.kernel, item, tile, self.active.values):
+            self.set_whole.add(array)
+            sign = "="
+        lines += [f"{self.grad(array.name)}{index}{place.suffix} {sign} {name};" for place, name in totals.items()]
         return Group(head, lines)
 
     def _given(
@@ -190,6 +198,7 @@ class TileReverse(LoopReverse):
 
     # Of `Reverse`.
     def another(self) -> TileReverse: ...
+    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]: ...
     def grad(self, name: str) -> str: ...
     def owns(self, array: Array) -> bool: ...
     def alone(self, v: Value) -> bool: ...

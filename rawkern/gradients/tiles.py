@@ -92,7 +92,7 @@ def _tile(
 ) -> Tile | None:
     used: list[Any] = []
     for index in reads[0].args:
-        digits = _digits(index, extents)
+        digits = _digits(index, loop, extents)
         if digits is None or set(digits) & set(used):
             return None
         used += digits
@@ -109,12 +109,12 @@ def _tile(
     return min(ways, key=lambda way: _conflicts(kernel, loop, way))
 
 
-def _digits(index: Value, extents: dict[Any, int]) -> list[Any] | None:
+def _digits(index: Value, loop: Loop, extents: dict[Any, int]) -> list[Any] | None:
     """The digits that an index says, from the largest; None where that is not certain."""
     found: list[tuple[int, Any]] = []
     for key, value in poly(index).items():
         inner = [s for s in key if s in extents]
-        if not inner and all(_alike(s) for s in key):
+        if not inner and all(_alike(s, loop) for s in key):
             continue
         if len(key) != 1 or not inner or value < 0:
             return None
@@ -128,11 +128,11 @@ def _digits(index: Value, extents: dict[Any, int]) -> list[Any] | None:
     return [digit for _, digit in reversed(found)]
 
 
-def _alike(symbol: Any) -> bool:
-    """Whether a symbol of an index is the same for all threads of a block."""
-    return isinstance(symbol, Loop) or (
-        uniform(symbol) if isinstance(symbol, Value) else not symbol.startswith("threadIdx")
-    )
+def _alike(symbol: Any, loop: Loop) -> bool:
+    """Whether a symbol of an index is the same for all threads of a block, and in all iterations."""
+    if isinstance(symbol, Value):
+        return uniform(symbol) and not inside(symbol.block, loop.body)
+    return isinstance(symbol, Loop) or not symbol.startswith("threadIdx")
 
 
 def _conflicts(kernel: Kernel, loop: Loop, tile: Tile) -> int:
@@ -192,6 +192,22 @@ def _bytes(array: Array) -> int:
         return sum(size(inner) for _, inner in kind.fields) if isinstance(kind, types.Aggregate) else 8
 
     return 2 * math.prod(array.sizes) * size(array.type)
+
+
+def whole(kernel: Kernel, loop: Loop, tile: Tile, active: set[Value]) -> bool:
+    """Whether a tile's gradients may be set each time: its reads are all there are, of all elements, stored before.
+
+    A store in the block of the loop then takes what was set since the block began, of each of its places once.
+    """
+    array = tile.reads[0].attr.array
+    stores = loops.stores(kernel.body, array)
+    return (
+        {r for r in loops.reads(kernel.body, array) if r in active} == set(tile.reads)
+        and math.prod(tile.extents[d] for d in tile.used) == math.prod(array.sizes)
+        and len({s.place for s in stores}) == len(stores)
+        and {s.place for s in stores} <= {r.attr for r in tile.reads}
+        and all(s.block is loop.block and s.order < loop.order and not s.adds for s in stores)
+    )
 
 
 def spare(loop: Loop, found: list[Tile], active: set[Value]) -> set[Value]:

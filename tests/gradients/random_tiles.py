@@ -39,12 +39,13 @@ class Tiles:
             f"s2[t] = {r.choice(['cosf(own)', 'x[c]', 'bend * x[(c + 1) % n]'])};",
             "__syncthreads();",
         ]
-        for _ in range(r.choice([1, 1, 2])):
-            lines += self._loop()
-            if r.random() < 0.3:
+        clean = r.random() < 0.4
+        for _ in range(1 if clean else r.choice([1, 1, 2])):
+            lines += self._product() if clean else self._loop()
+            if r.random() < 0.3 and not clean:
                 lines += ["__syncthreads();", f"other += {self._a(str(self.block[1] - 1), '1')} * own;"]
         lines += ["__syncthreads();"]
-        if r.random() < 0.3:
+        if r.random() < 0.3 and not clean:
             lines += ["s2[t] = sum;", "__syncthreads();", *self._loop(), "__syncthreads();"]
         lines += ["}"] if steps else []
         lines += ["if (i < n) y[i] = sum * other;"]
@@ -54,6 +55,20 @@ class Tiles:
 
     def _a(self, row: str, column: str) -> str:
         return f"s1[{row}][{column}]"
+
+    def _product(self) -> list[str]:
+        """A loop that reads all of one array, and part of the other."""
+        width, height, depth = self.block
+        most, read, other = self.r.choice(
+            [
+                (width, "s1[ty][j]", "s2[j]"),
+                (height * depth, "s1[j][tx]", "s2[t]"),
+                (64 // width, f"s2[j * {width} + tx]", f"s1[ty][j % {width}]"),
+                (64, "s2[j]", "own"),
+            ]
+        )
+        term = self.r.choice([f"{read} * {other}", f"sinf({read}) * own", f"{read} * x[(c + j) % n] + {other}"])
+        return [f"for (int j = 0; j < {most}; ++j) sum += {term};"]
 
     def _loop(self) -> list[str]:
         r, (width, height, depth) = self.r, self.block
@@ -66,7 +81,8 @@ class Tiles:
             reads += ["s1[ty][j]"] * 3 + [f"s2[ty * {width} + j]"] * 2 + [f"s1[{height * depth - 1}][j]"]
         if most <= height * depth:
             reads += ["s1[j][tx]"] * 3 + [f"s2[j * {width} + tx]"] * 2 + ["s1[j][0]"]
-        others = ["x[q % n]", "x[p]", "q * 0.1f", "own", "bend", "(float)(j % 3)", "w[j % 7]", "x[(c + j) % n]", "(j + ty > 3 ? own : bend)", "x[at[c]]", "0.7f",
+        others = ["x[q % n]", "x[p]", "q * 0.1f"] if r.random() < 0.15 else []
+        others += ["own", "bend", "(float)(j % 3)", "w[j % 7]", "x[(c + j) % n]", "(j + ty > 3 ? own : bend)", "x[at[c]]", "0.7f",
                   "(i < n ? 1.0f : own)", "(k0 + tx) * 0.1f"]  # fmt: skip
         lines = ["int k0 = blockIdx.x + 2 * ty;"] if r.random() < 0.9 else ["int k0 = m - t;"]
         body = [f"float v = {r.choice(reads)} * {r.choice([*reads, *others])};"]

@@ -13,7 +13,7 @@ from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import outcome
 
-KEPT = (3, 7, 8, 12)  # seeds whose backward did not compile once
+KEPT = (3, 7, 8, 12, 74)  # seeds whose backward did not compile once
 
 
 @pytest.mark.parametrize("seed", (7, 5, 2))
