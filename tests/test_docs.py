@@ -251,7 +251,7 @@ def compile_strings(block: Block) -> None:
 
 def compare(shown: Block, printed: str) -> None:
     """The shown text is what was printed, but for spaces and line breaks; ``...`` stands for anything."""
-    pattern = ".*?".join(map(re.escape, " ".join(shown.code.split()).split("...")))
+    pattern = ".*?".join(re.escape(part.strip()) for part in " ".join(shown.code.split()).split("..."))
     if re.fullmatch(pattern, " ".join(printed.split()), re.S) is None:
         pytest.fail(f"{where(shown)} shows\n{shown.code}\nbut this was printed:\n{printed}", pytrace=False)
 

@@ -37,7 +37,8 @@ class Branches(Declarations):
             if node.type in LOOPS and contains(node, ("return_statement",)):
                 raise self.refuse(node, "a return in a loop", "let the loop run to its end, or test beforehand")
             if node.type not in LOOPS and (
-                contains(node, LEAVING, LOOPS) or contains(node, ("break_statement",), BREAKABLE)
+                contains(node, LEAVING, LOOPS)
+                or (node.type != "switch_statement" and contains(node, ("break_statement",), BREAKABLE))
             ):
                 return self._leaving(node, nodes[at + 1 :], then)
             self.statement(node)
@@ -153,6 +154,9 @@ class Branches(Declarations):
                 node, f"{text_of(node).splitlines()[0]!r} ({node.type.replace('_', ' ')})", "write it in simpler terms"
             )
         handler(node)
+
+    def do_static_assert_declaration(self, node: Any) -> None:
+        """Nothing: the compiler has seen it."""
 
     def do_compound_statement(self, node: Any) -> None:
         self.scoped(lambda: self.sequence(named(node), lambda: None))

@@ -9,17 +9,12 @@ from rawkern.gradients.expressions import FULL, SHUFFLES
 from rawkern.gradients.ir import Value
 from rawkern.gradients.philox import Philox
 from rawkern.gradients.places import Callee, Cell, Pointer, Var
-from rawkern.gradients.rules import rule_of
+from rawkern.gradients.rules import BOTH, rule_of
 from rawkern.gradients.syntax import TYPES, named, text_of
 from rawkern.gradients.types import Aggregate
 from rawkern.gradients.views import CASTS
 
 LOADS = ("__ldg", "__ldca", "__ldcs", "__ldcg", "__ldlu", "__ldcv")
-#: Functions that write a sine and a cosine.
-BOTH = {
-    "sincos": ("sin", "cos"), "sincosf": ("sinf", "cosf"), "__sincosf": ("__sinf", "__cosf"),
-    "sincospi": ("sinpi", "cospi"), "sincospif": ("sinpif", "cospif"),
-}  # fmt: skip
 STORES = ("__stwb", "__stcg", "__stcs", "__stwt")
 
 
@@ -154,6 +149,11 @@ class Calls(Philox):
             return None
         if name in ("__threadfence", "__threadfence_block") and not arguments:
             self.stored = {}
+            return None
+        if name in ("assert", "printf"):  # which a gradient does not see
+            for each in arguments:
+                if each.type not in ("string_literal", "concatenated_string"):
+                    self.scalar(each)
             return None
         if name == "atomicAdd" and len(arguments) == 2:
             cell = self.cell(node, self.expression(arguments[0]), ())

@@ -8,11 +8,13 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.calls import Calls
 from rawkern.gradients.groups import Storage, Team
-from rawkern.gradients.ir import Array, Place
+from rawkern.gradients.ir import Array, Place, Value
 from rawkern.gradients.places import Cell, Local, Pointer, Var
 from rawkern.gradients.syntax import TYPES, contains, identifier, named, text_of, words
 from rawkern.gradients.types import Aggregate, Type
 
+#: What a reference may refer to.
+PLACES = ("identifier", "subscript_expression", "field_expression", "pointer_expression", "parenthesized_expression")
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
 
 
@@ -131,7 +133,7 @@ class Declarations(Calls):
 
     def declare(self, node: Any) -> None:
         qualifiers = words(node)
-        if "static" in qualifiers and "__shared__" in qualifiers:
+        if "static" in qualifiers and qualifiers & {"__shared__", "constexpr"}:
             qualifiers = qualifiers - {"static"}
         if qualifiers - QUALIFIERS:
             raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
@@ -186,6 +188,8 @@ class Declarations(Calls):
             size = inner.child_by_field_name("size")
             sizes.insert(0, 0 if size is None else self._extent(size))
             inner = inner.child_by_field_name("declarator")
+        if name is not None and inner.type == "reference_declarator" and value is not None and not sizes:
+            return self._refer(node, name, kind, value)
         if name is None or inner.type not in ("identifier", "pointer_declarator") or name in self.file.unclear:
             raise self.refuse(node, f"the declaration {text_of(node)!r}", "declare a plain variable")
         if "__shared__" in qualifiers:
@@ -218,6 +222,21 @@ class Declarations(Calls):
                 self.assign(node, var, self.expression(value))
         self.scopes[-1][name] = var
         return None
+
+    def _refer(self, node: Any, name: str, kind: Type | None, value: Any) -> None:
+        """Another name for a variable or an element; of what is computed, a variable."""
+        found = self.target(value) if value.type in PLACES else self.expression(value)
+        if name in self.file.unclear or (kind is not None and getattr(found, "type", None) != kind):
+            raise self.refuse(node, f"{name} refers to another type", "use the type of what it refers to")
+        if isinstance(found, Var) and not isinstance(found.value, Pointer | Local) and found.type is not None:
+            self.scopes[-1][name] = found
+        elif isinstance(found, Cell):
+            self.scopes[-1][name] = Var(name, None, found)
+        elif isinstance(found, Value):
+            self.scopes[-1][name] = var = self.fresh(name, found.type)
+            self.assign(node, var, found)
+        else:
+            raise self.refuse(node, f"the reference {name}", "declare a variable")
 
     def _extent(self, node: Any) -> int:
         found = self.scalar(node).const

@@ -116,6 +116,9 @@ def _derived(
             raise where.refuse(
                 1, f"{array.name} points to structs", "use an array of float or of a vector type for each field"
             )
+    for n, kind, pointer in kernel.params if not wrt else ():
+        if pointer and isinstance(kind, Aggregate) and not _has_floats(kind):
+            raise where.refuse(1, f"{n} points to structs", "pass an array of float or of vectors for each field")
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     names = Names(_taken(kernel) | reader.file.options, double)

@@ -86,8 +86,8 @@ RULES: dict[str, Rule] = {
         ("lgamma", "digamma({a})"),
         ("cyl_bessel_i0", "f_cyl_bessel_i1({a})"),
         ("cyl_bessel_i1", "({a} == #0# ? #0.5# : f_cyl_bessel_i0({a}) - {r} / {a})"),
-        ("jn", None, "({a} == 0 ? -f_j1({b}) : #0.5# * (f_jn({a} - 1, {b}) - f_jn({a} + 1, {b})))"),
-        ("yn", None, "({a} == 0 ? -f_y1({b}) : #0.5# * (f_yn({a} - 1, {b}) - f_yn({a} + 1, {b})))"),
+        ("jn", None, "({b} == #0# ? ({a} == 1 ? #0.5# : #0#) : {a} / {b} * {r} - f_jn({a} + 1, {b}))"),
+        ("yn", None, "({a} / {b} * {r} - f_yn({a} + 1, {b}))"),
         ("ldexp", "f_ldexp(#1#, {b})", None),
         ("scalbn", "f_ldexp(#1#, {b})", None),
         ("logb", None),
@@ -135,6 +135,11 @@ TESTS = {"isnan": "bool", "isinf": "bool", "isfinite": "bool", "signbit": "bool"
          **{f"__double2int_{m}": "int" for m in ("rn", "rz", "ru", "rd")},
          **{f"__{a}2float_rn": "float" for a in ("int", "uint", "ll", "ull")},
          **{f"__{a}2double_rn": "double" for a in ("int", "uint", "ll", "ull")}}  # fmt: skip
+#: Functions that write a sine and a cosine.
+BOTH = {
+    "sincos": ("sin", "cos"), "sincosf": ("sinf", "cosf"), "__sincosf": ("__sinf", "__cosf"),
+    "sincospi": ("sinpi", "cospi"), "sincospif": ("sinpif", "cospif"),
+}  # fmt: skip
 #: Functions of two integers.
 PAIRS = {"__mul24": "int", "__umul24": "unsigned int", "__mulhi": "int", "__umulhi": "unsigned int"}
 

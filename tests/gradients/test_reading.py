@@ -121,3 +121,52 @@ def test_more_elements_than_an_index_counts_are_refused() -> None:
     many = torch.empty(1, dtype=torch.int8).expand(2**31)
     with pytest.raises(ValueError, match="x has 2147483648 elements"):
         found(1, (many, torch.ones(1), torch.ones(1)), {"y": torch.ones(1)})
+
+
+def test_what_follows_a_switch_or_a_break_is_read_once() -> None:
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        __shared__ float s[64];
+        int t = threadIdx.x;
+        float v = x[t];
+        switch (t % 3) {
+            case 0: v = v * v; break;
+            case 1: v = 2.f * v;
+        }
+        for (int j = 0; j < 4; ++j) { if (j * v > 1.5f) break; v += x[t] * j; }
+        s[t] = v;
+        __syncthreads();
+        y[t] = s[63 - t] * v;
+    }"""
+    x = torch.rand(64).requires_grad_()
+    t = torch.arange(64)
+    v = torch.where(t % 3 == 0, x * x, torch.where(t % 3 == 1, 2 * x, x))
+    on = torch.ones(64, dtype=torch.bool)
+    for j in range(4):
+        on = on & (j * v <= 1.5)
+        v = torch.where(on, v + x * j, v)
+    (right,) = torch.autograd.grad((v.flip(0) * v).sum(), x)
+    grads, found = gradients(source, x.detach())
+    torch.testing.assert_close(grads, right)
+    assert 2 <= found.source.count("__syncthreads") <= 4, found.source
+
+
+def test_references_and_what_a_gradient_does_not_see() -> None:
+    source = """#include <cassert>
+    extern "C" __global__ void k(const float* x, float* y) {
+        static_assert(sizeof(float) == 4, "floats");
+        static constexpr float factor = 2.f;
+        int t = threadIdx.x;
+        assert(t < 64);
+        if (t > 99) printf("%d\\n", t);
+        __shared__ float s[64];
+        float total = 1.f, kept[2] = {0.f, 3.f};
+        float &all = total, &second = kept[1], &here = s[t];
+        const float& v = x[t];
+        const auto& twice = factor * v;
+        here = v * v;
+        for (int j = 0; j < 3; ++j) { all *= v; second += all; here += twice; }
+        y[t] = total * here + kept[1];
+    }"""
+    x = torch.rand(64).requires_grad_()
+    (right,) = torch.autograd.grad((x**3 * (x * x + 6 * x) + x + x**2 + x**3).sum(), x)
+    torch.testing.assert_close(gradients(source.replace("#include <cassert>", ""), x.detach())[0], right)

@@ -88,6 +88,60 @@ def test_checkpoint_and_a_gradient_that_is_expanded(inputs) -> None:
     agrees(torch.autograd.grad(out.sum(), (x, w)), torch.autograd.grad(reference(x, w).sum(), (x, w)))
 
 
+def test_export(inputs) -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return layer(x, w)
+
+    x, w, v = inputs
+    exported = torch.export.export(Layer(), (x, w)).module()
+    found = torch.autograd.grad((exported(x, w) * v).sum(), (x, w))
+    agrees(found, torch.autograd.grad((reference(x, w) * v).sum(), (x, w)))
+
+
+def test_distributed_data_parallel() -> None:
+    from torch import distributed
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.rand(100))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return layer(x, self.weight)
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        model, x = torch.nn.parallel.DistributedDataParallel(Layer()), torch.rand(6, 100)
+        model(x).square().sum().backward()
+        w = model.module.weight
+        right = torch.autograd.grad(reference(x, w).square().sum(), w)
+        agrees([w.grad], right)
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.gpu
+def test_cuda_graph() -> None:
+    draw = torch.Generator().manual_seed(2)
+    x, w, v = (torch.randn(*shape, generator=draw).cuda() for shape in ((6, 100), (100,), (6, 100)))
+    x.requires_grad_()
+    w.requires_grad_()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            torch.autograd.grad((layer(x, w) * v).sum(), (x, w))
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = torch.autograd.grad((layer(x, w) * v).sum(), (x, w))
+    with torch.no_grad():
+        x.copy_(torch.randn(6, 100, generator=draw))
+    graph.replay()
+    agrees(found, torch.autograd.grad((reference(x, w) * v).sum(), (x, w)))
+
+
 def test_second_derivatives_raise(inputs) -> None:
     x, w, _ = inputs
     (g,) = torch.autograd.grad(layer(x, w).sum(), x, create_graph=True)

@@ -55,7 +55,9 @@ def lower_function(plan: Plan, module: Module, function: Function, handlers: Han
         body += ["%whole = icmp eq i32 %initial, -1", "br i1 %whole, label %w0, label %b0, !prof !2"]
     else:
         body.append("br label %b0")
-    return "\n".join([*body, *f.e.lines, "}"])
+    text = "\n".join([*body, *f.e.lines, "}"])
+    f.end()
+    return text
 
 
 def _start(f: FunctionLowering, handlers: Handlers) -> None:

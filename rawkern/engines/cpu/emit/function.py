@@ -61,3 +61,7 @@ class FunctionLowering(Context):
         """A block begins, for `whole` warps or any lanes: forget what holds only inside of one."""
         self.block, self.cache, self.control.whole = block, {}, whole
         self.values.begin()
+
+    def end(self) -> None:
+        """All is emitted: let go of the parts, which refer back, so that they are freed at once."""
+        vars(self).clear()

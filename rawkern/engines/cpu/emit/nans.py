@@ -42,7 +42,9 @@ def number_registers(flow: Flow, constants: dict[str, Imm]) -> frozenset[str]:
 
     def moderate(a: object) -> bool:
         if isinstance(a, Reg):
-            return a.name in unit or moderate(constants.get(a.name))
+            if a.name in unit:
+                return True
+            a = constants.get(a.name)
         return (
             isinstance(a, Imm) and is_number(a) and abs(struct.unpack("<f", struct.pack("<I", a.bits(32)))[0]) <= _LARGE
         )

@@ -1,0 +1,9 @@
+"""The page of what is derived and refused is that of the tests."""
+
+from __future__ import annotations
+
+from tests.gradients.page import COMMAND, PAGE, page
+
+
+def test_the_page_is_made_of_the_tests() -> None:
+    assert PAGE.read_text() == page(), f"make it anew: {COMMAND}"
