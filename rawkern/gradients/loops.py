@@ -27,7 +27,7 @@ def is_sum(c: Carried, loop: Loop, uses: Counter[Value]) -> bool:
 
     def chain(v: Value) -> bool:
         seen[v] += 1
-        if v is c.phi:
+        if v is c.phi or seen[v] > 1:  # followed before, by the other side of a branch
             return True
         if not inside(v.block, loop.body):
             return False
@@ -50,17 +50,22 @@ def is_sum(c: Carried, loop: Loop, uses: Counter[Value]) -> bool:
     return chain(c.next) and all(uses[v] == n for v, n in seen.items())
 
 
-def _reaches(v: Value, phi: Value, loop: Loop) -> bool:
-    if v is phi:
-        return True
-    if not inside(v.block, loop.body) or v.op == "phi":
-        return False
-    args = v.args
-    if v.op == "result":
-        inner = v.attr
-        args = tuple(x for r, a, b in inner.results if r is v for x in (a, b)) if isinstance(inner, If) else tuple(
-            x.init for x in inner.carried if x.result is v)  # fmt: skip
-    return any(_reaches(a, phi, loop) for a in args)
+def _reaches(start: Value, phi: Value, loop: Loop) -> bool:
+    seen, left = {start}, [start]
+    while left:
+        v = left.pop()
+        if v is phi:
+            return True
+        if not inside(v.block, loop.body) or v.op == "phi":
+            continue
+        args = v.args
+        if v.op == "result":
+            inner = v.attr
+            args = tuple(x for r, a, b in inner.results if r is v for x in (a, b)) if isinstance(inner, If) else tuple(
+                x.init for x in inner.carried if x.result is v)  # fmt: skip
+        left += [a for a in args if a not in seen]
+        seen.update(args)
+    return False
 
 
 def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None:

@@ -160,3 +160,14 @@ def test_elements_that_are_read_from_the_end_are_owned() -> None:
     assert found.atomics == 0 and set(found.sets) == {"x"}
     grads = found(2, (torch.rand(100), torch.rand(100), 100), {"y": torch.ones(100)})
     torch.testing.assert_close(grads["x"], torch.arange(100.0).flip(0))
+
+
+def test_a_sum_through_many_branches_is_derived_at_once() -> None:
+    branches = " ".join(f"if (x[k] > {n}) s += x[k] * {n};" for n in range(40))
+    source = f"""extern "C" __global__ void k(const float* x, float* y, int n) {{
+        float s = 0.0f;
+        for (int k = 0; k < n; ++k) {{ {branches} }}
+        y[threadIdx.x] = s;
+    }}"""
+    grads = derived(source, block=1)(1, (torch.tensor([0.5, 3.5]), torch.zeros(1), 2), {"y": torch.ones(1)})
+    torch.testing.assert_close(grads["x"], torch.tensor([0.0, 6.0]))
