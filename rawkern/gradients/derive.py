@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rawkern.gradients import helpers, loops, types
-from rawkern.gradients.activity import activity, check_memory
-from rawkern.gradients.forward import Frame
-from rawkern.gradients.gather import gathers
-from rawkern.gradients.gathered import Gathering
+from rawkern.gradients import types
+from rawkern.gradients.analysis import loops
+from rawkern.gradients.analysis.activity import activity, check_memory
+from rawkern.gradients.analysis.gather import gathers
+from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.gathered import Gathering
+from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered
-from rawkern.gradients.reading import Launched, Reader
-from rawkern.gradients.reverse import Reverse
-from rawkern.gradients.syntax import Where
+from rawkern.gradients.reading.reader import Launched, Reader
+from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, spelling, structs
 from rawkern.gradients.types import Aggregate
 

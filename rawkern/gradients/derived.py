@@ -10,10 +10,10 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.coverage import begin, summed
+from rawkern.gradients.analysis.coverage import begin, summed
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.reading import Launched
-from rawkern.gradients.syntax import Where
+from rawkern.gradients.reading.reader import Launched
+from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text
 from rawkern.launch import config as configs
 from rawkern.launch.builds import Build, Unit

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rawkern.gradients import helpers, types
-from rawkern.gradients.coverage import Sets, set_by
-from rawkern.gradients.gathered import Gathering
+from rawkern.gradients import types
+from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward.gathered import Gathering
+from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import Names, rendered
-from rawkern.gradients.reading import Shape
-from rawkern.gradients.reverse import Reverse
+from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
 

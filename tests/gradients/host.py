@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 import rawkern
-from rawkern.gradients.coverage import begin
+from rawkern.gradients.analysis.coverage import begin
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.reading import Launched
-from rawkern.gradients.syntax import Where
+from rawkern.gradients.reading.reader import Launched
+from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_kernels import N
 from tests.gradients.random_programs import program_of
 

@@ -7,10 +7,10 @@ import itertools
 import pytest
 import torch
 
-from rawkern.gradients.coverage import begin
+from rawkern.gradients.analysis.coverage import begin
 from rawkern.gradients.derive import derive
-from rawkern.gradients.reading import Launched
-from rawkern.gradients.syntax import Where
+from rawkern.gradients.reading.reader import Launched
+from rawkern.gradients.reading.syntax import Where
 
 INDEX, ROW = "int i = blockIdx.x * blockDim.x + threadIdx.x;", "int r = blockIdx.y * blockDim.y + threadIdx.y;"
 UNSIGNED = "unsigned i = blockIdx.x * blockDim.x + threadIdx.x;"

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import rawkern
-from rawkern.gradients.preprocess import Unclear, preprocess, tokens
+from rawkern.gradients.reading.preprocess import Unclear, preprocess, tokens
 
 TEXTS = {
     "numbers and names": '#define T 16\n#define S T\nint a[T], b = S * T2; // T\n/* T\n T */ char* c = "T";\n',

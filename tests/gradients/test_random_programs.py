@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from rawkern.gradients import tile_reverse
-from rawkern.gradients.memory_reverse import MemoryReverse
+from rawkern.gradients.backward import tile_reverse
+from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import outcome

@@ -1,0 +1,85 @@
+"""Which values depend on what is differentiated by, and which arrays carry gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.ir import Array, If, Kernel, Loop, Store, Value, walk
+from rawkern.gradients.reading.syntax import Where
+
+
+@dataclass
+class Activity:
+    """Values and arrays that depend on what is differentiated by; `outputs` are those of global memory.
+
+    `every` has the values that depend on anything that can have a gradient: what decides who gets that of a maximum.
+    """
+
+    values: set[Value]
+    arrays: set[Array]
+    outputs: list[Array]
+    every: set[Value]
+
+
+def activity(kernel: Kernel, wrt: tuple[str, ...], only: set[Value] | None = None) -> Activity:
+    """Follow the dependence through values, loops, branches and memory until nothing is added.
+
+    With `only`, of all reads of global memory these alone depend on it.
+    """
+    items = list(walk(kernel.body))
+    written = {i.place.array for i in items if isinstance(i, Store)}
+    values, arrays = _followed(kernel, items, wrt, only)
+    every = {a.name for a in kernel.arrays.values() if a not in written}
+    outputs = [a for a in kernel.arrays.values() if a in arrays and a in written]
+    return Activity(values, arrays, outputs, _followed(kernel, items, (*wrt, *every), None)[0])
+
+
+def _followed(
+    kernel: Kernel, items: list[Any], wrt: tuple[str, ...], only: set[Value] | None
+) -> tuple[set[Value], set[Array]]:
+    values: set[Value] = set()
+    arrays = {a for a in kernel.arrays.values() if a.name in wrt}
+    before = -1
+    while before != len(values) + len(arrays):
+        before = len(values) + len(arrays)
+        for item in items:
+            if isinstance(item, Value):
+                if types.is_float(item.type) and _active(item, values, arrays, wrt, only):
+                    values.add(item)
+            elif isinstance(item, If):
+                values |= {r for r, a, b in item.results if (a in values or b in values) and types.is_float(r.type)}
+            elif isinstance(item, Loop):
+                for c in item.carried:
+                    if (c.init in values or c.next in values) and types.is_float(c.phi.type):
+                        values |= {c.phi, c.result}
+            elif isinstance(item, Store) and item.value in values:
+                arrays.add(item.place.array)
+    return values, arrays
+
+
+def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str, ...], only: set[Value] | None) -> bool:
+    if item.op == "param":
+        return item.attr in wrt
+    if item.op == "load":
+        return item.attr.array in arrays and (only is None or item.attr.array.shared or item in only)
+    if item.op in ("select", "shfl"):
+        return any(a in values for a in item.args)
+    if item.op == "call" and not isinstance(item.attr, str):
+        return any(a in values for a, d in zip(item.args, item.attr[0].derivatives, strict=True) if d is not None)
+    return item.op in ("binary", "unary", "cast") and any(a in values for a in item.args)
+
+
+def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
+    """Refuse global memory whose values the backward could not read again."""
+    items = list(walk(kernel.body))
+    for array in kernel.arrays.values():
+        written = [i for i in items if isinstance(i, Store) and i.place.array == array]
+        read = [i for i in items if isinstance(i, Value) and i.op == "load" and i.attr.array == array]
+        if written and read:
+            raise where.refuse(read[0].line, f"{array.name} is both read and written", "write to another array")
+        if len({bool(i.adds) for i in written}) > 1:
+            raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
+        if written and array.name in wrt:
+            raise where.refuse(written[0].line, f"{array.name} is written, and so cannot be in wrt", "leave it out")

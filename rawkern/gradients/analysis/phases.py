@@ -1,0 +1,144 @@
+"""Which reads of a shared array may be made between the same two barriers, and whether they then meet in an element.
+
+A token says which barrier a thread passed last, and of which loops it has begun an iteration since, or left them. Two
+reads that can have tokens of the same barrier can be made in one phase by two threads. All threads of a block go round
+a loop equally often if every way round has a barrier: so if both have begun iterations of the same loops since, they
+are in the same iteration, and one does not leave a loop in which the other begins an iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis.ownership import Poly, add, poly
+from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value
+
+Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
+
+
+class Phases:
+    """The reads of a kernel's shared arrays by phase."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.tokens: dict[Value, set[Token]] = {}
+        self.free: set[Loop] = set()  # loops with a way round without a barrier
+        self._flow(kernel.body, {(None, frozenset())})
+
+    def apart(self, a: Value, others: list[Value]) -> bool:
+        """Whether no other thread reads, by any of these, what a thread reads in the same phase."""
+        return all(self._apart(a, b) for b in others)
+
+    # Control flow -------------------------------------------------------------------------------------------------
+
+    def _flow(self, block: Block, tokens: set[Token]) -> set[Token]:
+        for item in block.items:
+            if isinstance(item, Barrier) and item.text == "__syncthreads()":
+                tokens = {(item, frozenset())}
+            elif isinstance(item, Value) and item.op == "load" and item.attr.array.shared:
+                self.tokens.setdefault(item, set()).update(tokens)
+            elif isinstance(item, If):
+                tokens = self._flow(item.then, tokens) | self._flow(item.other, tokens)
+            elif isinstance(item, Loop):
+                tokens = self._loop(item, tokens)
+        return tokens
+
+    def _loop(self, item: Loop, tokens: set[Token]) -> set[Token]:
+        here: Token = (item, frozenset())
+        if any(at is item for at, _ in self._flow(item.body, {here})):
+            self.free.add(item)
+        head, before, end = set(tokens), set(), set()
+        while head != before:
+            before = set(head)
+            end = self._flow(item.body, {(at, done | {(item, True)}) for at, done in head})
+            head |= end
+        for read in self.tokens.values():
+            read -= {t for t in read if t[0] is item}
+        return {(at, done | {(item, False)}) for at, done in (end if loops.iterations(item) else head)}
+
+    # Pairs --------------------------------------------------------------------------------------------------------
+
+    def _apart(self, a: Value, b: Value) -> bool:
+        pairs = [(p[1], q[1]) for p in self.tokens[a] for q in self.tokens[b] if p[0] is q[0]]
+        pairs = [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
+        if not pairs:
+            return True
+        both = set(ownership.loops_around(a.block)) & set(ownership.loops_around(b.block))
+        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in pairs)
+        if len(a.args) != len(b.args) or len(a.args) != 1:
+            return False
+        first, second = (self._signature(r, alike) for r in (a, b))
+        if first is not None and first == second:
+            return True
+        return alike and (self._below(a, b) or self._below(b, a))
+
+    @staticmethod
+    def _begun(done: frozenset[Any], within: set[Loop]) -> set[Loop]:
+        return {loop for loop, begun in done if begun and loop in within}
+
+    def _parted(self, p: frozenset[Any], q: frozenset[Any]) -> bool:
+        """Whether one began an iteration of a loop where the other left it."""
+        return any(
+            begun and loop not in self.free and (loop, False) not in p and (loop, False) in q and (loop, True) not in q
+            for loop, begun in p
+        )
+
+    def _signature(self, r: Value, alike: bool) -> Any:
+        same = self._same(poly(r.args[0])) if alike else set()
+        return ownership.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
+
+    def _same(self, p: Poly) -> set[Value]:
+        """The values in a polynomial that are the same for all threads of a phase."""
+        return {s for key in p for s in key if isinstance(s, Value) and uniform(s) and not self._varies(s.block)}
+
+    def _varies(self, block: Block) -> bool:
+        return any(loop in self.free for loop in ownership.loops_around(block))
+
+    def _below(self, a: Value, b: Value) -> bool:
+        """Whether every index of `a` is less than each of `b`, by a bound that all threads share."""
+        low, high = poly(a.args[0]), poly(b.args[0])
+        digits = ownership.threads(self.kernel, True)
+        bound: Poly = {}
+        for key, value in high.items():
+            if len(key) == 1 and key[0] in digits and value > 0:
+                continue
+            bound[key] = value
+        values = {s for p in (low, bound) for key in p for s in key if isinstance(s, Value)}
+        if any(isinstance(s, Loop) or s in digits for key in bound for s in key):
+            return False
+        if values - self._same(low) - self._same(bound):
+            return False
+        most: Poly = {}
+        for key, value in low.items():
+            if len(key) == 1 and key[0] in digits and value > 0:
+                most = add(most, {(): value * ((digits[key[0]] or 0) - 1)})
+            else:
+                most = add(most, {key: value})
+        return ownership.fits(most, None, bound, ownership.Facts([], {})) or ownership.fits(
+            low, None, bound, ownership.facts(a.block, a.order)
+        )
+
+
+def uniform(value: Value, seen: frozenset[Value] = frozenset()) -> bool:
+    """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
+    if value in seen or value.op in ("const", "param"):
+        return True
+    if value.op == "special":
+        return not value.attr.startswith("threadIdx")
+    if value.op == "phi":
+        loop: Any = value.attr
+        c = next(c for c in loop.carried if c.phi is value)
+        return all(uniform(v, seen | {value}) for v in (c.init, c.next))
+    return value.op in ("cast", "unary", "binary", "select") and all(uniform(a, seen) for a in value.args)
+
+
+def together(kernel: Kernel, block: Block) -> bool:
+    """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
+    if any(isinstance(i, Exit) for i in kernel.body.items):
+        return False
+    while block.parent is not None:
+        if not uniform(block.parent.condition):
+            return False
+        block = block.parent.block
+    return True

@@ -1,0 +1,256 @@
+"""What of a kernel's text is computed again, and its printing as CUDA C.
+
+A `Frame` is one copy of a block: the kernel's own, an iteration of a backward loop, a branch. What the copy's reverse
+asks for by `use` is printed, with all that it is computed from, in the order of the text; nothing else is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.analysis.needed import TRIVIAL, Copy
+from rawkern.gradients.analysis.ownership import induction, plain
+from rawkern.gradients.ir import (
+    Barrier,
+    Block,
+    Carried,
+    Exit,
+    If,
+    Loop,
+    Place,
+    Store,
+    Value,
+    children,
+    inside,
+    operands,
+    walk,
+)  # fmt: skip
+from rawkern.gradients.layout import Group, bare, step_text
+
+CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
+
+
+class Frame(Copy):
+    """A copy of a block, printed."""
+
+    # Printing -----------------------------------------------------------------------------------------------------
+
+    def text(self, value: Value) -> str:
+        """An expression for a value."""
+        if value.op == "const":
+            if value.type == "float" and self.names.double:
+                return value.attr.rstrip("fF") if value.attr[-1] in "fF" else value.attr
+            return value.attr
+        if value.op in ("param", "special"):
+            return value.attr
+        if self._is_named(value):
+            return self.name(value)
+        return self.right(value)
+
+    def _is_named(self, value: Value) -> bool:
+        if value.op in ("shfl", "phi", "result"):
+            return True
+        if isinstance(value.block.parent, Loop) and value.block is value.block.parent.test:
+            return False  # a condition is computed anew each time
+        if value.op == "cast" and value.args[0].op in TRIVIAL and value.name is None:
+            return False
+        owner = self.owner(value)
+        return value.op == "load" or value in owner.named or owner.uses[value] > 1 or owner is not self
+
+    def right(self, value: Value) -> str:
+        """What a value is computed by."""
+        if value.op == "binary":
+            left, right = self._operands(value)
+            return f"{left} {value.attr} {right}"
+        args = [self._inner(a) for a in value.args]
+        if value.op == "unary":
+            return f"{value.attr}{args[0]}"
+        if value.op == "cast":
+            return self.cast(value, args[0])
+        if value.op == "select":
+            return f"{args[0]} ? {args[1]} : {args[2]}"
+        plain = [bare(a) for a in args]
+        if value.op == "call":
+            return f"{self._function(value)}({', '.join(plain)})"
+        if value.op == "shfl":
+            suffix = "" if value.attr == "idx" else f"_{value.attr}"
+            return f"__shfl{suffix}_sync(0xffffffff, {', '.join(plain)})"
+        if value.op == "load":
+            element, kind = self.element(value.attr, value.args), value.attr.type
+            known = kind in types.HALVES and not self.names.double
+            return f"{CONVERSIONS[kind]}({element})" if known else element
+        return value.attr
+
+    def _function(self, value: Value) -> str:
+        if isinstance(value.attr, str):
+            return value.attr
+        rule, name = value.attr
+        from rawkern.gradients.rules import spelled
+
+        return spelled(rule, "double") if self.names.double and value.type == "float" else name
+
+    def cast(self, value: Value, arg: str) -> str:
+        kind = self.names.type(value.type)
+        source = value.args[0]
+        return arg if self.names.type(source.type) == kind else f"({kind}){arg}"
+
+    def _operands(self, value: Value) -> list[str]:
+        """The operands of a binary operator, without conversions that C makes by itself."""
+        found = list(value.args)
+        if value.attr not in ("<<", ">>"):
+            for k, a in enumerate(value.args):
+                implied = a.op == "cast" and not self._is_named(a) and types.common(a.args[0].type, a.type) == a.type
+                if implied and found[1 - k].op != "cast" and (k == 0 or found[0] is value.args[0]):
+                    found[k] = a.args[0]
+        return [self._inner(a) for a in found]
+
+    def _inner(self, value: Value) -> str:
+        text = self.text(value)
+        simple = re.fullmatch(r"[\w.]+|[\w.]+\([^()]*\)|[\w.]+(\[[^\[\]]*\])+[\w.]*", text)
+        return text if simple else f"({text})"
+
+    def element(self, place: Place, index: tuple[Value, ...], name: str | None = None) -> str:
+        inner = "".join(f"[{self.text(i)}]" for i in index)
+        return f"{name or place.array.name}{inner}{place.suffix}"
+
+    def used(self, place: Place, index: tuple[Value, ...], name: str) -> str:
+        """An element, for the reverse."""
+        inner = "".join(f"[{bare(self.express(i))}]" for i in index)
+        return f"{name}{inner}{place.suffix}"
+
+    def printed(self) -> list[Any]:
+        """The lines of the copy; after `settle`."""
+        return self.lines(self.block)
+
+    def lines(self, block: Block) -> list[Any]:
+        out: list[Any] = []
+        for item in block.items:
+            if item in self.skip:
+                continue
+            if isinstance(item, Value):
+                if item in self.needed and item.op not in (*TRIVIAL, "phi", "result") and self._is_named(item):
+                    kind = "" if item in self.hoisted else f"const {self.names.type(item.type)} "
+                    # A declaration converts by itself.
+                    right = self.text(item.args[0]) if item.op == "cast" else self.right(item)
+                    out.append(f"{kind}{self.name(item)} = {bare(right)};")
+            elif isinstance(item, Store) and item in self.kept:
+                target, value = self.element(item.place, item.index), self.text(item.value)
+                half = f"({item.place.type})" if item.place.type in types.HALVES and not self.names.double else ""
+                out.append(
+                    f"atomicAdd(&{target}, {half}{value});"
+                    if item.adds == "atomic"
+                    else f"{target} {'+=' if item.adds else '='} {value};"
+                )
+            elif isinstance(item, Barrier) and self.syncs:
+                out.append(f"{item.text};")
+            elif isinstance(item, Exit):
+                out.append(f"if ({bare(self.text(item.condition))}) return;")
+            elif isinstance(item, If | Loop) and item in self.kept:
+                out += self._if(item) if isinstance(item, If) else self._watched(item)
+            elif (
+                isinstance(item, If | Loop)
+                and self.syncs
+                and any(isinstance(i, Barrier) for b in children(item) for i in walk(b))
+            ):
+                out.append("__syncthreads();")
+        return out
+
+    def _if(self, item: If) -> list[Any]:
+        out: list[Any] = []
+        for block in children(item):
+            for each in walk(block):
+                wanted = isinstance(each, Value) and each in self.named and each.op not in ("phi", *TRIVIAL)
+                if wanted and each not in self.hoisted and not _in_loop(each.block, block):
+                    self.hoisted.add(each)
+                    out.append(f"{self.names.type(each.type)} {self.name(each)};")
+        group = Group(f"if ({bare(self.text(item.condition))}) {{")
+        then, other = self.lines(item.then), self.lines(item.other)
+        for r, a, b in item.results:
+            if r not in self.needed:
+                continue
+            kind = "" if r in self.hoisted else f"{self.names.type(r.type)} "
+            name = self.name(r)
+            if not inside(b.block, item.other) and not inside(b.block, item.then):
+                out.append(f"{kind}{name} = {self.text(b)};")
+                then.append(f"{name} = {self.text(a)};")
+            else:
+                out += [f"{kind}{name};"] if kind else []
+                then.append(f"{name} = {self.text(a)};")
+                other.append(f"{name} = {self.text(b)};")
+        group.body, group.other = then, other
+        if not then and other:
+            group = Group(f"if (!({bare(self.text(item.condition))})) {{", other)
+        return [*out, group] if then or other else out
+
+    def _watched(self, item: Loop) -> list[Any]:
+        before, last = self.watched.get(item, ("", []))
+        return [*([before] if before else []), *self.loop_lines(item, last=last)]
+
+    def loop_lines(self, item: Loop, first: list[Any] | None = None, last: list[Any] | None = None) -> list[Any]:
+        """A loop as it was, with what is kept of its body, and lines before and after that in each iteration."""
+        out: list[Any] = []
+        steps = induction(item)
+        carried = [c for c in item.carried if c.phi in self.needed]
+        header = header_of(item, carried, steps)
+        for c in carried:
+            kind = "" if c.result in self.hoisted else f"{self.names.type(c.phi.type)} "
+            if c is not header or c.result in self.needed:
+                out.append(f"{kind}{self.name(c.phi)} = {self.text(c.init)};")
+        group = Group("", [*(first or []), *self.lines(item.body), *(last or [])])
+        condition = bare(self.text(item.condition))
+        if header is not None:
+            name = self.name(header.phi)
+            start = "" if header.result in self.needed else f"{header.phi.type} {name} = {self.text(header.init)}"
+            group.head = f"for ({start}; {condition}; {step_text(name, self.outside(steps[header.phi][1], item))}) {{"
+        else:
+            group.head = f"while ({condition}) {{"
+        group.body += self._advance([c for c in carried if c is not header])
+        return [*out, group]
+
+    def _next(self, c: Carried) -> str:
+        steps = induction(c.phi.attr)
+        return (
+            f"{self.name(c.phi)} + {self._paren(self.outside(steps[c.phi][1], c.phi.attr))}"
+            if c.phi in steps
+            else self.text(c.next)
+        )
+
+    @staticmethod
+    def _paren(text: str) -> str:
+        return text if re.fullmatch(r"[\w.]+", text) else f"({text})"
+
+    def _advance(self, carried: list[Carried]) -> list[str]:
+        """Assignments at the end of an iteration; through temporaries where one would overwrite what another reads."""
+        pairs = [(self.name(c.phi), self._next(c), c.phi.type) for c in carried]
+        pairs = [p for p in pairs if p[0] != p[1]]
+        clash = any(re.search(rf"\b{a[0]}\b", b[1]) for k, a in enumerate(pairs) for b in pairs[k + 1 :])
+        if not clash:
+            return [_update(name, right) for name, right, _ in pairs]
+        temporary = [(name, self.names.fresh(f"{name}_next"), right, kind) for name, right, kind in pairs]
+        return [f"const {self.names.type(k)} {t} = {r};" for _, t, r, k in temporary] + [
+            f"{n} = {t};" for n, t, _, _ in temporary
+        ]
+
+
+def _update(name: str, right: str) -> str:
+    found = re.fullmatch(rf"{re.escape(name)} ([-+*]) (.*)", right)
+    if found and (found[1] == "+" or re.fullmatch(r"[\w.]+|\(.*\)", found[2])) and "?" not in found[2]:
+        return f"{name} {found[1]}= {bare(found[2])};"
+    return f"{name} = {right};"
+
+
+def header_of(loop: Loop, carried: list[Carried], steps: dict[Value, Any]) -> Carried | None:
+    """The variable of a for: one that the condition compares, and that grows evenly."""
+    used = {plain(v) for i in loop.test.items for v in operands(i)} | {loop.condition, *map(plain, loop.condition.args)}
+    return next((c for c in carried if c.phi in steps and c.phi in used), None)
+
+
+def _in_loop(block: Block | None, outer: Block) -> bool:
+    """Whether a block lies in a loop within another."""
+    while block is not None and block is not outer:
+        if isinstance(block.parent, Loop):
+            return True
+        block = block.parent.block if block.parent is not None else None
+    return False

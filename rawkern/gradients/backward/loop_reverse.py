@@ -1,0 +1,287 @@
+"""The reverse of loops."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.analysis import loops, ownership, tiles
+from rawkern.gradients.analysis.activity import Activity
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
+from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.reading.places import NeedsUnrolling
+from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.rules import number
+
+
+class LoopReverse:
+    """Loops by their class; `Reverse` has the rest."""
+
+    kernel: Kernel
+    active: Activity
+    names: Names
+    where: Where
+    max_iterations: int | None
+    uses: Any
+    home: dict[Block, list[Any]]
+    special: dict[Value, str]
+    maximum_of: dict[Value, Loop]
+    dropped: set[Value]
+    steady: set[Any]
+    partial: int  # above 0 in what not all iterations of a loop do
+
+    def loop(self, item: Loop, frame: Frame, out: list[Any]) -> None:
+        """The reverse of a loop, behind what is there."""
+        carried = [c for c in item.carried if c.phi in self.active.values]
+        if (
+            not carried
+            and not any(
+                i in self.active.values or getattr(i, "value", None) in self.active.values for i in walk(item.body)
+            )
+            and not any(
+                getattr(i, "place", None) is not None and i.place.array in self.active.arrays for i in walk(item.body)
+            )
+        ):
+            if any(isinstance(i, Barrier) for i in walk(item.body)):
+                out.append("__syncthreads();")  # what it kept apart stays apart
+            return
+        loops.check_condition(item, self.where.refuse)
+        maxima = {c: found for c in carried if (found := loops.maximum(c, self.uses)) is not None}
+        sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
+        alike = len(sums) + len(maxima) == len(carried)
+        if alike and loops.any_order(item, self.kernel, self.active.arrays, self.injective):
+            self._same_order(item, sums, maxima, frame, out)
+        else:
+            self._from_the_end(item, carried, frame, out)
+
+    def _same_order(
+        self,
+        item: Loop,
+        sums: list[Carried],
+        maxima: dict[Carried, tuple[Value, str, Value]],
+        frame: Frame,
+        out: list[Any],
+    ) -> None:
+        inner = Frame(item.body, frame, self.names, loop=item)
+        body: list[Any] = []
+        self.home[item.body] = body
+        if loops.open_end(item):
+            body.append("__syncthreads();")  # in this order, another iteration comes next than did in the forward
+        found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
+        given = [c for c, d in found.items() if d is not None]
+        if len(given) == 1 and given[0] in maxima and loops.chooses(item, given[0]):
+            return self._chosen(item, given[0], maxima[given[0]], str(found[given[0]]), frame, out)
+        self.steady.add(item)
+        transposed = [] if maxima else self.tiles(item)
+        if transposed:
+            self.dropped |= tiles.spare(item, transposed, self.active.values)
+        last: list[Any] = []
+        for c, of in maxima.items():
+            if found[c] is not None:
+                at, now = self._set_by(item, c, of, frame, out), self.names.fresh(f"{c.phi.name or 't'}_at")
+                out.append(f"int {now} = 0;")
+                self.special[c.next] = f"{now} == {at}"
+                last.append(f"++{now};")
+        for c, d in found.items():
+            self.dropped.add(c.phi)  # the same in every iteration
+            if d is not None:
+                self.contribute(c.next, d, body)
+        self.block(item.body, inner, body)
+        inner.settle_loop(item)
+        self.check_late(item, inner)
+        self.finished(inner)
+        if body:
+            lines = inner.loop_lines(item, last=[*body, *last])
+            out += lines if len(lines) == 1 else [Group("{", lines)]  # its variables have names of the forward's
+        if transposed:
+            self.transpose(item, transposed, {c: d for c, d in found.items() if d is not None}, frame, out)
+        for c, d in found.items():
+            if d is not None and c in maxima:
+                self._never(c, d, self.special[c.next].partition(" == ")[2], out)
+            elif d is not None:
+                self.contribute(c.init, d, out)
+        return None
+
+    def _never(self, c: Carried, d: str, at: str, out: list[Any]) -> None:
+        """What a running maximum began with has the gradient if no iteration set it."""
+        if c.init in self.active.values:
+            name, kind = self.names.fresh("d_start"), self.names.type(c.phi.type)
+            out.append(f"const {kind} {name} = {at} < 0 ? {d} : {number(0.0, kind)};")
+            self.contribute(c.init, name, out)
+
+    def _chosen(
+        self, item: Loop, c: Carried, of: tuple[Value, str, Value], d: str, frame: Frame, out: list[Any]
+    ) -> None:
+        """The reverse of the one iteration that set a running maximum, where the others give nothing."""
+        at = self._set_by(item, c, of, frame, out)
+        self.special[c.next] = ""
+        self.dropped.add(c.phi)
+        inner, body = Frame(item.body, frame, self.names, loop=item), []
+        self.home[item.body] = body
+        self.contribute(c.next, d, body)
+        self.partial += 1
+        self.block(item.body, inner, body)
+        self.partial -= 1
+        inner.settle()
+        self.check_late(item, inner)
+        self.finished(inner)
+        begins = self._begins(item, [c for c in item.carried if c.phi in inner.needed], at, inner, frame)
+        if body:
+            out.append(Group(f"if ({at} >= 0) {{", [*begins, *inner.lines(item.body), *body]))
+        self._never(c, d, at, out)
+
+    def _set_by(self, item: Loop, c: Carried, of: tuple[Value, str, Value], frame: Frame, out: list[Any]) -> str:
+        """Find the iteration that set a running maximum: where the loop runs again, or in a run for that."""
+        at, k = (self.names.fresh(f"{c.phi.name or 't'}_{x}") for x in ("set_by", "k"))
+        here = item.block is frame.block
+        again = frame if here else Frame(item.body, frame, self.names, loop=item)
+        sets = f"{again.use(of[0])} {of[1]} {again.use(c.phi)}" if of[1] != "if" else again.use(of[2])
+        start, last = f"int {at} = -1, {k} = 0;", [f"if ({sets}) {at} = {k};", f"++{k};"]
+        self.maximum_of[c.next] = item
+        if here:
+            before, others = frame.watched.get(item, ("", []))
+            frame.watched[item] = f"{before} {start}".strip(), [*others, *last]
+            frame.use(c.result)
+            return at
+        again.settle_loop(item)
+        self.check_late(item, again)
+        self.finished(again)
+        out += [start, Group("{", again.loop_lines(item, last=last))]
+        return at
+
+    def _from_the_end(self, item: Loop, carried: list[Carried], frame: Frame, out: list[Any]) -> None:
+        inner = Frame(item.body, frame, self.names, loop=item)
+        body: list[Any] = []
+        self.home[item.body] = body
+        running: dict[Carried, str] = {}
+        for c in carried:
+            d = self.adjoint(c.result, out)
+            running[c] = self.names.fresh(f"d_{c.phi.name or 't'}")
+            out.append(f"{self.names.type(c.phi.type)} {running[c]} = {d or number(0.0, self.names.type(c.phi.type))};")
+        for c in carried:
+            self.contribute(c.next, running[c], body)
+        self.block(item.body, inner, body)
+        new = [(running[c], self.adjoint(c.phi, body) or number(0.0, self.names.type(c.phi.type)), c) for c in carried]
+        new = [each for each in new if each[0] != each[1]]
+        if len(new) > 1:
+            for k, (_, text, c) in enumerate(new):
+                name = self.names.fresh("d_before")
+                body.append(f"const {self.names.type(c.phi.type)} {name} = {text};")
+                new[k] = (new[k][0], name, c)
+        body += [f"{name} = {text};" for name, text, _ in new]
+        inner.settle()
+        self.check_late(item, inner)
+        self.finished(inner)
+        self._counted(item, inner, frame, body, out)
+        for c in carried:
+            self.contribute(c.init, running[c], out)
+
+    def _counted(self, item: Loop, inner: Frame, frame: Frame, body: list[Any], out: list[Any]) -> None:
+        """The loop from its last iteration to its first; what iterations began with is computed, or from a tape."""
+        steps, found = ownership.induction(item), loops.bounds(item)
+        needed = [c for c in item.carried if c.phi in inner.needed]
+        taped = [c for c in needed if c.phi not in steps and not self._shifts(item, c)]
+        k = self.names.fresh("k")
+        first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
+        if (found is not None or loops.iterations(item) is not None) and not taped:
+            count, kind = self._trips(item, found, frame, out)
+        else:
+            count, kind = self._tape(item, taped, frame, first, k, out), "int"
+        group = Group(f"for ({kind} {k} = {count} - 1; {k} >= 0; --{k}) {{", [*first, *inner.lines(item.body), *body])
+        out.append(group)
+
+    @staticmethod
+    def _shifts(item: Loop, c: Carried) -> tuple[str, int] | None:
+        return loops.shifts(c) if loops.iterations(item) is not None else None
+
+    def _begins(self, item: Loop, needed: list[Carried], k: str, inner: Frame, frame: Frame) -> list[Any]:
+        """What iteration `k` begins with, of variables that grow evenly or shift."""
+        steps, first = ownership.induction(item), []
+        for c in needed:
+            if by := self._shifts(item, c):
+                times = k if by[1] == 1 else f"({by[1]} * {k})"
+                first.append(f"const {c.phi.type} {inner.name(c.phi)} = {c.init.const} {by[0]} {times};")
+            else:
+                start, step = (frame.outside(v, item) for v in (c.init, steps[c.phi][1]))
+                step = "" if step == "1" else f" * {_inner(step)}"
+                start = "" if start == "0" else f"{_inner(start)} + "
+                first.append(f"const {c.phi.type} {inner.name(c.phi)} = {start}{k}{step};")
+        return first
+
+    def _trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
+        known = loops.iterations(item)
+        if known is not None:
+            return str(known), "int"
+        c, high, equal = found
+        step = frame.outside(ownership.induction(item)[c.phi][1], item)
+        kind = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
+        name = self.names.fresh("iterations")
+        start, end = frame.outside(c.init, item), frame.outside(high, item)
+        start, end = f"({kind})({start})", f"({kind})({end})" + (" + 1" if equal else "")
+        length = f"{end} - {start}"
+        if step != "1":
+            length = f"({length} + ({kind})({step}) - 1) / ({kind})({step})"
+        out.append(f"const {kind} {name} = {end} > {start} ? {length} : 0;")
+        return name, kind
+
+    def _tape(self, item: Loop, taped: list[Carried], frame: Frame, first: list[Any], k: str, out: list[Any]) -> str:
+        """Run the loop forwards and keep what its iterations begin with; returns the name of their number."""
+        known = loops.iterations(item)
+        most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
+        trap = known is None or most is None
+        if most is None:
+            most = 64 if loops.shrinks(item) else self.max_iterations
+        if most is None:
+            names = ", ".join(
+                sorted(
+                    {c.phi.name or "a variable" for c in taped} or {c.phi.name or "a variable" for c in item.carried}
+                )
+            )
+            error = self.where.refuse(
+                item.line, f"{names} carries a value from one iteration to the next other than as a sum",
+                "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
+            )  # fmt: skip
+            raise NeedsUnrolling(item.node, error)
+        again = Frame(item.body, frame, self.names, loop=item)
+        count = self.names.fresh("iterations")
+        save: list[Any] = []
+        if trap:
+            save.append(f"if ({count} == {most}) __trap();")
+        for c in taped:
+            tape = self.names.fresh(f"{c.phi.name or 't'}_tape")
+            out.append(f"{self.names.type(c.phi.type)} {tape}[{max(most, 1)}];")
+            save.append(f"{tape}[{count}] = {again.use(c.phi)};")
+            first.insert(0, f"const {self.names.type(c.phi.type)} {again.name(c.phi)} = {tape}[{k}];")
+        out.append(f"int {count} = 0;")
+        again.settle_loop(item)
+        self.check_late(item, again)
+        self.finished(again)
+        out.append(Group("{", again.loop_lines(item, [*save, f"++{count};"])))
+        return count if trap else str(known)
+
+    def check_late(self, item: Loop, frame: Frame) -> None:
+        """Refuse to read shared memory that may hold something else by now."""
+        for array in frame.loads | frame.after:
+            why = loops.late(array, item, self.kernel)
+            if why is not None:
+                error = self.where.refuse(
+                    item.line, why, "make the number of iterations a constant of at most 64, or use another array"
+                )
+                raise NeedsUnrolling(item.node, error)
+
+    # Of `TileReverse` and `Reverse`.
+    def tiles(self, item: Loop) -> list[tiles.Tile]: ...
+    def transpose(
+        self, item: Loop, found: list[tiles.Tile], sums: dict[Carried, str], frame: Frame, out: list[Any]
+    ) -> None: ...
+    def injective(self, s: Any) -> bool: ...
+    def adjoint(self, value: Value, out: list[Any]) -> str | None: ...
+    def contribute(self, value: Value, text: str, out: list[Any]) -> None: ...
+    def block(self, block: Block, frame: Frame, out: list[Any]) -> None: ...
+    def finished(self, frame: Frame) -> None: ...
+
+
+def _inner(text: str) -> str:
+    return text if re.fullmatch(r"[\w.]+", text) else f"({text})"

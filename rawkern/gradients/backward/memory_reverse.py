@@ -1,0 +1,243 @@
+"""The reverse of loads and stores: what is taken from and added to gradients in memory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.analysis import keys, loops, ownership
+from rawkern.gradients.analysis.phases import Phases, together, uniform
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.tile_reverse import TileReverse
+from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
+from rawkern.gradients.rules import number
+
+
+class MemoryReverse(TileReverse):
+    """Loads and stores; `Reverse` has the rest."""
+
+    pending: dict[Value, list[str]]
+    after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
+    helpers: set[str]
+    exchanged: set[Array]
+    owned: dict[Array, bool]
+    set_alone: dict[Array, bool]
+    shadows: set[Array]
+    set_by: dict[Array, list[Value]]
+    phases: Phases | None
+    steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
+    give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
+
+    def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
+        """What was stored gets the gradient of its place; a place that was set has none before."""
+        array = s.place.array
+        if array not in self.active.arrays:
+            return
+        if array.shared:
+            self.shadows.add(array)
+        if s.value not in self.active.values and (s.adds or not array.shared):
+            return
+        place = frame.used(s.place, s.index, self.grad(array.name))
+        kind = self.names.type(s.value.type)
+        if s.adds:
+            text, clear = place, False
+        elif array.shared:
+            if any(self._meets(s, "threadIdx")):
+                self.helpers.add("take")
+                text, clear = f"take(&{place})", False
+            else:
+                text, clear = place, array not in self.set_whole
+        elif self.injective(s):
+            text, clear = place, False
+        else:
+            self.helpers.add("take")
+            self.exchanged.add(array)
+            text, clear = f"take(&{place})", False
+        if s.value in self.active.values:
+            name = self.names.fresh(f"d_{array.name}")
+            out.append(f"const {kind} {name} = {text};")
+            kept = self._kept(s) if clear else None
+            if kept is not None:
+                self.dropped.add(kept[0])  # its part stays where it is
+                self.contribute(kept[1], f"{kept[2]}{name}", out)
+                return
+            self.contribute(s.value, name, out)
+        elif not clear and text != place:
+            out.append(f"{text};")
+        if clear:
+            out.append(f"{place} = {number(0.0, kind)};")
+
+    def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
+        """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
+        v = s.value
+        for k, r in enumerate(v.args if v.op == "binary" and v.attr in ("+", "-") and self.uses[v] == 1 else ()):
+            same = r.op == "load" and (r.attr, r.args, r.block) == (s.place, s.index, s.block) and self.uses[r] == 1
+            between = [i for i in loops.stores(self.kernel.body, s.place.array) if r.order < i.order < s.order]
+            if same and not between and (k == 0 or v.attr == "+"):
+                return r, v.args[1 - k], "" if v.attr == "+" else "-"
+        return None
+
+    def _meets(self, s: Store, _: str) -> list[bool]:
+        """Whether several threads of a block may store to one place."""
+        return [
+            (len(s.index) == 0 and self._several(s))
+            or (len(s.index) > 0 and self._signature(s.place.array, s.index, s.block, s.order) is None)
+        ]
+
+    def _several(self, s: Store) -> bool:
+        known = ownership.facts(s.block, s.order)
+        return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
+
+    def injective(self, s: Store) -> bool:
+        """Whether an output's elements are each set once: by this store alone, by one thread in one iteration."""
+        if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
+            return False
+        around = ownership.loops_around(s.block)
+        return ownership.signature(self.kernel, s.index[0], s.block, s.order, loops=around) is not None
+
+    def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
+        if len(index) > 1:  # row-major, if each index stays within its extent
+            return self._rows(array, index, block, order)
+        return ownership.signature(self.kernel, index[0], block, order, within_block=array.shared)
+
+    def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
+        """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
+        digits = ownership.threads(self.kernel, True)
+        known = ownership.facts(block, order)
+        found = [ownership.poly(i) for i in index]
+        alone = [{k: v for k, v in p.items() if k != ()} for p in found]
+        seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in digits}
+        if set(digits) - seen - set(known.fixed):
+            return None
+        return tuple(tuple(sorted(p.items(), key=repr)) for p in found), tuple(
+            sorted((str(d), repr(p)) for d, p in known.fixed.items())
+        )
+
+    def owns(self, array: Array) -> bool:
+        """Whether the elements that threads read of an array are their own: all reads have one signature."""
+        if array not in self.owned:
+            read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
+            found = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
+            self.owned[array] = len(found) == 1 and None not in found
+        return self.owned[array]
+
+    def alone(self, v: Value) -> bool:
+        """Whether no other thread reads, between the same barriers, what a thread reads of a shared array here."""
+        if self.phases is None:
+            self.phases = Phases(self.kernel)
+        return self.phases.apart(v, [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values])
+
+    def sets(self, array: Array) -> bool:
+        """Whether each element (or field) in global memory is given its gradient by one thread, by each read once.
+
+        Where several reads mean the same, all mean the same elements in every thread: so the first sets them all.
+        """
+        if array.shared:
+            return False
+        if array not in self.set_alone:
+            read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
+            alike: dict[Any, list[Any]] = {}
+            for r in read:
+                alike.setdefault(r.attr, []).append(keys.reach(r))
+            same = all(len(k) == 1 or (None not in k and len(set(k)) == 1) for k in alike.values())
+            self.set_alone[array] = same and all(self.once(r) for r in read)
+        return self.set_alone[array]
+
+    def once(self, r: Value) -> bool:
+        """Whether no two executions of a read, in any threads and iterations, mean the same element."""
+        around = ownership.loops_around(r.block)
+        return ownership.signature(self.kernel, r.args[0], r.block, r.order, loops=around) is not None
+
+    def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
+        array = v.attr.array
+        if self.give is not None:
+            out.append(self.give(v, d, frame))
+            return None
+        if array.shared:
+            self.shadows.add(array)
+            return self.add(v, d, frame, out)
+        outermost: Loop | None = None
+        around: Any = frame
+        block, level = v.block, frame
+        while block.parent is not None:
+            parent = block.parent
+            if isinstance(parent, Loop):
+                if any(inside(i.block, parent.body) for i in v.args):
+                    break
+                while level.outer is not None and level.covers(parent.body):
+                    level = level.outer
+                outermost, around = parent, level
+            elif not isinstance(parent, If):
+                break
+            block = parent.block
+        if outermost is None or any(inside(i.block, outermost.body) for i in v.args):
+            return self.add(v, d, frame, out)
+        total = Value(v.line, outermost.block, type=v.type, op="sum", name=array.name)
+        self.active.values.add(total)
+        self.after_loop.setdefault(outermost, []).append((total, v, around))
+        self.contribute(total, d, out)
+        if total in self.pending:
+            self.declare(total, self.home[outermost.block], const=False)
+        return None
+
+    def add(self, v: Value, d: str, frame: Frame, out: list[Any], some: bool = False) -> None:
+        """Add to the gradient of a place; `some`: under a condition of the backward's own."""
+        array = v.attr.array
+        place = frame.used(v.attr, v.args, self.grad(array.name))
+        first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
+        if first and (some or self.partial):
+            self.set_alone[array] = False  # not each element is set here, and the first has to set it
+        if self.sets(array):
+            if first:
+                self.set_by.setdefault(array, []).append(v)
+            out.append(f"{place} {'=' if first else '+='} {d};")
+        elif self.owns(array) or (array.shared and self.alone(v)):
+            out.append(f"{place} += {d};")
+        elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
+            self.add_as_warp(place, v.type, d, out, self.outer_of(v.block, d, out))
+        elif not any(self._by_lane(i) for i in v.args):
+            self.helpers.add("warp_add")
+            out.append(f"warp_add(&{place}, {d});")
+        else:
+            out.append(f"atomicAdd(&{place}, {d});")
+
+    def warps_together(self, block: Block) -> bool:
+        """Whether whole warps come to a block."""
+        return math.prod(self.kernel.block) % 32 == 0 and together(self.kernel, block)
+
+    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]:
+        """Where the sum over a warp of an adjoint is made: before a loop that leaves it as it is."""
+        changed = rf"((const )?\w+ )?{re.escape(d)} \+?= "
+        if block.parent not in self.steady or any(re.match(changed, x) for x in out if isinstance(x, str)):
+            return out
+        return self.home[block.parent.block]
+
+    def add_as_warp(self, place: str, kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
+        """Add to a place that all lanes mean, once for each warp."""
+        self.helpers |= {"lane", "warp_sum"}
+        name = self.names.fresh(f"{d}_all")
+        sum_at.append(f"const {self.names.type(kind)} {name} = warp_sum({d});")
+        out.append(f"if (lane() == 0) atomicAdd(&{place}, {name});")
+
+    def _by_lane(self, index: Value) -> bool:
+        """Whether the lanes of a warp are likely to read different places."""
+        for key in ownership.poly(index):
+            for s in key:
+                if (isinstance(s, str) and s == "threadIdx.x") or isinstance(s, Value):
+                    return True
+                if isinstance(s, Loop) and any(
+                    self._by_lane(c.init) for c in s.carried if not types.is_float(c.phi.type)
+                ):
+                    return True
+        return False
+
+    # Of `Reverse`.
+    def grad(self, name: str) -> str:
+        raise NotImplementedError
+
+    def declare(self, value: Value, out: list[Any], const: bool) -> None:
+        raise NotImplementedError

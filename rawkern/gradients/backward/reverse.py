@@ -1,0 +1,232 @@
+"""The reverse of a kernel: what was computed again, followed by its adjoint from the last item to the first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.gradients.analysis import loops
+from rawkern.gradients.analysis.activity import Activity
+from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.value_reverse import ValueReverse
+from rawkern.gradients.ir import (
+    Array,
+    Barrier,
+    Block,
+    If,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    children,
+    walk,
+)
+from rawkern.gradients.layout import Group, Names, bare
+from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.rules import number
+
+
+class Reverse(ValueReverse):
+    """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
+
+    def __init__(
+        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None
+    ) -> None:
+        self.kernel, self.active, self.names, self.where = kernel, active, names, where
+        self.max_iterations = max_iterations
+        self.uses = loops.totals(kernel)
+        self.home: dict[Block, list[Any]] = {}
+        self.pending: dict[Value, list[str]] = {}
+        self.declared: dict[Value, str] = {}
+        self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
+        self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
+        self.maximum_of: dict[Value, Loop] = {}
+        self.dropped: set[Value] = set()
+        self.partial = 0
+        self.steady: set[Any] = set()
+        self.helpers: set[str] = set()
+        self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
+        self.owned: dict[Array, bool] = {}
+        self.set_alone: dict[Array, bool] = {}
+        self.shadows: set[Array] = set()
+        self.phases: Phases | None = None
+        self.set_by: dict[Array, list[Value]] = {}  # reads whose elements' gradients are set, not added to
+        self.read: set[Array] = set()
+        self.give = None
+        self.exchanges: list[str] = []
+        self.set_whole: set[Array] = set()
+
+    def another(self) -> Reverse:
+        """For another text, as another thread has it."""
+        return Reverse(self.kernel, self.active, self.names, self.where, None)
+
+    def wants(self, value: Value) -> bool:
+        """Whether an adjoint is of use."""
+        return value in self.active.values and value not in self.dropped
+
+    def run(self) -> list[Any]:
+        """The lines of the backward's body."""
+        frame = Frame(self.kernel.body, None, self.names)
+        out: list[Any] = []
+        self.block(self.kernel.body, frame, out)
+        for item in self.kernel.body.items:
+            if isinstance(item, Value) and item.op == "param" and item in self.active.values:
+                d = self.adjoint(item, out)
+                if d is not None:
+                    place = f"{self.grad(item.attr)}[0]"
+                    if self.warps_together(self.kernel.body):
+                        self.add_as_warp(place, item.type, d, out, out)
+                        continue
+                    self.helpers.add("warp_add")
+                    out.append(f"warp_add(&{place}, {d});")
+        frame.settle()
+        self.finished(frame)
+        return _joined(frame.printed(), out)
+
+    def grad(self, name: str) -> str:
+        return f"grad_{name}"
+
+    def finished(self, frame: Frame) -> None:
+        """Note what a copy reads; those around it have to have written it."""
+        self.read |= frame.loads
+        if frame.outer is not None:
+            found = frame.loads | frame.after
+            if frame.loop is not None:  # what an iteration itself writes before it reads it
+                body = frame.loop.body
+                found = {
+                    a
+                    for a in found
+                    if not (loops.stores(body, a) and loops.fresh(a, frame.loop) and loops.same_places(a, self.kernel))
+                }
+            frame.outer.after |= found
+
+    # Adjoints -----------------------------------------------------------------------------------------------------
+
+    def contribute(self, value: Value, text: str, out: list[Any]) -> None:
+        """Add to the adjoint of a value."""
+        if not self.wants(value):
+            return
+        home = self.home[value.block]
+        if value not in self.declared and out is home:
+            self.pending.setdefault(value, []).append(text)
+            return
+        if value not in self.declared:
+            self.declare(value, home, const=False)
+        out.append(f"{self.declared[value]} += {bare(text)};")
+
+    def adjoint(self, value: Value, out: list[Any]) -> str | None:
+        """A name for the adjoint, complete; None if it is 0."""
+        if value in self.declared:
+            return self.declared[value]
+        found = self.pending.get(value)
+        if not found:
+            return None
+        if len(found) == 1 and re.fullmatch(r"d_\w+", found[0]):
+            return found[0]
+        self.declare(value, out, const=True)
+        return self.declared[value]
+
+    def declare(self, value: Value, out: list[Any], const: bool) -> None:
+        terms = self.pending.pop(value, [])
+        name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
+        text = (
+            bare(terms[0])
+            if len(terms) == 1
+            else " + ".join(
+                t if re.fullmatch(r"[\w.]+|[^?<>=]*", t) and not t.startswith("-") else f"({t})" for t in terms
+            )
+        )
+        start = text or number(0.0, self.names.type(value.type))
+        out.append(f"{'const ' if const else ''}{self.names.type(value.type)} {name} = {start};")
+        self.declared[value] = name
+
+    # Items --------------------------------------------------------------------------------------------------------
+
+    def block(self, block: Block, frame: Frame, out: list[Any]) -> None:
+        """Put the reverse of a block behind what is there."""
+        self.home[block] = out
+        for item in reversed(block.items):
+            if isinstance(item, Value):
+                if item in self.active.values and item.op not in ("phi", "result", "param"):
+                    d = self.adjoint(item, out)
+                    if d is not None:
+                        self.value(item, d, frame, out)
+            elif isinstance(item, Store):
+                self.store(item, frame, out)
+            elif isinstance(item, Barrier) and self.kernel.shared:
+                out.append(f"{item.text};")
+            elif isinstance(item, If):
+                self.branch(item, frame, out)
+            elif isinstance(item, Loop):
+                self.loop(item, frame, out)
+                for total, load, around in self.after_loop.pop(item, []):
+                    d = self.adjoint(total, out)
+                    if d is not None:
+                        group = Group(f"if ({d} != {number(0.0, self.names.type(total.type))}) {{")
+                        self.add(load, d, around, group.body, some=True)
+                        out.append(group)
+
+    # Branches -----------------------------------------------------------------------------------------------------
+
+    def branch(self, item: If, frame: Frame, out: list[Any]) -> None:
+        """The reverse of an if: of the side that was taken."""
+        found = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
+        sides: list[list[Any]] = []
+        late = self._late(item, frame)
+        if late and self._final(item):
+            frame.skip.add(item)
+        for which, block in enumerate(children(item)):
+            lines: list[Any] = []
+            self.home[block] = lines
+            inner = Frame(block, frame, self.names) if late else frame
+            for r, a, b, d in found:
+                if d is None:
+                    continue
+                if r in self.special:
+                    if which == 0:
+                        self.contribute(a, self.set_now(r, d), out)
+                    continue
+                self.contribute((a, b)[which], d, lines)
+            self.block_lines(block, inner, lines)
+            if late:
+                inner.settle()
+                self.finished(inner)
+                lines = _joined(inner.printed(), lines) if lines else []
+            sides.append(lines)
+        if sides[0] or sides[1]:
+            condition = bare(frame.express(item.condition))
+            if sides[0]:
+                out.append(Group(f"if ({condition}) {{", sides[0], sides[1]))
+            else:
+                out.append(Group(f"if (!({condition})) {{", sides[1]))
+
+    def block_lines(self, block: Block, frame: Frame, out: list[Any]) -> None:
+        self.block(block, frame, out)
+
+    def _late(self, item: If, frame: Frame) -> bool:
+        """Whether a branch is computed again together with its reverse, not where it stood."""
+        return self._final(item) or not any(
+            isinstance(i, Barrier) or getattr(i, "op", "") == "shfl"
+            or (isinstance(i, Value) and i.op == "load" and i.attr.array.shared)
+            or (isinstance(i, Store) and i.place.array.shared)
+            for block in children(item) for i in walk(block)
+        )  # fmt: skip
+
+    def _final(self, item: If) -> bool:
+        """Whether nothing comes after a branch, so that its reverse follows it at once."""
+        block = item.block
+        if not all(
+            isinstance(i, Value) and i.op not in ("load", "shfl") for i in block.items[block.items.index(item) + 1 :]
+        ):
+            return False
+        return block.parent is None or (isinstance(block.parent, If) and self._final(block.parent))
+
+
+def _joined(first: list[Any], second: list[Any]) -> list[Any]:
+    """Two lists of lines, without barriers that follow one another."""
+    found: list[Any] = []
+    for line in [*first, *second]:
+        if not (found and line == "__syncthreads();" and found[-1] == line):
+            found.append(line)
+    return found

@@ -1,0 +1,223 @@
+"""The text of transposed loops, see `tiles`: the thread of an element computes what other threads give to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.analysis import ownership, tiles
+from rawkern.gradients.analysis.activity import Activity
+from rawkern.gradients.analysis.needed import TRIVIAL
+from rawkern.gradients.analysis.phases import uniform
+from rawkern.gradients.analysis.tiles import Tile
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.loop_reverse import LoopReverse
+from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
+from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.rules import number
+
+
+class Elsewhere(Frame):
+    """A copy of a loop's body as another thread has it."""
+
+    def prepare(self, digits: dict[Any, str], thread: str, exchanged: dict[Any, str], layout: tuple[str, ...]) -> None:
+        """What its digits and its number are called, and where all threads put the floats that are taken of them."""
+        self.digits, self.thread, self.exchanged, self.layout = digits, thread, exchanged, layout
+
+    def exchange(self, value: Any, hint: str) -> str:
+        """What another thread has; `value`: a value, or the variable of a sum for its adjoint."""
+        if (value, self.layout) not in self.exchanged:
+            self.exchanged[value, self.layout] = self.names.fresh(f"all_{hint}")
+        return f"{self.exchanged[value, self.layout]}[{self.thread}]"
+
+    def use(self, value: Value) -> str:
+        if self._how(value) == "own":
+            return super().use(value)
+        self._demand(value)
+        return self.text(value)
+
+    def text(self, value: Value) -> str:
+        if value.op == "special":
+            return str(self.digits.get(value.attr, value.attr))
+        how = self._how(value)
+        if how == "exchanged":
+            return self.exchange(value, value.name or "t")
+        return self.right(value) if how == "again" else super().text(value)
+
+    def outside(self, value: Value, loop: Loop) -> str:
+        return self.use(value) if value.op == "phi" else super().outside(value, loop)
+
+    def _is_named(self, value: Value) -> bool:
+        how = self._how(value)
+        return super()._is_named(value) if how == "own" else how != "again"
+
+    def _demand(self, value: Value) -> None:
+        how = self._how(value)
+        if how == "exchanged":
+            self.exchange(value, value.name or "t")
+        elif how == "again":
+            for each in value.args:
+                self._demand(each)
+        elif how in ("own", "alike"):
+            super()._demand(value)
+
+    def _how(self, value: Value) -> str:
+        """How a value of that thread is had."""
+        if value.op in TRIVIAL or self.covers(value.block):
+            return "own"
+        if value.op == "cast" and value.args[0].op in TRIVIAL and value.name is None:
+            return "again"
+        if types.is_float(value.type):
+            return "exchanged"
+        return "alike" if uniform(value) else "again"
+
+
+class TileReverse(LoopReverse):
+    """Loops over tiles; `Reverse` has the rest."""
+
+    kernel: Kernel
+    active: Activity
+    names: Names
+    helpers: set[str]
+    shadows: set[Array]
+    give: Any
+    set_whole: set[Array]  # shared arrays whose gradients are set each time before they are taken
+    exchanges: list[str]  # declarations of the arrays through which threads exchange values
+
+    def tiles(self, item: Loop) -> list[Tile]:
+        """What of a loop is transposed."""
+        found = [i for i in item.body.items if isinstance(i, Value) and i.op == "load" and i in self.active.values]
+        reads = {r for r in found if r.attr.array.shared and not self.owns(r.attr.array) and not self.alone(r)}
+        return tiles.tiles(self.kernel, item, self.active.values, reads) if reads and self.give is None else []
+
+    def transpose(self, item: Loop, found: list[Tile], sums: dict[Carried, str], frame: Frame, out: list[Any]) -> None:
+        """Lines that add to the elements of tiles what all threads give to them; `sums` with their adjoints."""
+        exchanged: dict[Any, str] = {}
+        groups: list[Any] = []
+        for k, tile in enumerate(found):
+            if any(tile.reads[0].attr.array == t.reads[0].attr.array for t in found[:k]):
+                groups.append("__syncthreads();")  # another thread may take the element next
+            groups.append(self._elements(item, tile, sums, exchanged, frame))
+        for (value, layout), name in exchanged.items():
+            kind, text = (value.type, frame.use(value)) if isinstance(value, Value) else (value.phi.type, sums[value])
+            self.exchanges.append(f"__shared__ {self.names.type(kind)} {name}[{math.prod(self.kernel.block)}];")
+            at = self.outer_of(item.block, text, out)
+            if isinstance(value, Value) and inside(value.block, item.block):
+                at = out
+            at.append(f"{name}[{_number(self.kernel.block, layout)}] = {text};")
+        out += ["__syncthreads();", *groups, "__syncthreads();"]
+
+    def _elements(
+        self, item: Loop, tile: Tile, sums: dict[Carried, str], exchanged: dict[Any, str], frame: Frame
+    ) -> Group:
+        array = tile.reads[0].attr.array
+        self.shadows.add(array)
+        copy = Elsewhere(item.body, frame, self.names, loop=item)
+        steps = ownership.induction(item)
+        plain = next((p for p, (start, by) in steps.items() if (start.const, by.const, p.type) == (0, 1, "int")), None)
+        digits = {d: copy.name(plain) if d is item and plain else self.names.fresh(_hint(d)) for d in tile.extents}
+        copy.prepare(digits, _number(self.kernel.block, tile.layout, digits), exchanged, tile.layout)
+        head, lines = self._owner(tile, digits)
+        totals: dict[Place, str] = {}
+        for r in tile.reads:
+            if r.attr not in totals:
+                totals[r.attr] = self.names.fresh(f"d_{array.name}")
+                kind = self.names.type(r.type)
+                lines.append(f"{kind} {totals[r.attr]} = {number(0.0, kind)};")
+        body = self._given(item, tile, sums, copy, totals)
+        index = "".join(f"[{copy.outside(i, item)}]" for i in tile.reads[0].args)
+        copy.settle()
+        self.finished(copy)
+        begins = [
+            f"const {p.type} {copy.name(p)} = {copy.outside(a, item)} + {digits[item]} * ({copy.outside(by, item)});"
+            for p, (a, by) in steps.items()
+            if p in copy.needed and p is not plain
+        ]
+        inner = [*copy.lines(item.body), *body]
+        if item in tile.free:
+            inner = [*begins, *inner]
+        else:
+            lines[:] = [*lines, *begins]
+        lines += self._others(tile, digits, inner)
+        sign = "+="
+        if tiles.whole(self.kernel, item, tile, self.active.values):
+            self.set_whole.add(array)
+            sign = "="
+        lines += [f"{self.grad(array.name)}{index}{place.suffix} {sign} {name};" for place, name in totals.items()]
+        return Group(head, lines)
+
+    def _given(
+        self, item: Loop, tile: Tile, sums: dict[Carried, str], copy: Elsewhere, totals: dict[Place, str]
+    ) -> list[Any]:
+        """The reverse of an iteration as another thread has it, of what leads to the tile."""
+        inner, body = self.another(), []
+        inner.dropped = self.active.values - tile.wanted
+        inner.give = lambda v, d, frame: f"{totals[v.attr]} += {d};"
+        inner.home[item.body] = body
+        for c, d in sums.items():
+            if c.next in tile.wanted:
+                inner.contribute(c.next, copy.exchange(c, d), body)
+        inner.block(item.body, copy, body)
+        self.helpers |= inner.helpers
+        return body
+
+    def _owner(self, tile: Tile, digits: dict[Any, str]) -> tuple[str, list[Any]]:
+        """How a thread takes its element, or one after another."""
+        kinds = {d: "int" if isinstance(d, Loop) else "unsigned int" for d in tile.used}
+        axes = [(a, e) for a, e in zip("zyx", reversed(self.kernel.block), strict=True) if e > 1]
+        if [tile.extents[d] for d in tile.used] == [e for _, e in axes]:
+            return "{", [
+                f"const {kinds[d]} {digits[d]} = threadIdx.{a};" for d, (a, _) in zip(tile.used, axes, strict=True)
+            ]
+        e, stride, lines = self.names.fresh("e"), 1, []
+        for d in reversed(tile.used):
+            by = f" / {stride}" if stride > 1 else ""
+            rest = f" % {tile.extents[d]}" if d is not tile.used[0] else ""
+            lines.append(f"const {kinds[d]} {digits[d]} = {e}{by}{rest};")
+            stride *= tile.extents[d]
+        threads = math.prod(self.kernel.block)
+        return (
+            f"for (int {e} = {_own(self.kernel.block)}; {e} < {stride}; {e} += {threads}) {{",
+            lines,
+        )
+
+    def _others(self, tile: Tile, digits: dict[Any, str], lines: list[Any]) -> list[Any]:
+        """Loops over the digits that all give to one element."""
+        for d in reversed(tile.free):
+            kind = "int" if isinstance(d, Loop) else "unsigned int"
+            name, extent = digits[d], tile.extents[d]
+            if d is tile.free[-1] and tile.skewed:
+                step = self.names.fresh("step")
+                lines.insert(
+                    0,
+                    f"const {kind} {name} = ({step} + {_own(self.kernel.block)}) % {extent};",
+                )
+                name, kind = step, "unsigned int"
+            lines = [Group(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{", lines)]
+        return lines
+
+    # Of `Reverse`.
+    def another(self) -> TileReverse: ...
+    def outer_of(self, block: Block, d: str, out: list[Any]) -> list[Any]: ...
+    def grad(self, name: str) -> str: ...
+    def owns(self, array: Array) -> bool: ...
+    def alone(self, v: Value) -> bool: ...
+
+
+def _hint(digit: Any) -> str:
+    return "k" if isinstance(digit, Loop) else f"t{digit[-1]}"
+
+
+def _number(block: tuple[int, int, int], layout: tuple[str, ...], digits: dict[Any, str] | None = None) -> str:
+    """A thread's number in the block, its digits in an order from the slowest."""
+    found, stride = [], 1
+    for d in reversed(layout):
+        name = (digits or {}).get(d, d)
+        found.append(name if stride == 1 else f"{stride} * {name}")
+        stride *= block["xyz".index(d[-1])]
+    return " + ".join(found) or "0"
+
+
+def _own(block: tuple[int, int, int]) -> str:
+    return _number(block, tuple(f"threadIdx.{a}" for a, e in zip("zyx", reversed(block), strict=True) if e > 1))

@@ -1,0 +1,131 @@
+"""The reverse of values: what the operands of an operator, a function or a shuffle get of its adjoint."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.memory_reverse import MemoryReverse
+from rawkern.gradients.ir import Loop, Value
+from rawkern.gradients.layout import bare
+from rawkern.gradients.rules import derivative, number
+
+
+class ValueReverse(MemoryReverse):
+    """Values; `Reverse` has the rest."""
+
+    maximum_of: dict[Value, Loop]
+
+    def value(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """What a value's operands get of its adjoint."""
+        args = v.args
+        if v.op == "binary":
+            self._binary(v, d, frame, out)
+        elif v.op == "unary":
+            self.contribute(args[0], f"-{d}", out)
+        elif v.op == "cast":
+            self.contribute(args[0], d, out)
+        elif v.op == "select":
+            if v in self.special:
+                self.contribute(args[1], self.set_now(v, d), out)
+                return
+            for k in (1, 2):
+                if self.wants(args[k]):
+                    test = bare(frame.express(args[0]))
+                    test = test if re.fullmatch(r"[\w.]+", test) else f"({test})"
+                    pair = (d, self._zero(v)) if k == 1 else (self._zero(v), d)
+                    self.contribute(args[k], f"({test} ? {pair[0]} : {pair[1]})", out)
+        elif v.op == "call":
+            self._call(v, d, frame, out)
+        elif v.op == "shfl":
+            self._shuffle(v, d, frame, out)
+        elif v.op == "load":
+            self.load(v, d, frame, out)
+        else:
+            raise AssertionError(v.op)
+
+    def set_now(self, v: Value, d: str) -> str:
+        """The adjoint of a running maximum for what this iteration has found, if it set it."""
+        return f"({self.special[v]} ? {d} : {self._zero(v)})" if self.special[v] else d
+
+    def _zero(self, v: Value) -> str:
+        return number(0.0, self.names.type(v.type))
+
+    def _binary(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        a, b = v.args
+        active = [self.wants(x) for x in v.args]
+        if v.attr in "+-":
+            self.contribute(a, d, out)
+            self.contribute(b, d if v.attr == "+" else f"-{d}", out)
+        elif v.attr == "*":
+            if active[0]:
+                self.contribute(a, f"{d} * {frame.use(b)}", out)
+            if active[1]:
+                self.contribute(b, f"{d} * {frame.use(a)}", out)
+        else:
+            if active[0]:
+                self.contribute(a, f"{d} / {frame.use(b)}", out)
+            if active[1]:
+                self.contribute(b, f"-{d} * {frame.use(v)} / {frame.use(b)}", out)
+
+    def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        rule = v.attr[0]
+        active, alike = [self.wants(a) for a in v.args], [a in self.active.every for a in v.args]
+        if v in self.special:
+            which = (
+                active.index(True)
+                if sum(active) == 1
+                else next(k for k, a in enumerate(v.args) if a.op != "phi" or a.attr is not self.maximum_of[v])
+            )
+            self.contribute(v.args[which], self.set_now(v, d), out)
+            return
+        marks = ["{a}", "{b}", "{c}", "{d}"]
+        for k, arg in enumerate(v.args):
+            if not active[k] or rule.derivatives[k] is None:
+                continue
+            probe = derivative(rule, k, "double", marks, "{r}", alike) or ""
+            args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
+            result = frame.use(v) if "{r}" in probe else ""
+            text = derivative(rule, k, self.names.type(v.type), args, result, alike)
+            one = number(1.0, self.names.type(v.type))
+            self.contribute(
+                arg,
+                d
+                if text == one
+                else f"{d} * {text}"
+                if not (text or "").startswith(f"{one} / ")
+                else f"{d} / {(text or '').removeprefix(one + ' / ')}",
+                out,
+            )
+
+    def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """The lanes that a value came from get its adjoint back."""
+        by = frame.express(v.args[1])
+        if v.attr == "xor":
+            text = f"__shfl_xor_sync(0xffffffff, {d}, {by})"
+        elif v.attr == "idx":
+            self.helpers |= {"warp_sum", "lane"}
+            text = f"(lane() == {by} ? warp_sum({d}) : {self._zero(v)})"
+            name = self.names.fresh("d_lanes")
+            out.append(f"const {self.names.type(v.type)} {name} = warp_sum({d});")
+            text = f"(lane() == {by} ? {name} : {self._zero(v)})"
+        else:
+            self.helpers.add("lane")
+            other = "up" if v.attr == "down" else "down"
+            name = self.names.fresh("d_lanes")
+            out.append(f"const {self.names.type(v.type)} {name} = __shfl_{other}_sync(0xffffffff, {d}, {by});")
+            came, stayed = (
+                ("lane() >= {0}", "lane() + {0} >= 32") if v.attr == "down" else ("lane() + {0} < 32", "lane() < {0}")
+            )
+            by = by if re.fullmatch(r"\w+", by) else f"({by})"
+            zero = self._zero(v)
+            self.contribute(v.args[0], f"({came.format(by)} ? {name} : {zero})", out)
+            self.contribute(v.args[0], f"({stayed.format(by)} ? {d} : {zero})", out)
+            return
+        name = self.names.fresh("d_lanes")
+        out.append(f"const {self.names.type(v.type)} {name} = {bare(text)};")
+        self.contribute(v.args[0], name, out)
+
+    # Of `Reverse`.
+    def wants(self, value: Value) -> bool: ...

@@ -1,0 +1,94 @@
+"""A kernel to structured SSA; device functions are put in where they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rawkern.gradients import types
+from rawkern.gradients.ir import Array, Block, If, Kernel, Loop, Value, children, walk
+from rawkern.gradients.reading.places import Var
+from rawkern.gradients.reading.repeats import Repeats, substitute
+from rawkern.gradients.reading.syntax import File, Where, named, parameters_of
+from rawkern.gradients.types import Aggregate, Type
+
+
+class Lowering(Repeats):
+    """One reading of a kernel."""
+
+    def __init__(
+        self,
+        file: File,
+        where: Where,
+        block: tuple[int, int, int],
+        grid: tuple[int | None, int | None, int | None],
+        unroll: frozenset[int],
+        shared_mem: int,
+        retyped: dict[str, Type],
+    ) -> None:
+        self.file, self.where = file, where
+        self.block_shape, self.grid_shape = block, grid
+        self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
+        self.views: dict[str, set[Aggregate | None]] = {}
+        self.kept: dict[Any, Array] = {}
+        self.body = self.block = Block()
+        self.scopes: list[dict[str, Var]] = [{}]
+        self.callers: list[list[dict[str, Var]]] = []
+        self.called: list[str] = []
+        self.type_names: dict[str, Type] = {}
+        self.loops: list[int] = []
+        self.stored: dict[Array, dict[Any, tuple[Value, Block]]] = {}
+        self.breaking: list[Var | None] = []
+        self.shared: list[Array] = []
+        self.computed: dict[Block, dict[Any, Value]] = {}
+        self.returned: Var | None = None
+        self.structs: dict[str, tuple[Aggregate, str]] = {}
+        self.params: list[tuple[str, Type, bool]] = []
+        self.arrays: dict[str, Array] = {}
+
+    def kernel(self, definition: Any, template: Any, arguments: Sequence[str]) -> Kernel:
+        """Read a kernel, an instance of a template with these arguments."""
+        if definition.has_error:
+            raise self.refuse(definition, "its text is not understood", "write it in simpler terms")
+        self.bind_template(definition, template, arguments)
+        self.scopes.append({})
+        for node in parameters_of(definition):
+            self.parameter(node)
+        self.sequence(named(definition.child_by_field_name("body")), lambda: None)
+        self._widen()
+        count(self.body)
+        return Kernel(
+            self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
+            self.block_shape, self.grid_shape,
+        )  # fmt: skip
+
+    def _widen(self) -> None:
+        """Make values of half precision floats, which are rounded where that matters."""
+        same: dict[Value, Value] = {}
+        items = list(walk(self.body))
+        for item in items:
+            for value in (item, *_after(item)):
+                if isinstance(value, Value) and value.type in types.HALVES:
+                    value.type = "float"
+        for item in items:
+            if isinstance(item, Value) and item.op == "cast" and item.args[0].type == item.type:
+                same[item] = item.args[0]
+                item.block.items.remove(item)
+        if same:
+            substitute(items, same)
+
+
+def _after(item: Any) -> tuple[Value, ...]:
+    """The variables of a loop, which stand in no block."""
+    return tuple(c.phi for c in item.carried) if isinstance(item, Loop) else ()
+
+
+def count(block: Block, start: int = 0) -> int:
+    """Number the items in the order of the text."""
+    for item in block.items:
+        item.order = start = start + 1
+        for inner in children(item):
+            start = count(inner, start)
+        if isinstance(item, If | Loop):
+            item.last = start
+    return start

@@ -1,0 +1,107 @@
+"""A kernel's text read for one shape of launches: which loops are written out, which arrays are of vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rawkern.errors import NotDifferentiable
+from rawkern.gradients.ir import Kernel
+from rawkern.gradients.reading.lower import Lowering
+from rawkern.gradients.reading.places import NeedsType, NeedsUnrolling
+from rawkern.gradients.reading.syntax import File, Where
+from rawkern.gradients.types import Type
+
+Made = TypeVar("Made")
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What of a launch a derivation is for: the shape of blocks, the axes of the grid with one block, shared memory."""
+
+    block: Shape
+    units: tuple[bool, bool, bool] | None = None  # None: those that the source does not mention
+    shared_mem: int = 0  # dynamic, in bytes
+
+
+@dataclass
+class Reader:
+    """Reads a kernel, again where that asks for it; `name` may be an instance of a template, ``axpy<float, 4>``."""
+
+    text: str
+    name: str
+    where: Where
+    options: Sequence[str]
+    launched: Launched
+    vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
+    unroll: frozenset[int] = frozenset()
+    retyped: dict[str, Type] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.file = File(self.text, tuple(self.options), self.where)
+        found = [not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", self.file.text) for axis in "xyz"]
+        self.units = self.launched.units or (found[0], found[1], found[2])
+
+    def settle(self, make: Callable[[Kernel], Made]) -> Made:
+        """Call with the kernel; loops that this asks for, or the reading, are written out."""
+        while True:
+            try:
+                return make(self._typed())
+            except NeedsUnrolling as error:
+                if error.node in self.unroll or not self._finishes(error.node):
+                    raise error.reason from None
+                self.unroll |= {error.node}
+
+    def again(self) -> Kernel:
+        """Another copy of the kernel that `settle` called with."""
+        return self._read(self.unroll, self.retyped)[0]
+
+    def _finishes(self, node: int) -> bool:
+        """Whether a loop can be written out: by trying."""
+        try:
+            self._read(self.unroll | {node}, self.retyped)
+        except NeedsUnrolling:
+            return True
+        except NotDifferentiable:
+            return False
+        return True
+
+    def _typed(self) -> Kernel:
+        while True:
+            try:
+                kernel, views = self._read(self.unroll, self.retyped)
+                break
+            except NeedsType as error:
+                if error.array in self.retyped:
+                    raise self.where.refuse(
+                        1, f"{error.array} is cast to several types", "give each a pointer of its own to the same type"
+                    ) from None
+                self.retyped = {**self.retyped, error.array: error.kind}
+        for name, seen in views.items() if self.vectors else ():
+            view = next(iter(seen))
+            if len(seen) == 1 and view is not None and name in kernel.arrays and name not in self.retyped:
+                try:
+                    kernel, _ = self._read(self.unroll, {**self.retyped, name: view})
+                    self.retyped = {**self.retyped, name: view}
+                except (NotDifferentiable, NeedsUnrolling):  # then its elements are read one by one
+                    pass
+        return kernel
+
+    def _read(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, dict]:
+        file, where = self.file, self.where
+        base, _, rest = file.preprocessed.expanded(self.name).partition("<")
+        arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
+        found = file.functions.get(base.strip(), [])
+        if file.keywords:
+            raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
+        if len(found) != 1:
+            reason = "several overloads have its name" if found else "its text is not at the top of the source"
+            raise where.refuse(1, reason, "write it as a function of that name at the top")
+        if base in file.unclear:
+            raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
+        x, y, z = (1 if unit else None for unit in self.units)
+        lowering = Lowering(file, where, self.launched.block, (x, y, z), unroll, self.launched.shared_mem, retyped)
+        return lowering.kernel(*found[0], arguments), lowering.views

@@ -1,0 +1,200 @@
+"""Loops of a kernel to structured SSA: kept, or written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
+from rawkern.gradients.reading.branches import BREAKABLE, Branches
+from rawkern.gradients.reading.places import NeedsUnrolling, Pointer, Var
+from rawkern.gradients.reading.syntax import assigned, contains, moved, named
+
+MOST_UNROLLED = 64  # iterations of a loop that is written out
+
+
+class Repeats(Branches):
+    """Loops."""
+
+    unroll: frozenset[int]  # the loops that are written out
+    loops: list[int]  # those around what is read
+
+    def do_for_statement(self, node: Any) -> None:
+        def run() -> None:
+            start = node.child_by_field_name("initializer")
+            if start is not None:
+                self.declare(start) if start.type == "declaration" else self.effect(start)
+            self.loop(node, node.child_by_field_name("condition"), node.child_by_field_name("update"))
+
+        self.scoped(run)
+
+    def do_while_statement(self, node: Any) -> None:
+        clause = node.child_by_field_name("condition")
+        self.loop(node, clause.child_by_field_name("value") if clause.type == "condition_clause" else clause, None)
+
+    def do_do_statement(self, node: Any) -> None:
+        self.loop(node, node.child_by_field_name("condition"), None)
+
+    def loop(self, node: Any, condition: Any, update: Any) -> None:
+        body, late = node.child_by_field_name("body"), node.type == "do_statement"
+        statements = named(body) if body.type == "compound_statement" else [body]
+        breaks = contains(body, ("break_statement",), BREAKABLE)
+        if condition is None and not breaks:
+            raise self.refuse(node, "a loop without condition", "give it one")
+        scopes = self.scopes
+        goes_on: Var | None = None
+        if breaks or late:  # as a variable of the loop, and part of its condition
+            goes_on = Var("goes_on", "bool", self.value(node, "bool", "const", attr="true", const=1))
+            self.scopes = [*scopes, {f"goes on at {node.start_byte}": goes_on}]
+
+        def advance() -> None:
+            if update is not None:
+                self.effect(update)
+            if goes_on is not None and late:
+                goes_on.value = self.test(condition)
+
+        def iteration() -> None:
+            self.breaking.append(goes_on)
+            self.scoped(lambda: self.sequence(statements, lambda: None))
+            self.breaking.pop()
+            if breaks and goes_on is not None:
+                self.branch(node, goes_on.value, advance, lambda: None)
+            else:
+                advance()
+
+        def test() -> Value:
+            if goes_on is None:
+                return self.test(condition)
+            return goes_on.value if late or condition is None else self._and(node, goes_on.value, condition)
+
+        if node.start_byte in self.unroll:
+            self._written_out(node, test, iteration, 0)
+        else:
+            self.loops.append(node.start_byte)
+            names = assigned(node) | ({f"goes on at {node.start_byte}"} if goes_on is not None else set())
+            self._kept(node, test, iteration, names)
+            self.loops.pop()
+        self.scopes = scopes
+
+    def _and(self, node: Any, goes_on: Value, condition: Any) -> Value:
+        """The condition of a loop that may be left by a break; computed after that as well."""
+        if goes_on.const is not None:
+            return self.test(condition) if goes_on.const else goes_on
+        before = len(self.block.items)
+        found = self.test(condition)
+        if not all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in self.block.items[before:]):
+            raise self.refuse(
+                node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
+            )
+        return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
+
+    def _written_out(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int) -> None:
+        """The iterations one after the other; behind a break that may have been taken, in a branch."""
+        while True:
+            known = test()
+            if known.const is not None and not known.const:
+                return
+            if done > MOST_UNROLLED:
+                raise self.refuse(
+                    node,
+                    f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
+                    "make it shorter",
+                )
+            done += 1
+            if known.const is None:
+                if known.op != "result" and not (known.op == "binary" and known.attr == "&&" and known.args[1].const):
+                    raise self.refuse(
+                        node,
+                        "a loop whose number of iterations is not known when deriving",
+                        "make its bounds constants",
+                    )
+
+                def rest(done: int = done) -> None:
+                    iteration()
+                    self._written_out(node, test, iteration, done)
+
+                return self.branch(node, known, rest, lambda: None)
+            iteration()
+
+    def _kept(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], names: set[str]) -> None:
+        line, moving = node.start_point[0] + 1, moved(node)
+        made = Loop(line, self.block, node=node.start_byte)
+        made.test.parent = made.body.parent = made
+        visible = {var for name in names if (var := self.lookup(name)) is not None}
+        leaves = [v for v in self.leaves() if v in {leaf for var in visible for leaf in var.leaves()}]
+        before = [v.value for v in leaves]
+        pointers: dict[Var, Pointer] = {}
+        for k, (var, init) in enumerate(zip(leaves, before, strict=True)):
+            if isinstance(init, Pointer) and var.name in moving:
+                pointers[var] = init
+                before[k] = init = self.offset(node, init)
+            if isinstance(init, Value):
+                var.value = Value(line, made.body, type=init.type, op="phi", attr=made, name=var.name)
+        phis = [v.value for v in leaves]
+        for var, phi in zip(leaves, phis, strict=True):
+            if var in pointers:
+                phi.name = f"{var.name}_at"
+                var.value = replace(pointers[var], offset=phi)
+        made.condition = self.within(made.test, test)
+        self.within(made.body, iteration)
+        for var, start in pointers.items():
+            if not isinstance(var.value, Pointer) or replace(var.value, offset=start.offset) != start:
+                raise self.refuse(node, f"the pointer {var.name} moves to another array in a loop", "write an index")
+            var.value = self.within(made.body, lambda p=var.value: self.offset(node, p))
+        drop: dict[Value, Value] = {}
+        for var, init, phi in zip(leaves, before, phis, strict=True):
+            new = var.value
+            if isinstance(init, Value):
+                var.value = init
+                if new is phi:
+                    drop[phi] = init
+                elif new is None:
+                    raise self.refuse(node, f"{var.name} has no value on some path of the loop", "give it one before")
+                else:
+                    result = Value(line, self.block, type=init.type, op="result", attr=made, name=phi.name)
+                    made.carried.append(Carried(phi, init, new, result))
+                    var.value = result
+                if var in pointers:
+                    var.value = replace(pointers[var], offset=var.value)
+            elif isinstance(init, Pointer) and new != init:
+                raise self.refuse(node, f"the pointer {var.name} moves in a loop", "write an index")
+            elif init is None:
+                var.value = None
+        self.block.items.append(made)
+        self.block.items += [c.result for c in made.carried]
+        while drop:
+            substitute([*walk(made.test), *walk(made.body), made], drop)
+            again = {c.phi: c.init for c in made.carried if c.next is c.phi}
+            drop = again
+            for each in [c for c in made.carried if c.phi in again]:
+                raise self.refuse(
+                    node, f"{each.phi.name} is changed in a way that is not followed", "simplify the loop"
+                )
+
+    def unrollable(self, node: Any, reason: str) -> Exception:
+        error = self.refuse(node, reason, "make the bounds of the loops around it constants")
+        left = [each for each in self.loops if each not in self.unroll]
+        return NeedsUnrolling(left[-1], error) if left else error
+
+
+def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:
+    """Put other values for some: what a variable had before a loop for one that the loop leaves alone."""
+
+    def new(value: Value) -> Value:
+        while value in drop:
+            value = drop[value]
+        return value
+
+    for item in items:
+        if isinstance(item, Value):
+            item.args = tuple(map(new, item.args))
+        elif isinstance(item, Loop):
+            for c in item.carried:
+                c.init, c.next = new(c.init), new(c.next)
+        elif isinstance(item, If):
+            item.results = [(r, new(a), new(b)) for r, a, b in item.results]
+        elif hasattr(item, "index"):
+            item.index, item.value = tuple(map(new, item.index)), new(item.value)
+        if isinstance(item, If | Loop | Exit):
+            item.condition = new(item.condition)
