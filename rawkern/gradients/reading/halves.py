@@ -99,10 +99,6 @@ class Halves(Views):
             return None
         return self._each(node, True, lambda x, y: self.binary(node, sign, x, y), (a, b))
 
-    def is_type(self, node: Any) -> bool:
-        """Whether a name is that of a type, and of nothing else."""
-        raise NotImplementedError
-
     def _one(self, node: Any, value: Any) -> Value:
         if not isinstance(value, Value):
             raise self.refuse(node, f"{text_of(node)!r} of what is no number", "pass a number")
