@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import Lambda, NeedsUnrolling, Pointer, Var
+from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved, named
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
@@ -76,7 +76,7 @@ class Repeats(Branches):
             self._written_out(node, test, iteration, 0)
         else:
             self.loops.append(node.start_byte)
-            visible = {var for name in self._changing(node) if (var := self.lookup(name)) is not None}
+            visible = self._changing(node)
             visible |= {goes_on} if goes_on is not None else set()
             if returns:
                 visible |= {v for v in (self.left, self.returned, *self.breaking) if v is not None}
@@ -84,17 +84,24 @@ class Repeats(Branches):
             self.loops.pop()
         self.scopes = scopes
 
-    def _changing(self, node: Any) -> set[str]:
-        """The names of variables that a loop may change, also through lambdas and methods of its object."""
+    def _changing(self, node: Any) -> set[Var]:
+        """The variables that a loop may change, also through pointers, lambdas, objects and methods."""
         names, called = assigned(node), calls(node)
         for name in called:
             var = self.lookup(name)
             if var is not None and isinstance(var.value, Lambda):
                 names |= assigned(var.value.node)
-        this = self.lookup("this")
-        if self.struct is not None and called & set(self.struct.methods) and this is not None:
-            names |= set(getattr(this.value, "fields", ()))
-        return names
+            elif var is not None:
+                names.add(name)
+        if self.struct is not None and called & set(self.struct.methods):
+            names.add("this")
+        found = {var for name in names if (var := self.lookup(name)) is not None}
+        for var in list(found):
+            if isinstance(var.value, Local):
+                found |= set(var.value.leaves)
+            elif isinstance(var.value, Var):
+                found.add(var.value)
+        return found
 
     def _and(self, node: Any, goes_on: Value, condition: Any) -> Value:
         """The condition of a loop that may be left by a break; computed after that as well."""
