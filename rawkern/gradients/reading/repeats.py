@@ -8,8 +8,8 @@ from typing import Any
 
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, Pointer, Var
-from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved, named
+from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
+from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved, named, text_of
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 
@@ -73,7 +73,8 @@ class Repeats(Branches):
             return goes_on.value if late or condition is None else self._and(node, goes_on.value, condition)
 
         if node.start_byte in self.unroll:
-            self._written_out(node, test, iteration, 0)
+            joined = condition is not None and condition.type == "binary_expression" and "&&" in text_of(condition)
+            self._written_out(node, test, iteration, 0, joined or (condition is None and breaks))
         else:
             self.loops.append(node.start_byte)
             visible = self._changing(node)
@@ -115,30 +116,40 @@ class Repeats(Branches):
             )
         return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
 
-    def _written_out(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int) -> None:
-        """The iterations one after the other; behind a break that may have been taken, in a branch."""
+    def _written_out(
+        self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int, some: bool
+    ) -> None:
+        """The iterations one after the other; behind a break that may have been taken, in a branch.
+
+        `some`: a part of the condition may end the loop, also if the rest is not known.
+        """
         while True:
             known = test()
             if known.const is not None and not known.const:
                 return
             if done > MOST_UNROLLED:
-                raise self.refuse(
-                    node,
-                    f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
-                    "make it shorter",
+                raise OfLoop(
+                    self.refuse(
+                        node,
+                        f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
+                        "make it shorter",
+                    )
                 )
             done += 1
             if known.const is None:
-                if known.op != "result" and not (known.op == "binary" and known.attr == "&&" and known.args[1].const):
-                    raise self.refuse(
-                        node,
-                        "a loop whose number of iterations is not known when deriving",
-                        "make its bounds constants",
+                breaks = known.op == "result" or (known.op == "binary" and known.attr == "&&")
+                if not some and not breaks:
+                    raise OfLoop(
+                        self.refuse(
+                            node,
+                            "a loop whose number of iterations is not known when deriving",
+                            "make its bounds constants",
+                        )
                     )
 
                 def rest(done: int = done) -> None:
                     iteration()
-                    self._written_out(node, test, iteration, done)
+                    self._written_out(node, test, iteration, done, some)
 
                 return self.branch(node, known, rest, lambda: None)
             iteration()
