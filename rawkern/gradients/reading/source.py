@@ -13,8 +13,8 @@ KEYWORDS = frozenset(
      "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
      "__global__")
 )  # fmt: skip
-#: Names of cooperative groups.
 VARIABLES = frozenset(("__constant__", "__device__", "__managed__"))
+#: Names of cooperative groups.
 GROUPS = frozenset(
     ("this_thread_block", "tiled_partition", "thread_block", "thread_block_tile", "thread_group", "reduce", "sync")
 )
