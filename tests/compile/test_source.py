@@ -255,6 +255,7 @@ def test_declarations() -> None:
         __global__ void h(int b) {
         #endif
         }
+        namespace [[deprecated]] old { __global__ void i() {} }
         __global__ void last(int z) {}
     """)
     kinds = {(kernel.name, kernel.template, kernel.extern_c) for kernel in found}
@@ -267,7 +268,8 @@ def test_declarations() -> None:
         ("x::y::v1::f", True, False),
         ("g", False, False),
         ("h", False, False),
+        ("old::i", False, False),
         ("last", False, False),
     }
-    assert [kernel.line for kernel in found if kernel.name == "last"] == [20]
+    assert [kernel.line for kernel in found if kernel.name == "last"] == [21]
     assert [kernel.definition for kernel in found if kernel.name in ("a", "b")] == [False, True]
