@@ -190,7 +190,7 @@ def test_watch_sees_an_edit_between_reading_and_watching(watched: Path) -> None:
 def test_watch_looks_at_the_disk_at_most_every_100_ms(watched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(from_path(watched))
     looks: list[str] = []
-    monkeypatch.setattr(source, "_stamp", lambda path: looks.append(path))
+    monkeypatch.setattr(source, "stamp", lambda path: looks.append(path))
     start = watch.next_look
     for tick in range(100):
         watch.changed(_now=lambda tick=tick: start - 0.1 + tick * 0.001)
