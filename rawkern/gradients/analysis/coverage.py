@@ -85,7 +85,7 @@ def begin(sets: Mapping[str, Sets], value: torch.Tensor, name: str, numbers: Map
 def set_by(kernel: Kernel, reads: Sequence[Value]) -> Sets:
     """What the gradients that these reads set cover."""
     kind = reads[0].attr.array.type
-    fields = len(kind.fields) if isinstance(kind, types.Aggregate) else 1
+    fields = len(types.scalars(kind))
     found = [cover(kernel, r) for r in reads]
     whole = len(reads) == fields and all(c is not None for c in found)
     return Sets(tuple(c for c in found if c is not None) if whole else (), fields)
@@ -94,6 +94,8 @@ def set_by(kernel: Kernel, reads: Sequence[Value]) -> Sets:
 def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:
     """The range of indices that are set for certain; it may be empty."""
     known = {n: v for n, v in numbers.items() if isinstance(v, int)}
+    structs = {name: value for name, value in numbers.items() if isinstance(value, Mapping)}
+    known |= {f"{name}.{n}": v for name, value in structs.items() for n, v in value.items() if isinstance(v, int)}
     extents: dict[Any, int] = {}
     for k, axis in enumerate("xyz"):
         known |= {f"gridDim.{axis}": grid[k], f"blockDim.{axis}": found.block[k]}
