@@ -9,11 +9,12 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered
+from rawkern.gradients.layout import Names, rendered, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -37,6 +38,7 @@ class Text:
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
     sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
     shared_mem: int = 0  # bytes of dynamic shared memory
+    assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
 
 
 def base_name(name: str) -> str:
@@ -48,7 +50,9 @@ def backward_text(
     units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
+    assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
     lines = [
+        *(f"if ((long long){low} > {high}) __trap();" for low, high in assumed),
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
@@ -83,7 +87,7 @@ def backward_text(
     title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-        f"// For blocks of {shape} threads{unit}.",
+        f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
     ]
@@ -101,7 +105,7 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic),
+        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic), tuple(reverse.assumed or ()),
     )  # fmt: skip
 
 

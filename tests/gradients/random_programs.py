@@ -10,6 +10,7 @@ import sys
 import time
 
 import rawkern
+from tests.gradients.random_blocks import Blocks
 from tests.gradients.random_kernels import Program
 from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
@@ -17,8 +18,10 @@ from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
 
 
-def program_of(seed: int) -> Program | Stencil | Tiles | Rows:
+def program_of(seed: int) -> Program | Stencil | Tiles | Rows | Blocks:
     """A program of each kind in turn."""
+    if seed % 16 in (11, 15):
+        return Blocks(seed)
     return (Program, Places, Tiles, Stencil, Program, Places, Rows, Stencil)[seed % 8](seed)
 
 

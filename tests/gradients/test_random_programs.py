@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.backward import tile_reverse
+from rawkern.gradients.backward import barriers, dealt, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
@@ -55,4 +55,11 @@ def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> Non
     number = tile_reverse._number
     monkeypatch.setattr(tile_reverse, "_number", lambda block, layout, digits=None: number(block, layout))
     _, _, wrong = host.outcomes(range(2, 26, 4))
+    assert len(wrong) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
+    monkeypatch.setattr(dealt, "sparse", lambda lines, _: [line for line in lines if line != barriers.BARRIER])
+    _, _, wrong = host.outcomes(range(11, 100, 16))
     assert len(wrong) >= 2

@@ -91,6 +91,16 @@ def set_by(kernel: Kernel, reads: Sequence[Value]) -> Sets:
     return Sets(tuple(c for c in found if c is not None) if whole else (), fields)
 
 
+def at_most(low: Poly, high: Poly, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> bool:
+    """Whether one number of a launch is surely at most another."""
+    known = {n: v for n, v in numbers.items() if isinstance(v, int)}
+    known |= {f"gridDim.{axis}": grid[k] for k, axis in enumerate("xyz")}
+    try:
+        return _number(low, known) <= _number(high, known)
+    except _Unknown:
+        return False
+
+
 def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:
     """The range of indices that are set for certain; it may be empty."""
     known = {n: v for n, v in numbers.items() if isinstance(v, int)}

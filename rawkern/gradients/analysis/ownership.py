@@ -195,10 +195,12 @@ def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:
 
 
 def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
-              loops: Iterable[Loop] = (), same: Collection[Value] = ()) -> tuple[Any, ...] | None:  # fmt: skip
+              loops: Iterable[Loop] = (), same: Collection[Value] = (),
+              assumed: list[tuple[Poly, Poly]] | None = None) -> tuple[Any, ...] | None:  # fmt: skip
     """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
 
-    Values in `same` are the same for all threads.
+    Values in `same` are the same for all threads. With `assumed`, it may need that one number of the launch is at most
+    another, which is added there.
 
     Two accesses with the same signature meet in an element only if they are of the same thread.
     """
@@ -224,6 +226,10 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     if downwards:  # as in x[n - 1 - i]: what is below an end is read
         coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
     order_found = _read_as_digits({}, {(): 1}, coefficients, digits, known)
+    if order_found is None and assumed is not None:
+        needed: list[tuple[Poly, Poly]] = []
+        order_found = _read_as_digits({}, {(): 1}, coefficients, digits, known, needed)
+        assumed += [each for each in needed if each not in assumed] if order_found is not None else []
     if order_found is None:
         return None
     fixed = tuple(
@@ -233,24 +239,36 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
 
 
 def _read_as_digits(
-    total: Poly, extent: Poly | None, left: dict[Any, Poly], digits: dict[str, int | None], known: Facts
-) -> tuple[Any, ...] | None:
+    total: Poly, extent: Poly | None, left: dict[Any, Poly], digits: dict[str, int | None], known: Facts,
+    assumed: list[tuple[Poly, Poly]] | None = None,
+) -> tuple[Any, ...] | None:  # fmt: skip
     """An order of the digits in which each is above those before; None where none is certain to be one."""
     if not left:
         return ()
     for digit, c in left.items():
+        more = []
         if not fits(total, extent, c, known):
-            continue
+            if assumed is None or assumed or extent is None or not _of_launch({**extent, **c}):
+                continue
+            more = [(extent, c)]
         size = digits.get(digit) if isinstance(digit, str) else None
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
             above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})
         else:
             above = None if size is None else multiply(c, {(): size})
         rest = {d: other for d, other in left.items() if d is not digit}
-        found = _read_as_digits(add(total, multiply(c, {(digit,): 1})), above, rest, digits, known)
+        after = None if assumed is None else [*assumed, *more]
+        found = _read_as_digits(add(total, multiply(c, {(digit,): 1})), above, rest, digits, known, after)
         if found is not None:
+            if assumed is not None and after is not None:
+                assumed[:] = after
             return (("k" if isinstance(digit, Loop) else digit, _frozen(c)), *found)
     return None
+
+
+def _of_launch(p: Poly) -> bool:
+    """Whether polynomials with these terms are numbers of a launch: made of parameters and the grid, and not known."""
+    return any(p) and all(isinstance(s, str) and not _is_digit(s) for key in p for s in key)
 
 
 def _frozen(p: Poly) -> tuple[Any, ...]:

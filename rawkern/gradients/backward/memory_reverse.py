@@ -23,6 +23,7 @@ class MemoryReverse(TileReverse):
     after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
     helpers: set[str]
     exchanged: set[Array]
+    assumed: list[tuple[ownership.Poly, ownership.Poly]] | None  # of numbers of the launch: at most; None: nothing
     owned: dict[Array, bool]
     set_alone: dict[Array, bool]
     shadows: set[Array]
@@ -96,7 +97,8 @@ class MemoryReverse(TileReverse):
         if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
             return False
         around = ownership.loops_around(s.block)
-        return ownership.signature(self.kernel, s.index[0], s.block, s.order, loops=around) is not None
+        at = (s.index[0], s.block, s.order)
+        return ownership.signature(self.kernel, *at, loops=around, assumed=self.assumed) is not None
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
