@@ -16,10 +16,10 @@ from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Kernel, Loop, Store, walk
-from rawkern.gradients.layout import Names, rendered
+from rawkern.gradients.layout import Names, rendered, spelling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, spelling, structs
+from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
 

@@ -9,7 +9,7 @@ import torch
 
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
-from rawkern.gradients import verify
+from rawkern.gradients import launching, verify
 from rawkern.gradients.analysis.coverage import at_most, begin, summed
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading.reader import Launched
@@ -31,8 +31,9 @@ class Derived:
     kernel : RawKernel
         That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
     parameters : tuple of (str, str)
-        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``, or
-        ``("size", name)``, how many elements that gradient has.
+        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``,
+        ``("size", name)``, how many elements that gradient has; and where blocks add up gradients that all of them
+        add to, ``("room", name)``, for how many elements, and ``("blocks", axis)`` of the forward's grid.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -44,9 +45,9 @@ class Derived:
     sets : mapping of str
         Of ``wrt``: those whose gradients it sets, not adds to.
     block : tuple of int
-        The shape of the blocks that it is right for; the grid is the forward's.
+        The shape of the blocks that it is right for; the grid is the forward's, or says the text how many.
     shared_mem : int
-        Bytes of dynamic shared memory that its launch needs.
+        Bytes of dynamic shared memory that its launch needs, beside the sums that ``("room", name)`` has.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -96,11 +97,12 @@ class Derived:
         if right is not self:
             return right(grid, args, grads)
         self.check_overlaps(named)
+        run = self.launch(named, shape)
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
         for kind, name in self.parameters:
-            if kind in ("value", "size"):
-                given.append(named[name] if kind == "value" else named[name].numel())
+            if kind == "value" or (kind, name) in run.numbers:
+                given.append(named[name] if kind == "value" else run.numbers[kind, name])
             elif name in self.wrt:
                 found[name] = self.start(named, name, shape)
                 given.append(found[name])
@@ -112,7 +114,7 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            self.kernel[shape, self.block, self.shared_mem](*given)
+            self.kernel[run.grid, self.block, run.shared_mem](*given)
         return {n: self._rounded(g, named[n]) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
@@ -196,6 +198,10 @@ class Derived:
     def _rounded(grad: torch.Tensor, value: Any) -> torch.Tensor:
         """A gradient in the dtype of what it is of: those of half precision are summed in float."""
         return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
+
+    def launch(self, named: Mapping[str, Any], grid: Shape) -> launching.Launch:
+        """Grid, shared memory and numbers for a launch of `kernel`, for a forward with these arguments and grid."""
+        return launching.launch(self._text, self.kernel, named, grid)
 
     def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
@@ -294,7 +300,8 @@ class Derivable:
                 "backward": make(double.source, double.name),
                 "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),
                 "single": make(forward(source.text, name, **common), f"{base}_forward"),
-                "shared_mem": (shape.shared_mem, double.shared_mem),
+                "shared_mem": shape.shared_mem,
+                "text": double,
             }
 
         return made(True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +12,16 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
 from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered, written
+from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
+
+ALIGNMENT = 32  # of sums, for vectors of double
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,8 @@ class Text:
 
     name: str
     source: str
-    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements).
+    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements),
+    #: ("room", for how many of them a block has sums of its own), ("blocks", of the forward along an axis of its grid).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -37,7 +42,9 @@ class Text:
     block: Shape = (1, 1, 1)
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
     sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
-    shared_mem: int = 0  # bytes of dynamic shared memory
+    shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
+    #: Gradients that blocks add up first: the parameter, how many numbers an element has, and its bytes.
+    sums: tuple[tuple[str, int, int], ...] = ()
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
 
 
@@ -51,17 +58,24 @@ def backward_text(
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
     assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
-    lines = [
-        *(f"if ((long long){low} > {high}) __trap();" for low, high in assumed),
+    arrays = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
-        *_zeroed(kernel, reverse, names),
-        *body,
     ]
+    checks = [f"if ((long long){low} > {high}) __trap();" for low, high in assumed]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *body]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
-    inner = "\n".join(rendered(lines))
+    shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
+    sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
+    blocks: dict[str, str] = {}
+    if sums:
+        shared_mem = -(-shared_mem // ALIGNMENT) * ALIGNMENT
+        memory = names.fresh("memory")
+        arrays += _memory(kernel, reverse, shared_mem, memory)
+        lines, blocks = looped(kernel, sums, memory, lines, _thread(kernel.block), names.fresh)
+    inner = "\n".join(rendered([*arrays, *lines]))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
@@ -78,6 +92,12 @@ def backward_text(
         if n in gathered:
             parameters.append(("size", n))
             spelled.append(f"long long {gathered[n].size}")
+    for each in sums:
+        parameters.append(("room", each.of))
+        spelled.append(f"int {each.room}")
+    for axis, blocks_there in blocks.items():
+        parameters.append(("blocks", axis))
+        spelled.append(f"unsigned int {blocks_there}")
     name = f"{base_name(kernel.name)}_backward"
     sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
@@ -90,6 +110,7 @@ def backward_text(
         f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
+        *_how_to_launch(sums, blocks, shared_mem),
     ]
     head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
     if len(head) > 120:
@@ -105,7 +126,7 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic), tuple(reverse.assumed or ()),
+        shared_mem, tuple((each.of, each.fields, each.size) for each in sums), tuple(reverse.assumed or ()),
     )  # fmt: skip
 
 
@@ -115,21 +136,6 @@ def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]
     found = [f"// Sets {', '.join(f'grad_{n}' for n in sets)}; what it does not set begins with 0."] if sets else []
     found += [f"// Adds to {', '.join(added)}, which begin with 0."] if added else []
     return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
-
-
-def spelling(kind: types.Type, names: Names) -> str:
-    if not isinstance(kind, Aggregate):
-        return names.type(kind)
-    if not names.double or kind not in types.VECTORS.values():
-        return kind.name
-    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
-
-
-def summed_spelling(kind: types.Type, names: Names) -> str:
-    """The type of gradients, which is float for half precision."""
-    if isinstance(kind, Aggregate):
-        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else spelling(kind, names)
-    return names.summed(kind)
 
 
 def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
@@ -179,12 +185,38 @@ def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     ]
 
 
+def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[str]:
+    """Lines that declare dynamic shared memory for sums, behind that of the kernel."""
+    dynamic = [a for a in kernel.shared if a.dynamic and (a in reverse.shadows or a in reverse.read)]
+    if not dynamic:
+        return [f"extern __shared__ __align__({ALIGNMENT}) char {name}[];"]
+    first = f"grad_{dynamic[0].name}" if dynamic[0] in reverse.shadows else dynamic[0].name
+    return [f"char* {name} = reinterpret_cast<char*>({first}) + {start};"]
+
+
+def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int) -> list[str]:
+    """Comments on what a launch with sums of blocks' own is to know."""
+    if not sums:
+        return []
+    each = " + ".join(f"{s.size} * {s.room}" for s in sums)
+    rooms, gradients = (", ".join(names) for names in zip(*((s.room, f"grad_{s.of}") for s in sums), strict=True))
+    return [
+        f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
+        f"// {rooms}: for how many elements of {gradients} each block has sums of its own,",
+        f"// in {f'{shared_mem} + ' if shared_mem else ''}{each} bytes of dynamic shared memory.",
+    ]
+
+
+def _thread(block: Shape) -> str:
+    """The number of a thread in its block."""
+    thread = "threadIdx.x" if block[1] == block[2] == 1 else f"threadIdx.x + {block[0]} * threadIdx.y"
+    return thread + (f" + {block[0] * block[1]} * threadIdx.z" if block[2] != 1 else "")
+
+
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[str] = []
-    shape = kernel.block
-    thread = "threadIdx.x" if shape[1] == shape[2] == 1 else f"threadIdx.x + {shape[0]} * threadIdx.y"
-    thread += f" + {shape[0] * shape[1]} * threadIdx.z" if shape[2] != 1 else ""
+    thread = _thread(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue
@@ -195,6 +227,6 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
         zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
         place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
         place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place
-        threads = shape[0] * shape[1] * shape[2]
+        threads = math.prod(kernel.block)
         found.append(f"for (int i = {thread}; i < {count}; i += {threads}) {place} = {zero};")
     return [*found, "__syncthreads();"] if found else []

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rawkern.gradients.analysis.coverage import begin
+from rawkern.gradients.launching import launch
 from rawkern.gradients.text import Text
 
 STEP = 1e-6
@@ -27,7 +28,7 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
 ) -> float:
     """Compare; the relative difference, or ArithmeticError."""
-    one, backward = twin["shared_mem"]
+    one = twin["shared_mem"]
     at = (grid, text.block, one)
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
     # Floats are doubles in the twins.
@@ -55,13 +56,13 @@ def verify(
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
-    given = []
-    for kind, n in text.parameters:
-        if kind == "size":
-            given.append(wide[n].numel())
+    run, given = launch(twin["text"], twin["backward"], wide, grid), []
+    for kind, n in twin["text"].parameters:
+        if (kind, n) in run.numbers:
+            given.append(run.numbers[kind, n])
             continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
-    twin["backward"][grid, text.block, backward](*given)
+    twin["backward"][run.grid, text.block, run.shared_mem](*given)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):

@@ -22,11 +22,10 @@ from rawkern.gradients.analysis.coverage import begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
-from tests.gradients.random_kernels import N
 from tests.gradients.random_programs import program_of
 
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
-PREFIXES, SIZES = {"value": "", "grad": "grad_", "size": "size_"}, {"size_x": f"{N}", "size_w": "7"}
+PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "room": "room_", "blocks": "blocks_"}
 STEP, TOLERANCE = 1e-6, 2e-6
 
 
@@ -41,7 +40,11 @@ def widened(source: str) -> str:
 
 def extents(source: str) -> str:
     """A text whose dynamic shared memory has an extent."""
-    return re.sub(r"extern __shared__ ([\w ]+) (\w+)\[\];", r"alignas(16) __shared__ \1 \2[1 << 15];", source)
+    return re.sub(
+        r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];",
+        r"alignas(16) __shared__ \1 \2[1 << 15];",
+        source,
+    )
 
 
 def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
@@ -65,23 +68,34 @@ def sizes(shape) -> str:
     return ", ".join(map(str, shape))
 
 
-def _calls(text, program) -> str:
+def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]:
+    """What a backward is told of sizes, and its grid: fewer blocks where those have sums, for a part of the elements."""
+    args = dict(zip(TYPES, program.arguments(), strict=True))
+    numbers = {f"size_{n}": args[n].numel() for n in ("x", "w")}
+    numbers |= {f"room_{n}": args[n].numel() // fields * 2 // 3 for n, fields, _ in text.sums}
+    numbers |= {f"blocks_{a}": blocks for a, blocks in zip("xyz", program.grid, strict=True)}
+    return numbers, (1 + seed % 2, 1, 1) if text.sums else program.grid
+
+
+def _calls(text, program, seed: int) -> str:
     cases = []
+    numbers, grid = _numbers(text, program, seed)
     for k, name in enumerate(("program", "program_forward", "program_backward")):
         names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
             f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
-            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else SIZES[n] if n in SIZES
+            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else str(numbers[n]) if n in numbers
             else f"Pointer{{args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]}}"
             for n in names
         ]  # fmt: skip
+        blocks = sizes(grid if k == 2 else program.grid)
         cases.append(
-            f"if (which == {k}) launch({{{sizes(program.grid)}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
+            f"if (which == {k}) launch({{{blocks}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
         )
     return " ".join(cases)
 
 
-PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
+PLACE = r"&?((?:grad_|(?=sum_))(s\d|sum_)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
 
 
 def watched(source: str) -> str:
@@ -104,7 +118,7 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
         body = extents("\n".join([original, understood, watched(text.source)]).replace('extern "C" ', ""))
         body = re.sub(r"#include <\w+\.h>", "", body)
         parts.append(
-            f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program)} }}\n}}"
+            f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program, seed)} }}\n}}"
         )
         parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
     source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")

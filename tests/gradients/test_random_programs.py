@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.backward import barriers, dealt, tile_reverse
+from rawkern.gradients.backward import barriers, block_sums, dealt, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
@@ -47,6 +47,13 @@ def test_the_comparison_sees_a_wrong_backward(tmp_path) -> None:
 def test_the_comparison_sees_additions_that_meet(monkeypatch) -> None:
     monkeypatch.setattr(MemoryReverse, "alone", lambda self, v: True)
     _, _, wrong = host.outcomes((4, 13, 14, 17))
+    assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_sums_of_blocks_that_meet(monkeypatch) -> None:
+    monkeypatch.setattr(block_sums, "_one_thread", lambda kernel, reads: True)
+    _, _, wrong = host.outcomes(range(60, 72))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2
 
 

@@ -10,9 +10,12 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.analysis import keys, loops, ownership
 from rawkern.gradients.analysis.phases import Phases, together, uniform
+from rawkern.gradients.backward import block_sums
+from rawkern.gradients.backward.block_sums import BlockSum
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.tile_reverse import TileReverse
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
+from rawkern.gradients.layout import bare
 from rawkern.gradients.rules import number
 
 
@@ -29,6 +32,7 @@ class MemoryReverse(TileReverse):
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
     phases: Phases | None
+    block_sums: dict[str, BlockSum | None]
     steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
     give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
@@ -199,13 +203,32 @@ class MemoryReverse(TileReverse):
             out.append(f"{place} {'=' if first else '+='} {d};")
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
-        elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
-            self.add_as_warp(place, v.type, d, out, self.outer_of(v.block, d, out))
-        elif not any(self._by_lane(i) for i in v.args):
-            self.helpers.add("warp_add")
-            out.append(f"warp_add(&{place}, {d});")
         else:
-            out.append(f"atomicAdd(&{place}, {d});")
+            sums = None if array.shared else self.block_sum(array.name, v.attr.type)
+            index = bare(frame.express(v.args[0])) if sums else ""
+
+            def adds(line: Callable[[str], str]) -> Any:
+                return sums.adding(place, index, v.attr.suffix, line) if sums else line(place)
+
+            if sums is not None and sums.own:
+                out.append(adds(lambda p: f"{p} += {d};" if p != place else f"atomicAdd(&{p}, {d});"))
+            elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
+                self.add_as_warp(adds, v.type, d, out, self.outer_of(v.block, d, out))
+            elif not any(self._by_lane(i) for i in v.args):
+                self.helpers.add("warp_add")
+                out.append(adds(lambda p: f"warp_add(&{p}, {d});"))
+            else:
+                out.append(adds(lambda p: f"atomicAdd(&{p}, {d});"))
+
+    def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
+        """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""
+        if name not in self.block_sums:
+            array = self.kernel.arrays.get(name)
+            found = [] if array is None else loops.reads(self.kernel.body, array)
+            reads = [r for r in found if r in self.active.values]
+            of = kind if array is None else array.type
+            self.block_sums[name] = block_sums.block_sum(self.kernel, name, of, reads, self.names)
+        return self.block_sums[name]
 
     def warps_together(self, block: Block) -> bool:
         """Whether whole warps come to a block."""
@@ -218,12 +241,12 @@ class MemoryReverse(TileReverse):
             return out
         return self.home[block.parent.block]
 
-    def add_as_warp(self, place: str, kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
-        """Add to a place that all lanes mean, once for each warp."""
+    def add_as_warp(self, adds: Callable[..., Any], kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
+        """Add to a place that all lanes mean, once for each warp; `adds` makes lines of one for a place."""
         self.helpers |= {"lane", "warp_sum"}
         name = self.names.fresh(f"{d}_all")
         sum_at.append(f"const {self.names.type(kind)} {name} = warp_sum({d});")
-        out.append(f"if (lane() == 0) atomicAdd(&{place}, {name});")
+        out.append(adds(lambda p: f"if (lane() == 0) atomicAdd(&{p}, {name});"))
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""

@@ -57,6 +57,7 @@ class Reverse(ValueReverse):
         self.give = None
         self.exchanges: list[str] = []
         self.set_whole: set[Array] = set()
+        self.block_sums: dict[str, Any] = {}
 
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
@@ -83,12 +84,16 @@ class Reverse(ValueReverse):
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
                 d = self.adjoint(item, out)
                 if d is not None:
-                    place = f"{self.grad(item.attr)}[0]"
+                    place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
+
+                    def adds(line: Any, place: str = place, sums: Any = sums) -> Any:
+                        return sums.adding(place, "0", "", line) if sums else line(place)
+
                     if self.warps_together(self.kernel.body):
-                        self.add_as_warp(place, item.type, d, out, out)
+                        self.add_as_warp(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(f"warp_add(&{place}, {d});")
+                    out.append(adds(lambda p, d=d: f"warp_add(&{p}, {d});"))
         frame.settle()
         self.finished(frame)
         return _joined(frame.printed(), out)
