@@ -8,6 +8,7 @@ or from a condition that holds there, such as ``col < n``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,7 +160,7 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
         sign = sign if holds else {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
         low, high = args if sign in ("<", "<=") else args[::-1]
         end = add(poly(high), {(): 1} if "=" in sign else {})
-        found.above.append(add(end, poly(low), -1))
+        found.above += _and_least(add(end, poly(low), -1))
         unsigned = any("unsigned" in a.type for a in args)
         found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
         return None
@@ -171,6 +172,15 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
             if not any(_is_digit(s) or isinstance(s, Value) for k in others for s in k):
                 found.fixed[key[0]] = add({}, others, -rest[key])
     return None
+
+
+def _and_least(p: Poly) -> list[Poly]:
+    """What is at least 1, also without a common factor."""
+    common = math.gcd(*(v for k, v in p.items() if k))
+    if common < 2:
+        return [p]
+    least = -((p.get((), 0) - 1) // common)
+    return [p, add({k: v // common for k, v in p.items() if k}, {(): 1 - least})]
 
 
 def settled(value: Value) -> bool:
@@ -194,18 +204,61 @@ def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:
     return found
 
 
+@dataclass(frozen=True)
+class Beside:
+    """Of reads whose indices differ by multiples of a gap: the least offset, the gap, and the most multiples."""
+
+    base: Poly
+    gap: Poly
+    most: int
+
+
 def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
-              loops: Iterable[Loop] = (), same: Collection[Value] = (),
+              loops: Iterable[Loop] = (), same: Collection[Value] = (), beside: Beside | None = None,
               assumed: list[tuple[Poly, Poly]] | None = None) -> tuple[Any, ...] | None:  # fmt: skip
     """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
 
     Values in `same` are the same for all threads. With `assumed`, it may need that one number of the launch is at most
     another, which is added there.
 
-    Two accesses with the same signature meet in an element only if they are of the same thread.
+    Two accesses with the same signature meet in an element only if they are of the same thread; `beside` others, only
+    if their offsets are the same as well.
     """
-    known = facts(block, order)
-    digits = threads(kernel, within_block)
+    known, digits, found = facts(block, order), threads(kernel, within_block), parts(index, within_block, same)
+    if found is None or {*digits, *loops} - set(found[0]) - set(known.fixed):
+        return None
+    coefficients, offset = found
+    downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
+    if downwards:  # as in x[n - 1 - i]: what is below an end is read
+        coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
+    if beside is not None:
+        offset = beside.base
+        if not beside.most:
+            beside = None
+        elif downwards:
+            return None
+    common = math.gcd(*(v for c in coefficients.values() for v in c.values())) or 1
+    sizes, order_found = dict(digits), None
+    if beside is None or (set(beside.gap) == {()} and beside.most * beside.gap[()] < common):
+        coefficients = {d: {k: v // common for k, v in c.items()} for d, c in coefficients.items()}
+    else:
+        common, sizes["beside"] = 1, beside.most + 1
+        coefficients["beside"] = beside.gap
+    order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known)
+    if order_found is None and assumed is not None:
+        needed: list[tuple[Poly, Poly]] = []
+        order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known, needed)
+        assumed += [each for each in needed if each not in assumed] if order_found is not None else []
+    if order_found is None:
+        return None
+    fixed = tuple(
+        sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
+    )
+    return order_found, common, downwards, _frozen(offset), fixed
+
+
+def parts(index: Value, within_block: bool = False, same: Collection[Value] = ()) -> Any:
+    """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
     coefficients: dict[Any, Poly] = {}
     offset: Poly = {}
     for key, value in poly(index).items():
@@ -219,23 +272,7 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
         part[rest] = part.get(rest, 0) + value
     if any(_is_digit(s) for c in coefficients.values() for k in c for s in k):
         return None
-    wanted = {*digits, *loops} - set(coefficients) - set(known.fixed)
-    if wanted:
-        return None
-    downwards = all(v < 0 for c in coefficients.values() for v in c.values())
-    if downwards:  # as in x[n - 1 - i]: what is below an end is read
-        coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
-    order_found = _read_as_digits({}, {(): 1}, coefficients, digits, known)
-    if order_found is None and assumed is not None:
-        needed: list[tuple[Poly, Poly]] = []
-        order_found = _read_as_digits({}, {(): 1}, coefficients, digits, known, needed)
-        assumed += [each for each in needed if each not in assumed] if order_found is not None else []
-    if order_found is None:
-        return None
-    fixed = tuple(
-        sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
-    )
-    return order_found, downwards, _frozen(offset), fixed
+    return coefficients, offset
 
 
 def _read_as_digits(
