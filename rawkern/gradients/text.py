@@ -63,7 +63,7 @@ def backward_text(
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
     ]
-    checks = [f"if ((long long){low} > {high}) __trap();" for low, high in assumed]
+    checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
     lines = [*checks, *_zeroed(kernel, reverse, names), *body]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()

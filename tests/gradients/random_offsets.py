@@ -65,6 +65,18 @@ class Offsets:
             lines += [f"float v{k} = 0.3f;", f"if ({guard}) v{k} = x[{each}];"]
             total.append(r.choice([f"v{k}", f"sinf(v{k})", f"v{k} * w[{k % 7}]"]))
         result = " * ".join(f"(1.0f + {each})" if r.random() < 0.7 else each for each in total)
-        lines += [f"if ({out} < {N}) y[{out}] = {result};"] if kind != "rows" else [f"atomicAdd(&z[c % 5], {result});"]
+        if kind == "fields" and r.random() < 0.4:
+            places = [f"y[{stride} * i + {k}]" for k in r.choice([(0, 1), (1, 0), (0,), (0, stride - 1)])]
+            lines += [f"if ({place[2:-1]} < {N}) {place} = {result} * {k + 1}.0f;" for k, place in enumerate(places)]
+            result = "0.5f * v0"
+        elif kind == "rows" and end[-1] != "1" and r.random() < 0.4:
+            lines += [
+                f"if ({at} < {N}) y[{at}] = v0 * {k}.5f;" for k, at in enumerate(("b * 2 * d + c", "b * 2 * d + d + c"))
+            ]
+        lines += (
+            [f"if ({out} < {N}) y[{out}] = {result};"]
+            if kind != "rows" and "y[" not in lines[-1]
+            else [f"atomicAdd(&z[t % 5], {result});"]
+        )
         head = 'extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
         return "\n".join([f"{head} {{", *("    " + line for line in [*lines, close]), "}\n"])

@@ -103,7 +103,7 @@ def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
     if len(reads) == 1 or first is None:
         return first
     numbers = offsets.which(kernel, reads, iterations=True) or {}
-    by_number = {n: poly(r.args[0]) for r, n in numbers.items()}
+    by_number = {numbers[r]: poly(r.args[0]) for r in reads if r in numbers}
     same = all(c is not None and c.below == first.below for c in covers)
     if not same or sorted(by_number) != list(range(len(reads))):
         return None

@@ -10,29 +10,39 @@ from collections.abc import Sequence
 
 from rawkern.gradients.analysis import ownership
 from rawkern.gradients.analysis.ownership import Beside, Poly, add
-from rawkern.gradients.ir import Kernel, Value
+from rawkern.gradients.ir import Kernel, Store, Value
 
 
 def which(
-    kernel: Kernel, reads: Sequence[Value], *, within_block: bool = False, iterations: bool = False
-) -> dict[Value, int] | None:
-    """A number for each read's offset; None unless an element says which thread reads it, and by which offset.
+    kernel: Kernel, reads: Sequence[Value | Store], *, within_block: bool = False, iterations: bool = False,
+    assumed: list[tuple[Poly, Poly]] | None = None,
+) -> dict[Value | Store, int] | None:  # fmt: skip
+    """A number for the offset of each read (or store); None unless an element says which thread made it, by which.
 
-    With `iterations`, it also says in which iterations of the loops around.
+    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `ownership.signature`.
     """
-    found = [ownership.parts(r.args[0], within_block) for r in reads]
+    found = [ownership.parts(_index(r), within_block) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:
         return None
     beside, numbers = spread
+    needed: list[tuple[Poly, Poly]] | None = None if assumed is None else []
     signatures = {
         ownership.signature(
-            kernel, r.args[0], r.block, r.order, within_block=within_block, beside=beside,
-            loops=ownership.loops_around(r.block) if iterations else (),
+            kernel, _index(r), r.block, r.order, within_block=within_block, beside=beside,
+            loops=ownership.loops_around(r.block) if iterations else (), assumed=needed,
         )
         for r in reads
     }  # fmt: skip
-    return dict(zip(reads, numbers, strict=True)) if len(signatures) == 1 and None not in signatures else None
+    if len(signatures) != 1 or None in signatures:
+        return None
+    if assumed is not None:
+        assumed += [each for each in needed or () if each not in assumed]
+    return dict(zip(reads, numbers, strict=True))
+
+
+def _index(access: Value | Store) -> Value:
+    return access.index[0] if isinstance(access, Store) else access.args[0]
 
 
 def _spread(offsets: list[Poly]) -> tuple[Beside, list[int]] | None:

@@ -285,7 +285,7 @@ def _read_as_digits(
     for digit, c in left.items():
         more = []
         if not fits(total, extent, c, known):
-            if assumed is None or assumed or extent is None or not _of_launch({**extent, **c}):
+            if assumed is None or assumed or extent is None or not _may_fit(extent, c):
                 continue
             more = [(extent, c)]
         size = digits.get(digit) if isinstance(digit, str) else None
@@ -303,9 +303,21 @@ def _read_as_digits(
     return None
 
 
-def _of_launch(p: Poly) -> bool:
-    """Whether polynomials with these terms are numbers of a launch: made of parameters and the grid, and not known."""
-    return any(p) and all(isinstance(s, str) and not _is_digit(s) for key in p for s in key)
+def _multiplied(p: Poly) -> Poly | None:
+    """What a positive multiple of a quotient is at most: ``2 * (n / 2)`` is at most n."""
+    key, number = next(iter(p.items())) if len(p) == 1 else ((), 0)
+    v = key[0] if len(key) == 1 else None
+    if not isinstance(v, Value) or v.op != "binary" or v.attr not in ("/", ">>") or v.args[1].const is None:
+        return None
+    by = v.args[1].const if v.attr == "/" else 1 << min(v.args[1].const, 31)
+    return poly(v.args[0]) if 0 < number <= by else None
+
+
+def _may_fit(low: Poly, high: Poly) -> bool:
+    """Whether a launch may tell that one is at most the other: they are made of parameters and the grid."""
+    known = set(high) != {()} or 0 < sum(low.values()) <= high[()]
+    symbols = [s for key in (*low, *high) for s in key]
+    return known and bool(symbols) and all(isinstance(s, str) and not _is_digit(s) for s in symbols)
 
 
 def _frozen(p: Poly) -> tuple[Any, ...]:
@@ -315,6 +327,8 @@ def _frozen(p: Poly) -> tuple[Any, ...]:
 def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
     """Whether the digits so far add up to less than a coefficient, which is so positive."""
     if extent is not None:
+        if _multiplied(extent) == coefficient:
+            return True
         if extent == coefficient and (set(extent) != {()} or extent[()] > 0):
             return True
         if set(extent) == {()} and set(coefficient) == {()} and extent[()] <= coefficient[()]:

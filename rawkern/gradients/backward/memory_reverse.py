@@ -97,12 +97,10 @@ class MemoryReverse(TileReverse):
         return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
 
     def injective(self, s: Store) -> bool:
-        """Whether an output's elements are each set once: by this store alone, by one thread in one iteration."""
-        if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
-            return False
-        around = ownership.loops_around(s.block)
-        at = (s.index[0], s.block, s.order)
-        return ownership.signature(self.kernel, *at, loops=around, assumed=self.assumed) is not None
+        """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
+        stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
+        numbers = offsets.which(self.kernel, stores, iterations=True, assumed=self.assumed)
+        return numbers is not None and len(set(numbers.values())) == len(stores)
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
@@ -127,7 +125,7 @@ class MemoryReverse(TileReverse):
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
             if all(len(r.args) == 1 for r in read):
-                found = offsets.which(self.kernel, read, within_block=array.shared)
+                found = offsets.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
                 self.owned[array] = bool(read) and found is not None
             else:
                 rows = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
@@ -162,7 +160,7 @@ class MemoryReverse(TileReverse):
             return False
         if len(alike) == 1:
             return all(map(self.once, read))
-        numbers = offsets.which(self.kernel, read, iterations=True)
+        numbers = offsets.which(self.kernel, read, iterations=True, assumed=self.assumed)
         return numbers is not None and len({numbers[a[0]] for a in alike.values()}) == len(alike)
 
     def _index(self, r: Value) -> Any:
@@ -171,8 +169,7 @@ class MemoryReverse(TileReverse):
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
-        around = ownership.loops_around(r.block)
-        return ownership.signature(self.kernel, r.args[0], r.block, r.order, loops=around) is not None
+        return offsets.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
     def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
