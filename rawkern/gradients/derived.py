@@ -9,9 +9,10 @@ import torch
 
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
-from rawkern.gradients import launching, verify
+from rawkern.gradients import verify
 from rawkern.gradients.analysis.coverage import at_most, begin, summed
 from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text
@@ -29,11 +30,11 @@ class Derived:
     source : str
         CUDA C, which can be kept and edited.
     kernel : RawKernel
-        That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
+        That source as a kernel, for a launch by hand: its parameters are those of ``parameters``. A template where
+        blocks can add up gradients that all of them add to: this is the instance in which they do.
     parameters : tuple of (str, str)
         What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``,
-        ``("size", name)``, how many elements that gradient has; and where blocks add up gradients that all of them
-        add to, ``("room", name)``, for how many elements, and ``("blocks", axis)`` of the forward's grid.
+        ``("size", name)``, how many elements that gradient has, or ``("blocks", axis)``, of the forward's grid.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -47,7 +48,7 @@ class Derived:
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's, or says the text how many.
     shared_mem : int
-        Bytes of dynamic shared memory that its launch needs, beside the sums that ``("room", name)`` has.
+        Bytes of dynamic shared memory that its launch needs, less the sums of its blocks.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -59,7 +60,8 @@ class Derived:
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
         self.shared_mem = text.shared_mem
-        self.kernel = type(original)(text.source, text.name, options=original.options)
+        self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
+        self.kernel = self._backward.kernel((True,) * len(text.sums))
 
     def __repr__(self) -> str:
         return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"
@@ -114,7 +116,7 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            self.kernel[run.grid, self.block, run.shared_mem](*given)
+            run.kernel[run.grid, self.block, run.shared_mem](*given)
         return {n: self._rounded(g, named[n]) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
@@ -199,9 +201,9 @@ class Derived:
         """A gradient in the dtype of what it is of: those of half precision are summed in float."""
         return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
 
-    def launch(self, named: Mapping[str, Any], grid: Shape) -> launching.Launch:
-        """Grid, shared memory and numbers for a launch of `kernel`, for a forward with these arguments and grid."""
-        return launching.launch(self._text, self.kernel, named, grid)
+    def launch(self, named: Mapping[str, Any], grid: Shape) -> Launch:
+        """What to launch for a forward with these arguments and grid."""
+        return self._backward.launch(named, grid)
 
     def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
@@ -297,11 +299,10 @@ class Derivable:
             make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
             base = name.partition("<")[0].strip()
             return {
-                "backward": make(double.source, double.name),
+                "backward": Backward(double, lambda called: make(double.source, called)),
                 "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),
                 "single": make(forward(source.text, name, **common), f"{base}_forward"),
                 "shared_mem": shape.shared_mem,
-                "text": double,
             }
 
         return made(True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,46 +13,62 @@ from rawkern.base import gpus
 from rawkern.gradients.text import Text
 from rawkern.launch.occupancy import occupancy
 
-ROOM = 32 << 10  # bytes for the sums of a block, as far as other shared memory leaves them
+ROOM = 32 << 10  # bytes for the sums of a block
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What a launch needs beyond the forward's arguments and the gradients."""
+    """A kernel and what it needs beyond the forward's arguments and the gradients."""
 
+    kernel: Any
     grid: tuple[int, int, int]
     shared_mem: int
     numbers: Mapping[tuple[str, str], int]  # by kind and name of a parameter
 
 
-def launch(text: Text, kernel: Any, named: Mapping[str, Any], grid: tuple[int, int, int]) -> Launch:
-    """What to launch `kernel`, of that text, with, for a forward with these arguments and grid."""
-    numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
-    numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
-    if not text.sums:
-        return Launch(grid, text.shared_mem, numbers)
-    total, left = math.prod(grid), ROOM
-    device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
-    attributes = kernel.attributes
-    left = min(ROOM, gpus.STATIC_SHARED - attributes["shared_size_bytes"] - text.shared_mem)
-    rooms: dict[str, int] = {}
-    for name, fields, size in text.sums:
-        value = named[name]
-        count = value.numel() // fields if isinstance(value, torch.Tensor) else 1
-        rooms[name] = max(min(count, left // size), 0)
-        left -= rooms[name] * size
-    taken = text.shared_mem + sum(rooms[name] * size for name, _, size in text.sums)
-    most = _at_a_time(device, math.prod(text.block), attributes, taken)
-    if total < 2 * most:  # each block would give what it has summed up of one alone
-        rooms, taken, most = dict.fromkeys(rooms, 0), text.shared_mem, total
-    return Launch((most, 1, 1), taken, numbers | {("room", name): room for name, room in rooms.items()})
+class Backward:
+    """The kernels of a derived text: one for each choice of gradients that blocks add up first."""
+
+    def __init__(self, text: Text, make: Callable[[str], Any]) -> None:
+        self.text, self._make = text, make
+        self._kernels: dict[tuple[bool, ...], Any] = {}
+
+    def kernel(self, flags: tuple[bool, ...]) -> Any:
+        """The kernel of a choice."""
+        if flags not in self._kernels:
+            self._kernels[flags] = self._make(self.text.instance(flags))
+        return self._kernels[flags]
+
+    def launch(self, named: Mapping[str, Any], grid: tuple[int, int, int]) -> Launch:
+        """What to launch for a forward with these arguments and grid."""
+        text = self.text
+        numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
+        numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
+        if not text.sums:
+            return Launch(self.kernel(()), grid, text.shared_mem, numbers)
+        taken, flags = 0, []
+        for name, size in text.sums:
+            needed = size * numbers.get(("size", name), 1)
+            flags.append(taken + needed <= ROOM)
+            taken += needed if flags[-1] else 0
+        total = math.prod(grid)
+        if any(flags):
+            chosen = self.kernel(tuple(flags))
+            device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
+            most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
+            if total >= 2 * most > 0:  # else a block would give what it has summed up of one alone
+                return Launch(chosen, (most, 1, 1), text.shared_mem + taken, numbers)
+        return Launch(self.kernel((False,) * len(flags)), (min(total, 2**31 - 1), 1, 1), text.shared_mem, numbers)
 
 
-def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], shared: int) -> int:
-    """How many blocks a device runs at a time."""
+def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], dynamic: int) -> int:
+    """How many blocks a device runs at a time; 0 if none without leave for more shared memory."""
+    shared = attributes["shared_size_bytes"] + dynamic
+    if shared > gpus.STATIC_SHARED:
+        return 0
     if device.type != "cuda":
         return torch.get_num_threads()
     major, minor = torch.cuda.get_device_capability(device)
     spec = gpus.specification(f"sm_{major}{minor}") or gpus.DEFAULT
-    found = occupancy(spec, threads, registers=attributes["num_regs"], shared=attributes["shared_size_bytes"] + shared)
-    return max(found.blocks, 1) * torch.cuda.get_device_properties(device).multi_processor_count
+    found = occupancy(spec, threads, registers=attributes["num_regs"], shared=shared)
+    return found.blocks * torch.cuda.get_device_properties(device).multi_processor_count

@@ -31,7 +31,7 @@ class Text:
     name: str
     source: str
     #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements),
-    #: ("room", for how many of them a block has sums of its own), ("blocks", of the forward along an axis of its grid).
+    #: ("blocks", how many the forward had along an axis of its grid).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -43,9 +43,13 @@ class Text:
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
     sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
     shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
-    #: Gradients that blocks add up first: the parameter, how many numbers an element has, and its bytes.
-    sums: tuple[tuple[str, int, int], ...] = ()
+    #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
+    sums: tuple[tuple[str, int], ...] = ()
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
+
+    def instance(self, flags: Sequence[bool]) -> str:
+        """The name of the kernel that adds up these gradients."""
+        return f"{self.name}<{', '.join(str(flag).lower() for flag in flags)}>" if flags else self.name
 
 
 def base_name(name: str) -> str:
@@ -93,8 +97,9 @@ def backward_text(
             parameters.append(("size", n))
             spelled.append(f"long long {gathered[n].size}")
     for each in sums:
-        parameters.append(("room", each.of))
-        spelled.append(f"int {each.room}")
+        if each.count != "1":
+            parameters.append(("size", each.of))
+            spelled.append(f"int {each.count}")
     for axis, blocks_there in blocks.items():
         parameters.append(("blocks", axis))
         spelled.append(f"unsigned int {blocks_there}")
@@ -112,9 +117,10 @@ def backward_text(
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *_how_to_launch(sums, blocks, shared_mem),
     ]
-    head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
+    kind = f"template <{', '.join(f'bool {s.flag}' for s in sums)}>\n__global__" if sums else 'extern "C" __global__'
+    head = f"{kind} void {name}({', '.join(spelled)}) {{"
     if len(head) > 120:
-        head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
+        head = f"{kind} void {name}(\n    " + ",\n    ".join(spelled) + ") {"
     before = helpers.texts("\n".join([*spelled, inner]), used)
     text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
     assigned = tuple(
@@ -126,7 +132,7 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        shared_mem, tuple((each.of, each.fields, each.size) for each in sums), tuple(reverse.assumed or ()),
+        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), tuple(reverse.assumed or ()),
     )  # fmt: skip
 
 
@@ -198,12 +204,13 @@ def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_m
     """Comments on what a launch with sums of blocks' own is to know."""
     if not sums:
         return []
-    each = " + ".join(f"{s.size} * {s.room}" for s in sums)
-    rooms, gradients = (", ".join(names) for names in zip(*((s.room, f"grad_{s.of}") for s in sums), strict=True))
+    flags, counts, gradients = (
+        ", ".join(n) for n in zip(*((s.flag, s.count, f"grad_{s.of}") for s in sums), strict=True)
+    )
     return [
         f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
-        f"// {rooms}: for how many elements of {gradients} each block has sums of its own,",
-        f"// in {f'{shared_mem} + ' if shared_mem else ''}{each} bytes of dynamic shared memory.",
+        f"// {flags}: whether each block has sums of its own for all {counts} numbers of {gradients},",
+        f"// in dynamic shared memory{f' behind {shared_mem} bytes' if shared_mem else ''}.",
     ]
 
 

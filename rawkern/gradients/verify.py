@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from rawkern.gradients.analysis.coverage import begin
-from rawkern.gradients.launching import launch
 from rawkern.gradients.text import Text
 
 STEP = 1e-6
@@ -56,13 +55,13 @@ def verify(
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
-    run, given = launch(twin["text"], twin["backward"], wide, grid), []
-    for kind, n in twin["text"].parameters:
+    run, given = twin["backward"].launch(wide, grid), []
+    for kind, n in twin["backward"].text.parameters:
         if (kind, n) in run.numbers:
             given.append(run.numbers[kind, n])
             continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
-    twin["backward"][run.grid, text.block, run.shared_mem](*given)
+    run.kernel[run.grid, text.block, run.shared_mem](*given)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):

@@ -283,7 +283,7 @@ class _Run:
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             found.verify(launch.config.grid, tuple(launch.arguments.values()))
-        found.kernel[run.grid, found.block, run.shared_mem](*given)
+        run.kernel[run.grid, found.block, run.shared_mem](*given)
         for n, part in parts:
             memory = memories[n]
             assert memory is not None

@@ -25,7 +25,7 @@ from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_programs import program_of
 
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
-PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "room": "room_", "blocks": "blocks_"}
+PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "blocks": "blocks_"}
 STEP, TOLERANCE = 1e-6, 2e-6
 
 
@@ -72,10 +72,9 @@ def sizes(shape) -> str:
 
 
 def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]:
-    """What a backward is told of sizes, and its grid: fewer blocks where those have sums, for a part of the elements."""
+    """What a backward is told of sizes, and its grid: fewer blocks where those have sums."""
     args = dict(zip(TYPES, program.arguments(), strict=True))
     numbers = {f"size_{n}": args[n].numel() for n in ("x", "w")}
-    numbers |= {f"room_{n}": args[n].numel() // fields * 2 // 3 for n, fields, _ in text.sums}
     numbers |= {f"blocks_{a}": blocks for a, blocks in zip("xyz", program.grid, strict=True)}
     return numbers, (1 + seed % 2, 1, 1) if text.sums else program.grid
 
@@ -83,7 +82,8 @@ def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]
 def _calls(text, program, seed: int) -> str:
     cases = []
     numbers, grid = _numbers(text, program, seed)
-    for k, name in enumerate(("program", "program_forward", "program_backward")):
+    flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
+    for k, name in enumerate(("program", "program_forward", text.instance(flags))):
         names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
             f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
@@ -110,7 +110,7 @@ def watched(source: str) -> str:
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
 
-    source = re.sub(rf"(?m)^( +){PLACE} (\+?=) ", plain, source)
+    source = re.sub(rf"(?m)^( +(?:if \(\w+\) )?){PLACE} (\+?=) ", plain, source)
     return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
 
 

@@ -25,7 +25,9 @@ class Rows:
         x, w, *others = arguments(self.seed)
         return (
             x,
-            torch.cat([w, w.new_zeros(53).uniform_(-1, 1, generator=torch.Generator().manual_seed(self.seed))]),
+            torch.cat(
+                [w, w.new_zeros(53).uniform_(-1, 1, generator=torch.Generator().manual_seed(~self.seed & 0xFFFFFFFF))]
+            ),
             *others,
         )
 
@@ -47,6 +49,8 @@ class Rows:
         if depth == 0:
             return self.r.choice([*[f"x[{self.at}]"] * 3, *self.known, self.weight])
         a, b = self._value(depth - 1), self._value(depth - 1)
+        if self.seed // 16 % 2:  # what is cheap to compute again
+            return self.r.choice([f"({a} + {b})", f"({a} - {b})", f"{a} * {b}"])
         return self.r.choice(
             [f"({a} + {b})", f"sinf({a}) * {b}", f"{a} * {b}", f"expf({a} - 1.0f)", f"fmaxf({a}, {b})"]
         )
@@ -86,5 +90,5 @@ class Rows:
             lines += [
                 f"for (int k = 16; k > 0; k >>= 1) {{ float o = __shfl_xor_sync(0xffffffff, {name}, k); {join} }}"
             ]
-        self.known.append(f"sinf({name})")
+        self.known.append(f"{name} * 0.05f" if self.seed // 16 % 2 and not largest else f"sinf({name})")
         return lines

@@ -1,4 +1,4 @@
-"""Backwards whose blocks have sums of their own: right whatever the room and the number of blocks."""
+"""Backwards whose blocks can have sums of their own: right with each choice of sums and each number of blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ extern "C" __global__ void filtered(const float* x, const float* w, float* y, in
     if (c >= n) return;
     float sum = 0;
     for (int k = 0; k < 5; ++k) if (c + k < n) sum += w[k] * x[(p * gridDim.y + r) * n + c + k];
-    y[(p * gridDim.y + r) * n + c] = sum * w[5 + c % 2];
+    y[(p * gridDim.y + r) * n + c] = sum * w[5 + threadIdx.x % 2];
 }
 extern "C" __global__ void biased(const float4* x, const float4* b, float4* y, int n) {
     int i = threadIdx.x;
@@ -65,12 +65,14 @@ def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> N
     derived = module.get_function(name).derive(block=block, grid=grid, shared_mem=shared_mem, wrt=wrt)
     named = derived.named(args)
     weights = torch.rand(named["y"].shape, generator=draw).to(device)
-    launch = derived.launch(named, grid)
-    assert sum(kind == "room" for kind, _ in derived.parameters) == len(wrt) - 1  # all but x
-    if at_a_time == 7 and grid[0] < 7:
-        assert launch.grid[0] == torch.Size(grid).numel() and set(_rooms(launch)) == {0}  # no block would do two's work
-    elif room == 32 << 10:
-        assert launch.grid == (at_a_time, 1, 1) and 0 not in _rooms(launch)
+    run, total = derived.launch(named, grid), torch.Size(grid).numel()
+    flags = run.kernel.name.partition("<")[2].rstrip(">").split(", ")
+    assert len(flags) == len(wrt) - 1  # all but x
+    if total < 2 * at_a_time or not room:  # no block would do the work of two, or there is no room
+        assert run.grid == (total, 1, 1) and set(flags) == {"false"}
+    else:
+        assert run.grid == ((at_a_time, 1, 1) if "true" in flags else (total, 1, 1))
+        assert ("false" in flags) == (room < 32 << 10 and name != "filtered")
     grads = derived(grid, args, {"y": weights})
     leaves = {n: torch.as_tensor(named[n], dtype=torch.float64, device=device).clone().requires_grad_() for n in wrt}
     (reference(*({**named, **leaves}).values()) * weights).sum().backward()
@@ -80,26 +82,10 @@ def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> N
         torch.testing.assert_close(grads[n].double().view(expected.shape), expected, rtol=1e-5, atol=1e-4)
 
 
-def _rooms(launch: launching.Launch) -> list[int]:
-    return [number for (kind, _), number in launch.numbers.items() if kind == "room"]
-
-
-def test_a_gradient_with_more_elements_than_room(device, monkeypatch) -> None:
-    """What is beyond is added to at once."""
-    monkeypatch.setattr(launching, "_at_a_time", lambda *_: 2)
-    n = 9000
-    args = (
-        torch.rand(4, n).to(device),
-        torch.rand(n).to(device),
-        torch.rand(n).to(device),
-        torch.empty(4, n).to(device),
-        1.0,
-        n,
-    )
-    kernel = rawkern.RawKernel(
-        SOURCE.replace("extern __shared__ float row[];", "__shared__ float row[9000];"), "scaled_rows"
-    )
-    derived = kernel.derive(block=64, grid=4, wrt=("b",))
-    launch = derived.launch(derived.named(args), (4, 1, 1))
-    assert 0 < _rooms(launch)[0] < n
-    torch.testing.assert_close(derived(4, args, {"y": torch.ones_like(args[3])})["b"], torch.full_like(args[2], 4.0))
+def test_shared_memory_that_is_taken_leaves_no_sums(device) -> None:
+    source = SOURCE.replace("extern __shared__ float row[];", "__shared__ float row[6000];")
+    derived = rawkern.RawKernel(source, "scaled_rows").derive(block=64, grid=64, wrt=("w",))
+    x, w, b, y = (torch.rand(shape).to(device) for shape in ((64, 1000), 1000, 1000, (64, 1000)))
+    args = (x, w, b, y, 1.0, 1000)
+    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false>"
+    torch.testing.assert_close(derived(64, args, {"y": torch.ones_like(y)})["w"], (2 * w * x * x).sum(0))

@@ -27,16 +27,12 @@ class BlockSum:
 
     of: str
     name: str
-    room: str  # for how many elements there is a sum
+    flag: str  # a template parameter: whether there are sums
+    count: str  # how many numbers the gradient has
     kind: str
     inner: str  # the type of its numbers
     fields: int
     own: bool  # whether an element is added to by one thread of a block alone
-
-    @property
-    def size(self) -> int:
-        """Bytes of an element."""
-        return self.fields * types.size(self.inner)
 
     @property
     def alignment(self) -> int:
@@ -44,13 +40,12 @@ class BlockSum:
         return types.size(self.inner) * (1 if self.fields == 3 else self.fields)
 
     def numbers(self, array: str) -> str:
-        """The i-th number of an array's elements."""
-        return f"{array}[i]" if self.fields == 1 else f"reinterpret_cast<{self.inner}*>({array})[i]"
+        """An array as one of numbers."""
+        return array if self.fields == 1 else f"reinterpret_cast<{self.inner}*>({array})"
 
-    def adding(self, place: str, index: str, suffix: str, line: Callable[[str], str]) -> Group:
-        """Adds, as `line` does it, to the sum of an element if there is one, else to its place in the gradient."""
-        here = f"{self.name}[{index}]{suffix}"
-        return Group(f"if ({index} < {self.room}) {{", [line(here)], [line(place)])
+    def adding(self, place: str, index: str, suffix: str, line: Callable[[str], str]) -> list[str]:
+        """Adds, as `line` does it, to the sum of an element if there are sums, else to its place in the gradient."""
+        return [f"if ({self.flag}) {line(f'{self.name}[{index}]{suffix}')}", f"else {line(place)}"]
 
 
 def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value], names: Names) -> BlockSum | None:
@@ -66,10 +61,10 @@ def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value
     if vector is not None and kind not in types.VECTORS.values():
         return None
     inner = vector.fields[0][1] if vector else kind
+    flag, count = names.fresh(f"sums_{name}"), names.fresh(f"size_{name}") if reads else "1"
     return BlockSum(
-        name, names.fresh(f"sum_{name}"), names.fresh(f"room_{name}"), summed_spelling(kind, names),
-        summed_spelling(inner, names), len(vector.fields) if vector else 1,
-        bool(reads) and _one_thread(kernel, reads),
+        name, names.fresh(f"sum_{name}"), flag, count, summed_spelling(kind, names), summed_spelling(inner, names),
+        len(vector.fields) if vector else 1, bool(reads) and _one_thread(kernel, reads),
     )  # fmt: skip
 
 
@@ -113,8 +108,8 @@ def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Any
     at = memory
     for s in sums:
         lines.append(f"{s.kind}* {s.name} = reinterpret_cast<{s.kind}*>({at});")
-        at = f"{s.name} + {s.room}"
-    lines += [_each(s, thread, threads, f"{{}} = {number(0.0, s.inner)};") for s in sums]
+        at = f"{s.numbers(s.name)} + ({s.flag} ? {s.count} : 0)"
+    lines += [_each(s, thread, threads, f"{{}}[i] = {number(0.0, s.inner)};") for s in sums]
     lines.append("__syncthreads();")
     if len(axes) == 1:
         counter, kind, total, inner = here[axes[0]], "unsigned int", blocks[axes[0]], []
@@ -147,10 +142,9 @@ def _renamed(lines: list[Any], new: dict[str, str]) -> list[Any]:
 
 def _each(s: BlockSum, thread: str, threads: int, line: str) -> str:
     """A line for all numbers of the sums, shared out among the threads."""
-    count = s.room if s.fields == 1 else f"{s.fields} * {s.room}"
-    return f"for (int i = {thread}; i < {count}; i += {threads}) {line.format(s.numbers(s.name))}"
+    each = f"for (int i = {thread}; i < {s.count}; i += {threads}) {line.format(s.numbers(s.name))}"
+    return f"if ({s.flag}) {each}"
 
 
 def _given(s: BlockSum) -> str:
-    place = s.numbers(s.name)
-    return f"if ({place} != {number(0.0, s.inner)}) atomicAdd(&{s.numbers(f'grad_{s.of}')}, {place});"
+    return f"if ({{0}}[i] != {number(0.0, s.inner)}) atomicAdd({s.numbers(f'grad_{s.of}')} + i, {{0}}[i]);"

@@ -12,10 +12,11 @@ from rawkern.gradients.analysis import keys, loops, offsets, ownership
 from rawkern.gradients.analysis.phases import Phases, together, uniform
 from rawkern.gradients.backward import block_sums
 from rawkern.gradients.backward.block_sums import BlockSum
+from rawkern.gradients.backward.deferred import Added
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.tile_reverse import TileReverse
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.layout import bare
+from rawkern.gradients.layout import Group, bare
 from rawkern.gradients.rules import number
 
 
@@ -33,6 +34,7 @@ class MemoryReverse(TileReverse):
     set_by: dict[Array, list[Value]]
     phases: Phases | None
     block_sums: dict[str, BlockSum | None]
+    set_lines: dict[Any, list[Added]]  # by place and index
     steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
     give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
@@ -214,25 +216,27 @@ class MemoryReverse(TileReverse):
         if self.sets(array):
             if first:
                 self.set_by.setdefault(array, []).append(v)
-            out.append(f"{place} {'=' if first else '+='} {d};")
+            added = Added(place, d)
+            self.set_lines.setdefault((v.attr, self._index(v)), []).append(added)
+            out.append(added.line("=" if first else "+="))
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")
         else:
             sums = None if array.shared else self.block_sum(array.name, v.attr.type)
             index = bare(frame.express(v.args[0])) if sums else ""
 
-            def adds(line: Callable[[str], str]) -> Any:
-                return sums.adding(place, index, v.attr.suffix, line) if sums else line(place)
+            def adds(line: Callable[[str], str]) -> list[str]:
+                return sums.adding(place, index, v.attr.suffix, line) if sums else [line(place)]
 
             if sums is not None and sums.own:
-                out.append(adds(lambda p: f"{p} += {d};" if p != place else f"atomicAdd(&{p}, {d});"))
+                out += adds(lambda p: f"{p} += {d};" if p != place else f"atomicAdd(&{p}, {d});")
             elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
                 self.add_as_warp(adds, v.type, d, out, self.outer_of(v.block, d, out))
             elif not any(self._by_lane(i) for i in v.args):
                 self.helpers.add("warp_add")
-                out.append(adds(lambda p: f"warp_add(&{p}, {d});"))
+                out += adds(lambda p: f"warp_add(&{p}, {d});")
             else:
-                out.append(adds(lambda p: f"atomicAdd(&{p}, {d});"))
+                out += adds(lambda p: f"atomicAdd(&{p}, {d});")
 
     def block_sum(self, name: str, kind: types.Type) -> BlockSum | None:
         """Sums of a block's own for the gradient of an array or a number, if all blocks add to the same elements."""
@@ -255,12 +259,13 @@ class MemoryReverse(TileReverse):
             return out
         return self.home[block.parent.block]
 
-    def add_as_warp(self, adds: Callable[..., Any], kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
+    def add_as_warp(self, adds: Callable[..., list[str]], kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
         """Add to a place that all lanes mean, once for each warp; `adds` makes lines of one for a place."""
         self.helpers |= {"lane", "warp_sum"}
         name = self.names.fresh(f"{d}_all")
         sum_at.append(f"const {self.names.type(kind)} {name} = warp_sum({d});")
-        out.append(adds(lambda p: f"if (lane() == 0) atomicAdd(&{p}, {name});"))
+        lines = adds(lambda p: f"atomicAdd(&{p}, {name});")
+        out.append(Group("if (lane() == 0) {", lines) if len(lines) > 1 else f"if (lane() == 0) {lines[0]}")
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""

@@ -8,6 +8,7 @@ from typing import Any
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients.backward.deferred import defer
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.ir import (
@@ -58,6 +59,7 @@ class Reverse(ValueReverse):
         self.exchanges: list[str] = []
         self.set_whole: set[Array] = set()
         self.block_sums: dict[str, Any] = {}
+        self.set_lines: dict[Any, Any] = {}
 
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
@@ -86,17 +88,22 @@ class Reverse(ValueReverse):
                 if d is not None:
                     place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
 
-                    def adds(line: Any, place: str = place, sums: Any = sums) -> Any:
-                        return sums.adding(place, "0", "", line) if sums else line(place)
+                    def adds(line: Any, place: str = place, sums: Any = sums) -> list[str]:
+                        return sums.adding(place, "0", "", line) if sums else [line(place)]
 
                     if self.warps_together(self.kernel.body):
                         self.add_as_warp(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(adds(lambda p, d=d: f"warp_add(&{p}, {d});"))
+                    out += adds(lambda p, d=d: f"warp_add(&{p}, {d});")
         frame.settle()
         self.finished(frame)
-        return _joined(frame.printed(), out)
+        lines = _joined(frame.printed(), out)
+        readable = {self.grad(a.name) for a in self.active.outputs if a not in self.exchanged} | set(self.kernel.arrays)
+        shared = {n for a in self.kernel.shared for n in (a.name, self.grad(a.name))}
+        for set_here in self.set_lines.values():
+            defer(lines, set_here, readable, shared, self.names.fresh)
+        return lines
 
     def grad(self, name: str) -> str:
         return f"grad_{name}"
