@@ -10,12 +10,13 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling
+from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -45,6 +46,7 @@ class Text:
     #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
     sums: tuple[tuple[str, int], ...] = ()
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
+    assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
 
     def instance(self, flags: Sequence[bool]) -> str:
         """The name of the kernel that adds up these gradients."""
@@ -60,12 +62,14 @@ def backward_text(
     units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
+    assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
     arrays = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
     ]
-    lines = [*_zeroed(kernel, reverse, names), *body]
+    checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *body]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
@@ -109,7 +113,7 @@ def backward_text(
     title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-        f"// For blocks of {shape} threads{unit}.",
+        f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *_how_to_launch(sums, blocks, shared_mem),
@@ -130,6 +134,7 @@ def backward_text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
+        tuple(reverse.assumed or ()),
     )  # fmt: skip
 
 
