@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from rawkern.errors import LaunchError
 from rawkern.gradients import verify
 from rawkern.gradients.analysis.coverage import begin, summed
 from rawkern.gradients.derive import derive, forward
+from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text
@@ -29,10 +30,11 @@ class Derived:
     source : str
         CUDA C, which can be kept and edited.
     kernel : RawKernel
-        That source as a kernel, for a launch by hand: its parameters are those of ``parameters``.
+        That source as a kernel, for a launch by hand: its parameters are those of ``parameters``. A template where
+        blocks can add up gradients that all of them add to: this is the instance in which they do.
     parameters : tuple of (str, str)
-        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``, or
-        ``("size", name)``, how many elements that gradient has.
+        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``,
+        ``("size", name)``, how many elements that gradient has, or ``("blocks", axis)``, of the forward's grid.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -44,20 +46,22 @@ class Derived:
     sets : mapping of str
         Of ``wrt``: those whose gradients it sets, not adds to.
     block : tuple of int
-        The shape of the blocks that it is right for; the grid is the forward's.
+        The shape of the blocks that it is right for; the grid is the forward's, or says the text how many.
     shared_mem : int
-        Bytes of dynamic shared memory that its launch needs.
+        Bytes of dynamic shared memory that its launch needs, less the sums of its blocks.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
 
-    def __init__(self, original: Any, text: Text, twin: Any, where: str) -> None:
+    def __init__(self, original: Any, text: Text, twin: Any, where: str, general: Callable[[], Derived]) -> None:
         self._original, self._text, self._twin, self._where = original, text, twin, where
+        self._general, self._other = general, None
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
         self.shared_mem = text.shared_mem
-        self.kernel = type(original)(text.source, text.name, options=original.options)
+        self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
+        self.kernel = self._backward.kernel((True,) * len(text.sums))
 
     def __repr__(self) -> str:
         return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"
@@ -91,14 +95,17 @@ class Derived:
         """
         shape = self.checked_grid(grid)
         named = self.named(args)
+        right = self.fitting(shape, named)
+        if right is not self:
+            return right(grid, args, grads)
         self.check_overlaps(named)
-        named = verify.floats(named, self._text)
-        grads = verify.floats(grads, self._text)
+        named, grads = verify.floats(named, self._text), verify.floats(grads, self._text)
+        run = self.launch(named, shape)
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
         for kind, name in self.parameters:
-            if kind in ("value", "size"):
-                given.append(named[name] if kind == "value" else named[name].numel())
+            if kind == "value" or (kind, name) in run.numbers:
+                given.append(named[name] if kind == "value" else run.numbers[kind, name])
             elif name in self.wrt:
                 found[name] = self.start(named, name, shape)
                 given.append(found[name])
@@ -111,7 +118,7 @@ class Derived:
             )
         with torch.no_grad():
             packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
-            self.kernel[shape, self.block, self.shared_mem](*packed)
+            run.kernel[run.grid, self.block, run.shared_mem](*packed)
         return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
@@ -138,7 +145,11 @@ class Derived:
             They differ; with both numbers.
         """
         shape = self.checked_grid(grid)
-        named = verify.floats(self.named(args), self._text)
+        named = self.named(args)
+        right = self.fitting(shape, named)
+        if right is not self:
+            return right.verify(grid, args, seed=seed)
+        named = verify.floats(named, self._text)
         return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
 
     # What calls and operators share -------------------------------------------------------------------------------
@@ -153,6 +164,14 @@ class Derived:
                     f"derive it again with grid={tuple(shape)}"
                 )
         return shape
+
+    def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
+        """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
+        if not self._text.assumed or self.launch(named, grid).fits:
+            return self
+        if self._other is None:
+            self._other = self._general()
+        return self._other
 
     def named(self, args: Sequence[Any]) -> dict[str, Any]:
         """The forward's arguments by name."""
@@ -189,11 +208,15 @@ class Derived:
         """A gradient in the dtype of what it is of: those of half precision are summed in float."""
         return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
 
+    def launch(self, named: Mapping[str, Any], grid: Shape) -> Launch:
+        """What to launch for a forward with these arguments and grid."""
+        return self._backward.launch(named, grid)
+
     def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
         value = named[name]
         if isinstance(value, torch.Tensor):
-            return begin(self._text.sets, value, name, named, grid)
+            return begin(value, self.launch(named, grid).certain.get(name))
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
         kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
         return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)
@@ -254,8 +277,6 @@ class Derivable:
         ------
         NotDifferentiable
             The kernel does what has no derived backward; with line, reason and way out.
-        ModuleNotFoundError
-            tree-sitter or tree-sitter-cuda is not installed.
         """
         build: Build = self.build()  # type: ignore[attr-defined]
         name = self.asked_name or self.state().entry.name  # type: ignore[attr-defined]
@@ -269,20 +290,24 @@ class Derivable:
             )
         where = Where(source.title, name, lambda line: source.place(source.name, line))
         launched = Launched(shape.block, units, shape.shared_mem)
-        common = {"where": where, "options": source.options, "launched": launched}
         headers = [path for path, _ in source.headers]
-        text = derive(source.text, name, headers=headers, wrt=wrt, max_iterations=max_iterations, **common)  # type: ignore[arg-type]
+        common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
+        given = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
 
-        def twin() -> dict[str, Any]:
+        def made(assume: bool) -> Derived:
+            text = derive(source.text, name, assume=assume, **given)
+            return Derived(self, text, lambda: twin(assume), source.title, lambda: made(False))
+
+        def twin(assume: bool) -> dict[str, Any]:
             """The texts and kernels that `verify` compares."""
-            double = derive(source.text, name, wrt=text.wrt, max_iterations=max_iterations, double=True, **common)  # type: ignore[arg-type]
+            double = derive(source.text, name, double=True, assume=assume, **given)
             make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
             base = name.partition("<")[0].strip()
             return {
-                "backward": make(double.source, double.name),
-                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),  # type: ignore[arg-type]
-                "single": make(forward(source.text, name, **common), f"{base}_forward"),  # type: ignore[arg-type]
-                "shared_mem": (shape.shared_mem, double.shared_mem),
+                "backward": Backward(double, lambda called: make(double.source, called)),
+                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),
+                "single": make(forward(source.text, name, **common), f"{base}_forward"),
+                "shared_mem": shape.shared_mem,
             }
 
-        return Derived(self, text, twin, source.title)
+        return made(True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rawkern.gradients.types import HALVES
+from rawkern.gradients import types
+from rawkern.gradients.types import HALVES, Aggregate
 
 
 @dataclass
@@ -92,3 +94,27 @@ def bare(text: str) -> str:
         if depth == 0 and k < len(text) - 1:
             return text
     return text[1:-1]
+
+
+def written(p: Mapping[tuple[Any, ...], int]) -> str:
+    """A polynomial of parameters and digits as C."""
+    terms = []
+    for key, value in p.items():
+        parts = [str(s) for s in key]
+        terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
+    return " + ".join(terms).replace("+ -", "- ")
+
+
+def spelling(kind: types.Type, names: Names) -> str:
+    if not isinstance(kind, Aggregate):
+        return names.type(kind)
+    if not names.double or kind not in types.VECTORS.values():
+        return kind.name
+    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
+
+
+def summed_spelling(kind: types.Type, names: Names) -> str:
+    """The type of gradients, which is float for half precision."""
+    if isinstance(kind, Aggregate):
+        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else spelling(kind, names)
+    return names.summed(kind)

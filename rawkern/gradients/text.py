@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +10,18 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered
+from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
+
+ALIGNMENT = 32  # of sums, for vectors of double
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class Text:
 
     name: str
     source: str
-    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements).
+    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements),
+    #: ("blocks", how many the forward had along an axis of its grid).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -36,8 +42,15 @@ class Text:
     block: Shape = (1, 1, 1)
     assigned: tuple[str, ...] = field(default=())  # outputs that are set, not added to
     sets: Mapping[str, Sets] = field(default_factory=dict)  # of `wrt`: those whose elements are set, not added to
-    shared_mem: int = 0  # bytes of dynamic shared memory
+    shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
+    #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
+    sums: tuple[tuple[str, int], ...] = ()
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
+    assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
+
+    def instance(self, flags: Sequence[bool]) -> str:
+        """The name of the kernel that adds up these gradients."""
+        return f"{self.name}<{', '.join(str(flag).lower() for flag in flags)}>" if flags else self.name
 
 
 def base_name(name: str) -> str:
@@ -49,16 +62,25 @@ def backward_text(
     units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
-    lines = [
+    assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
+    arrays = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
-        *_zeroed(kernel, reverse, names),
-        *body,
     ]
+    checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *body]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
-    inner = "\n".join(rendered(lines))
+    shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
+    sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
+    blocks: dict[str, str] = {}
+    if sums:
+        shared_mem = -(-shared_mem // ALIGNMENT) * ALIGNMENT
+        memory = names.fresh("memory")
+        arrays += _memory(kernel, reverse, shared_mem, memory)
+        lines, blocks = looped(kernel, sums, memory, lines, _thread(kernel.block), names.fresh)
+    inner = "\n".join(rendered([*arrays, *lines]))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
@@ -75,6 +97,13 @@ def backward_text(
         if n in gathered:
             parameters.append(("size", n))
             spelled.append(f"long long {gathered[n].size}")
+    for each in sums:
+        if each.count != "1":
+            parameters.append(("size", each.of))
+            spelled.append(f"int {each.count}")
+    for axis, blocks_there in blocks.items():
+        parameters.append(("blocks", axis))
+        spelled.append(f"unsigned int {blocks_there}")
     name = f"{base_name(kernel.name)}_backward"
     sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
@@ -84,13 +113,15 @@ def backward_text(
     title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-        f"// For blocks of {shape} threads{unit}.",
+        f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
+        *_how_to_launch(sums, blocks, shared_mem),
     ]
-    head = f'extern "C" __global__ void {name}({", ".join(spelled)}) {{'
+    kind = f"template <{', '.join(f'bool {s.flag}' for s in sums)}>\n__global__" if sums else 'extern "C" __global__'
+    head = f"{kind} void {name}({', '.join(spelled)}) {{"
     if len(head) > 120:
-        head = f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(spelled) + ") {"
+        head = f"{kind} void {name}(\n    " + ",\n    ".join(spelled) + ") {"
     before = helpers.texts("\n".join([*spelled, inner]), used)
     text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
     assigned = tuple(
@@ -102,7 +133,8 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic), _records(kernel),
+        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
+        tuple(reverse.assumed or ()),
     )  # fmt: skip
 
 
@@ -122,21 +154,6 @@ def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]
     found = [f"// Sets {', '.join(f'grad_{n}' for n in sets)}; what it does not set begins with 0."] if sets else []
     found += [f"// Adds to {', '.join(added)}, which begin with 0."] if added else []
     return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
-
-
-def spelling(kind: types.Type, names: Names) -> str:
-    if not isinstance(kind, Aggregate):
-        return names.type(kind)
-    if not names.double or kind not in types.VECTORS.values():
-        return kind.name
-    return "double2" if kind.fields[0][1] in types.HALVES else kind.name.replace("float", "double")
-
-
-def summed_spelling(kind: types.Type, names: Names) -> str:
-    """The type of gradients, which is float for half precision."""
-    if isinstance(kind, Aggregate):
-        return "float2" if kind.fields[0][1] in types.HALVES and not names.double else spelling(kind, names)
-    return names.summed(kind)
 
 
 def _bytes(array: Array, reverse: Reverse, names: Names) -> int:
@@ -197,12 +214,36 @@ def _shadows(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     ]
 
 
+def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[str]:
+    """Lines that declare dynamic shared memory for sums, behind that of the kernel."""
+    dynamic = [a for a in kernel.shared if a.dynamic and (a in reverse.shadows or a in reverse.read)]
+    if not dynamic:
+        return [f"extern __shared__ __align__({ALIGNMENT}) char {name}[];"]
+    first = f"grad_{dynamic[0].name}" if dynamic[0] in reverse.shadows else dynamic[0].name
+    return [f"char* {name} = reinterpret_cast<char*>({first}) + {start};"]
+
+
+def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int) -> list[str]:
+    """Comments on what a launch with sums of blocks' own is to know."""
+    if not sums:
+        return []
+    return [
+        f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
+        *(f"// {s.flag}: each has sums of its own for all {s.count} of grad_{s.of}." for s in sums),
+        f"// They are in dynamic shared memory{f', behind {shared_mem} bytes' if shared_mem else ''}.",
+    ]
+
+
+def _thread(block: Shape) -> str:
+    """The number of a thread in its block."""
+    thread = "threadIdx.x" if block[1] == block[2] == 1 else f"threadIdx.x + {block[0]} * threadIdx.y"
+    return thread + (f" + {block[0] * block[1]} * threadIdx.z" if block[2] != 1 else "")
+
+
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[str] = []
-    shape = kernel.block
-    thread = "threadIdx.x" if shape[1] == shape[2] == 1 else f"threadIdx.x + {shape[0]} * threadIdx.y"
-    thread += f" + {shape[0] * shape[1]} * threadIdx.z" if shape[2] != 1 else ""
+    thread = _thread(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue
@@ -213,6 +254,6 @@ def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
         zero = f"{kind}()" if isinstance(a.type, Aggregate) else number(0.0, kind)
         place = f"grad_{a.name}" if not a.sizes else f"(&grad_{a.name}{'[0]' * len(a.sizes)})[i]"
         place = f"grad_{a.name}[i]" if len(a.sizes) == 1 else place
-        threads = shape[0] * shape[1] * shape[2]
+        threads = math.prod(kernel.block)
         found.append(f"for (int i = {thread}; i < {count}; i += {threads}) {place} = {zero};")
     return [*found, "__syncthreads();"] if found else []

@@ -27,7 +27,7 @@ def verify(
     original: Any, twin: Mapping[str, Any], text: Text, named: Mapping[str, Any], grid: Any, seed: int, where: str
 ) -> float:
     """Compare; the relative difference, or ArithmeticError."""
-    one, backward = twin["shared_mem"]
+    one = twin["shared_mem"]
     at = (grid, text.block, one)
     here = {n: v.detach().cpu().contiguous() if isinstance(v, torch.Tensor) else v for n, v in named.items()}
     # Floats are doubles in the twins.
@@ -49,20 +49,21 @@ def verify(
         twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
+    run = twin["backward"].launch(wide, grid)
     grads = {
-        n: begin(text.sets, wide[n], n, wide, grid, float("nan"))
+        n: begin(wide[n], run.certain.get(n), float("nan"))
         if isinstance(wide[n], torch.Tensor)
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
     given = []
-    for kind, n in text.parameters:
-        if kind == "size":
-            given.append(wide[n].numel())
+    for kind, n in twin["backward"].text.parameters:
+        if (kind, n) in run.numbers:
+            given.append(run.numbers[kind, n])
             continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
-    bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, text.parameters, strict=True)]
-    twin["backward"][grid, text.block, backward](*bytes_of)
+    bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
+    run.kernel[run.grid, text.block, run.shared_mem](*bytes_of)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):

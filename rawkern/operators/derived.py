@@ -189,7 +189,7 @@ class _Run:
                 wrt=wrt,
                 max_iterations=self.settings.max_iterations,
             )
-        found = cache[key]
+        found = cache[key].fitting(config.grid, launch.arguments)
         if found.atomics and torch.are_deterministic_algorithms_enabled():
             said = (
                 f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "
@@ -260,12 +260,16 @@ class _Run:
         memories = {n: self.recording.memory_of(t) for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
         if not any(memories.get(n) in self.buffers for n in found.outputs):
             return
+        run = found.launch(launch.arguments, launch.config.grid)
         given, parts = [], []
         memory_of = [memories.get(n) for n in found.wrt]
         for kind, n in found.parameters:
+            if (kind, n) in run.numbers:
+                given.append(run.numbers[kind, n])
+                continue
             t, memory = launch.arguments[n], memories.get(n)
             if kind != "grad" or memory is None:
-                given.append(t.numel() if kind == "size" else t)
+                given.append(t)
                 continue
             if n in found.sets and (memory in self.buffers or memory_of.count(memory) > 1):
                 parts.append((n, found.start(launch.arguments, n, launch.config.grid)))
@@ -279,7 +283,7 @@ class _Run:
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             found.verify(launch.config.grid, tuple(launch.arguments.values()))
-        found.kernel[launch.config.grid, found.block, found.shared_mem](*given)
+        run.kernel[run.grid, found.block, run.shared_mem](*given)
         for n, part in parts:
             memory = memories[n]
             assert memory is not None

@@ -63,7 +63,7 @@ __global__ void trace_k(const float3* d, const float* r, float* y, int n) {
 def trace_k(d, r, y, n):
     t = torch.zeros(40, dtype=d.dtype)
     out = torch.full((40,), -1.0, dtype=d.dtype)
-    live = torch.ones(40, dtype=bool)
+    live = torch.ones(40, dtype=torch.bool)
     for _ in range(32):
         h = (t[:, None] * d + d.new_tensor([0, 0, -3.0])).norm(dim=-1) - r
         hit = live & (h < 1e-3)

@@ -19,15 +19,14 @@ from typing import Any
 import torch
 
 import rawkern
-from rawkern.gradients.analysis.coverage import begin
+from rawkern.gradients.analysis.coverage import at_most, begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
-from tests.gradients.random_kernels import N
 from tests.gradients.random_programs import program_of
 
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
-PREFIXES, SIZES = {"value": "", "grad": "grad_", "size": "size_"}, {"size_x": f"{N}", "size_w": "7"}
+PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "blocks": "blocks_"}
 STEP, TOLERANCE = 1e-6, 2e-6
 
 
@@ -42,7 +41,11 @@ def widened(source: str) -> str:
 
 def extents(source: str) -> str:
     """A text whose dynamic shared memory has an extent."""
-    return re.sub(r"extern __shared__ ([\w ]+) (\w+)\[\];", r"alignas(16) __shared__ \1 \2[1 << 15];", source)
+    return re.sub(
+        r"extern __shared__ (?:__align__\(\d+\) )?([\w ]+) (\w+)\[\];",
+        r"alignas(16) __shared__ \1 \2[1 << 15];",
+        source,
+    )
 
 
 def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple], dict[str, int]]:
@@ -55,6 +58,9 @@ def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple]
         common = {"where": where, "launched": launched, "double": True}
         try:
             text = derive(program.source, "program", **common)
+            numbers = dict(zip(TYPES, program.arguments(), strict=True))
+            if not all(at_most(low, high, numbers, program.grid) for low, high in text.assumed):
+                text = derive(program.source, "program", assume=False, **common)
         except rawkern.NotDifferentiable as error:
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
@@ -67,24 +73,35 @@ def sizes(shape) -> str:
     return ", ".join(map(str, shape))
 
 
-def _calls(text, program) -> str:
+def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]:
+    """What a backward is told of sizes, and its grid: fewer blocks where those have sums."""
+    args = dict(zip(TYPES, program.arguments(), strict=True))
+    numbers = {f"size_{n}": args[n].numel() for n in ("x", "w")}
+    numbers |= {f"blocks_{a}": blocks for a, blocks in zip("xyz", program.grid, strict=True)}
+    return numbers, (1 + seed % 2, 1, 1) if text.sums else program.grid
+
+
+def _calls(text, program, seed: int) -> str:
     cases = []
-    called = ("original::program", "understood::program_forward", "backward::program_backward")
+    numbers, grid = _numbers(text, program, seed)
+    flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
+    called = ("original::program", "understood::program_forward", f"backward::{text.instance(flags)}")
     for k, name in enumerate(called):
         names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
             f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
-            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else SIZES[n] if n in SIZES
+            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else str(numbers[n]) if n in numbers
             else f"Pointer{{args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]}}"
             for n in names
         ]  # fmt: skip
+        blocks = sizes(grid if k == 2 else program.grid)
         cases.append(
-            f"if (which == {k}) launch({{{sizes(program.grid)}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
+            f"if (which == {k}) launch({{{blocks}}}, {{{sizes(program.block)}}}, [&] {{ {name}({', '.join(args)}); }});"
         )
     return " ".join(cases)
 
 
-PLACE = r"&?(grad_(s\d)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
+PLACE = r"&?((?:grad_|(?=sum_))(s\d|sum_)?\w*(?:\[[^\[\]]*\])+(?:\.\w)?)"
 
 
 def watched(source: str) -> str:
@@ -96,7 +113,7 @@ def watched(source: str) -> str:
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
 
-    source = re.sub(rf"(?m)^( +){PLACE} (\+?=) ", plain, source)
+    source = re.sub(rf"(?m)^( +(?:if \(\w+\) )?){PLACE} (\+?=) ", plain, source)
     return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
 
 
@@ -108,7 +125,7 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
         body = "\n".join(f"namespace {name} {{\n{part}\n}}" for name, part in spaces.items())
         body = re.sub(r"#include <\w+\.h>", "", extents(body.replace('extern "C" ', "")))
         parts.append(
-            f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program)} }}\n}}"
+            f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program, seed)} }}\n}}"
         )
         parts.append(f'extern "C" void run_{seed}(int which, void** args) {{ p{seed}::run(which, args); }}')
     source, library = Path(folder, "programs.cpp"), Path(folder, "programs.so")
@@ -160,7 +177,10 @@ def check(library, text, seed: int, program) -> str | None:
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
     numbers = dict(zip(TYPES, args, strict=True))
-    start = [begin(text.sets, numbers[n], n, numbers, program.grid, float("nan")) for n in ("x", "w")]
+    start = [
+        begin(numbers[n], text.sets[n].certain(numbers, program.grid) if n in text.sets else None, float("nan"))
+        for n in ("x", "w")
+    ]
     grads = [*start, None, weights[0].clone(), weights[1].clone(), None, None]
     call(2, args, grads)
     if races():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import torch
+
 from tests.gradients.random_kernels import arguments
 
 
@@ -16,10 +18,18 @@ class Rows:
         self.seed, self.r = seed, random.Random(seed)
         self.block = self.r.choice([(16, 1, 1), (32, 1, 1), (64, 1, 1)])
         self.known, self.count = ["0.5f", "w[2]"], 0
+        self.weight = "w[c % 7]" if seed // 8 % 2 else "w[c]"
         self.source = self._make()
 
     def arguments(self) -> tuple:
-        return arguments(self.seed)
+        x, w, *others = arguments(self.seed)
+        return (
+            x,
+            torch.cat(
+                [w, w.new_zeros(53).uniform_(-1, 1, generator=torch.Generator().manual_seed(~self.seed & 0xFFFFFFFF))]
+            ),
+            *others,
+        )
 
     def _make(self) -> str:
         r, width = self.r, self.block[0]
@@ -37,8 +47,10 @@ class Rows:
 
     def _value(self, depth: int) -> str:
         if depth == 0:
-            return self.r.choice([*[f"x[{self.at}]"] * 3, *self.known, "w[c % 7]"])
+            return self.r.choice([*[f"x[{self.at}]"] * 3, *self.known, self.weight])
         a, b = self._value(depth - 1), self._value(depth - 1)
+        if self.seed // 16 % 2:  # what is cheap to compute again
+            return self.r.choice([f"({a} + {b})", f"({a} - {b})", f"{a} * {b}"])
         return self.r.choice(
             [f"({a} + {b})", f"sinf({a}) * {b}", f"{a} * {b}", f"expf({a} - 1.0f)", f"fmaxf({a}, {b})"]
         )
@@ -78,5 +90,5 @@ class Rows:
             lines += [
                 f"for (int k = 16; k > 0; k >>= 1) {{ float o = __shfl_xor_sync(0xffffffff, {name}, k); {join} }}"
             ]
-        self.known.append(f"sinf({name})")
+        self.known.append(f"{name} * 0.05f" if self.seed // 16 % 2 and not largest else f"sinf({name})")
         return lines

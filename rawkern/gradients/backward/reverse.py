@@ -8,6 +8,7 @@ from typing import Any
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients.backward.deferred import defer
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.ir import (
@@ -31,10 +32,11 @@ class Reverse(ValueReverse):
     """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
 
     def __init__(
-        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None
-    ) -> None:
+        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None,
+        assumed: list[Any] | None = None,
+    ) -> None:  # fmt: skip
         self.kernel, self.active, self.names, self.where = kernel, active, names, where
-        self.max_iterations = max_iterations
+        self.max_iterations, self.assumed = max_iterations, assumed
         self.uses = loops.totals(kernel)
         self.home: dict[Block, list[Any]] = {}
         self.pending: dict[Value, list[str]] = {}
@@ -56,10 +58,20 @@ class Reverse(ValueReverse):
         self.give = None
         self.exchanges: list[str] = []
         self.set_whole: set[Array] = set()
+        self.block_sums: dict[str, Any] = {}
+        self.set_lines: dict[Any, Any] = {}
 
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
         return Reverse(self.kernel, self.active, self.names, self.where, None)
+
+    def include(self, other: Reverse) -> None:
+        """Take over what the lines of another need to be declared."""
+        self.shadows |= other.shadows
+        self.set_whole |= other.set_whole
+        self.read |= other.read
+        self.helpers |= other.helpers
+        self.exchanges += other.exchanges
 
     def wants(self, value: Value) -> bool:
         """Whether an adjoint is of use."""
@@ -74,15 +86,24 @@ class Reverse(ValueReverse):
             if isinstance(item, Value) and item.op == "param" and item in self.active.values:
                 d = self.adjoint(item, out)
                 if d is not None:
-                    place = f"{self.grad(item.attr)}[0]"
+                    place, sums = f"{self.grad(item.attr)}[0]", self.block_sum(item.attr, item.type)
+
+                    def adds(line: Any, place: str = place, sums: Any = sums) -> list[str]:
+                        return sums.adding(place, "0", "", line) if sums else [line(place)]
+
                     if self.warps_together(self.kernel.body):
-                        self.add_as_warp(place, item.type, d, out, out)
+                        self.add_as_warp(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
-                    out.append(f"warp_add(&{place}, {d});")
+                    out += adds(lambda p, d=d: f"warp_add(&{p}, {d});")
         frame.settle()
         self.finished(frame)
-        return _joined(frame.printed(), out)
+        lines = _joined(frame.printed(), out)
+        readable = {self.grad(a.name) for a in self.active.outputs if a not in self.exchanged} | set(self.kernel.arrays)
+        shared = {n for a in self.kernel.shared for n in (a.name, self.grad(a.name))}
+        for set_here in self.set_lines.values():
+            defer(lines, set_here, readable, shared, self.names.fresh)
+        return lines
 
     def grad(self, name: str) -> str:
         return f"grad_{name}"

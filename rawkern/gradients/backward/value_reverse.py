@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rawkern.gradients.analysis.ownership import loops_around
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
-from rawkern.gradients.ir import Loop, Value
+from rawkern.gradients.ir import Loop, Value, inside
 from rawkern.gradients.layout import bare
 from rawkern.gradients.rules import derivative, number
 
@@ -64,10 +65,25 @@ class ValueReverse(MemoryReverse):
             if active[1]:
                 self.contribute(b, f"{d} * {frame.use(a)}", out)
         else:
+            self._quotient(v, active, d, frame, out)
+
+    def _quotient(self, v: Value, active: list[bool], d: str, frame: Frame, out: list[Any]) -> None:
+        """Of a / b: d / b and -d / b * a / b; by a reciprocal where that saves a division, or a loop can share it."""
+        a, b = v.args
+        around = loops_around(v.block)
+        if not all(active) and b.op != "const" and (not around or inside(b.block, around[0].body)):
             if active[0]:
                 self.contribute(a, f"{d} / {frame.use(b)}", out)
-            if active[1]:
+            else:
                 self.contribute(b, f"-{d} * {frame.use(v)} / {frame.use(b)}", out)
+            return
+        kind = self.names.type(v.type)
+        by = self.names.fresh("inverse")
+        out.append(f"const {kind} {by} = {number(1.0, kind)} / {frame.use(b)};")
+        if active[0]:
+            self.contribute(a, f"{d} * {by}", out)
+        if active[1]:
+            self.contribute(b, f"-{d} * {by} * ({frame.use(a)} * {by})", out)
 
     def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         rule = v.attr[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Barrier, Block, Loop, Place, Store, Value, inside
 from rawkern.gradients.reading.places import Cell, Local, NeedsStart, Pointer, Var
 from rawkern.gradients.reading.source import File
-from rawkern.gradients.reading.syntax import Where, text_of
+from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import ROUNDINGS
 from rawkern.gradients.types import Aggregate, Type
 

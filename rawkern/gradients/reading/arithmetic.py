@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
 from rawkern.gradients.reading.accesses import LITERALS
 from rawkern.gradients.reading.places import Local, Pointer, Var
-from rawkern.gradients.reading.syntax import text_of
 from rawkern.gradients.reading.targets import Targets
 from rawkern.gradients.rules import PAIRS, TESTS, rule_of, spelled
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Barrier, Block, Exit, If, Loop, Store, Value
 from rawkern.gradients.reading.declarations import Declarations
 from rawkern.gradients.reading.groups import Team
 from rawkern.gradients.reading.places import Pointer, Var
-from rawkern.gradients.reading.syntax import contains, named, text_of
+from rawkern.gradients.reading.syntax import contains
 
 LEAVING = ("return_statement", "continue_statement")
 LOOPS = ("for_statement", "while_statement", "do_statement")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.philox import Philox
 from rawkern.gradients.reading.places import Callee, Cell, Given, Lambda, Maker, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, named, text_of
+from rawkern.gradients.reading.syntax import TYPES
 from rawkern.gradients.reading.views import CASTS
 from rawkern.gradients.rules import BOTH, PAIRS, TESTS, rule_of
 from rawkern.gradients.types import Aggregate

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Place, Value, suffix
 from rawkern.gradients.reading.calls import Calls
 from rawkern.gradients.reading.groups import Storage, Team
 from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, contains, identifier, named, parse, text_of, words
+from rawkern.gradients.reading.syntax import TYPES, contains, identifier, words
 from rawkern.gradients.types import Aggregate, Type
 
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}

@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
 from rawkern.gradients.reading.arithmetic import Arithmetic
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Struct, Var
-from rawkern.gradients.reading.syntax import named, text_of
 from rawkern.gradients.types import Aggregate
 
 #: Macros of C's and CUDA's headers.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Block, Value
 from rawkern.gradients.reading.overloads import Overloads, defaults, is_pointer, name_of
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var
-from rawkern.gradients.reading.syntax import contains, function_name, named, parameters_of, text_of, words
+from rawkern.gradients.reading.syntax import contains, function_name, parameters_of, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEEPEST = 32  # functions that call one another

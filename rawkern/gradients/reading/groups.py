@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, If, Place, Value
 from rawkern.gradients.reading.places import Cell, Given, Marker, Var
-from rawkern.gradients.reading.syntax import named, text_of
 from rawkern.gradients.reading.warps import Warps
 
 _OPERATORS = {

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Var
-from rawkern.gradients.reading.syntax import text_of
 from rawkern.gradients.reading.views import Views
 from rawkern.gradients.types import VECTORS, Aggregate
 

@@ -6,19 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Maker, Struct
-from rawkern.gradients.reading.syntax import (
-    TYPES,
-    function_name,
-    identifier,
-    named,
-    parameters_of,
-    parse,
-    text_of,
-    words,
-)
+from rawkern.gradients.reading.syntax import TYPES, function_name, identifier, parameters_of, words
 from rawkern.gradients.reading.templates import Templates
 from rawkern.gradients.types import Aggregate, Type
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, If, Kernel, Loop, Value, children, walk
 from rawkern.gradients.reading.places import Struct, Var
 from rawkern.gradients.reading.repeats import Repeats, substitute
 from rawkern.gradients.reading.source import File
-from rawkern.gradients.reading.syntax import Where, function_name, named, parameters_of
+from rawkern.gradients.reading.syntax import Where, function_name, parameters_of
 from rawkern.gradients.types import Aggregate, Type
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients.reading.functions import Functions
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Struct, Var
-from rawkern.gradients.reading.syntax import contains, text_of, words
+from rawkern.gradients.reading.syntax import contains, words
 from rawkern.gradients.types import Aggregate
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.reading.kinds import Kinds
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Marker, Var
-from rawkern.gradients.reading.syntax import identifier, named, parameters_of, text_of, words
+from rawkern.gradients.reading.syntax import identifier, parameters_of, words
 from rawkern.gradients.reading.templates import template_name
 from rawkern.gradients.types import Aggregate
 

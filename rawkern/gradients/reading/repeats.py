@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
 from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
-from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved, named, text_of
+from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
-from rawkern.gradients.reading.syntax import Where, function_name, identifier, named, parse, text_of, words
+from rawkern.gradients.reading.syntax import Where, function_name, identifier, words
 
 KEYWORDS = frozenset(
     ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",

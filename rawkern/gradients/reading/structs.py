@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients.reading.methods import Methods
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Struct, Var
-from rawkern.gradients.reading.syntax import named, text_of
 from rawkern.gradients.types import Aggregate, Type
 
 LIMITS = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Place, Value
 from rawkern.gradients.reading.accesses import SPECIAL, Accesses
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
-from rawkern.gradients.reading.syntax import named, text_of
 from rawkern.gradients.types import Aggregate, Type
 
 #: Expressions that may make an object, or refer to one.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.expressions import Expressions
 from rawkern.gradients.reading.places import Callee, Maker, Var
-from rawkern.gradients.reading.syntax import TYPES, identifier, named, parse, text_of
+from rawkern.gradients.reading.syntax import TYPES, identifier
 from rawkern.gradients.types import Type
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Local, NeedsType, Pointer, Var
 from rawkern.gradients.reading.structs import Structs
-from rawkern.gradients.reading.syntax import TYPES, text_of
+from rawkern.gradients.reading.syntax import TYPES
 from rawkern.gradients.types import Aggregate, Type
 
 CASTS = ("static_cast", "reinterpret_cast", "const_cast")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.halves import Halves
-from rawkern.gradients.reading.syntax import text_of
 
 FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
 SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}

@@ -1,0 +1,92 @@
+"""Backwards whose blocks can have sums of their own: right with each choice of sums and each number of blocks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.gradients import launching
+
+SOURCE = r"""
+extern "C" __global__ void scaled_rows(const float* x, const float* w, const float* b, float* y, float a, int n) {
+    extern __shared__ float row[];
+    for (int c = threadIdx.x; c < n; c += blockDim.x) row[c] = a * x[blockIdx.x * n + c] * w[c];
+    __syncthreads();
+    for (int c = threadIdx.x; c < n; c += blockDim.x) y[blockIdx.x * n + c] = row[c] * row[c] + b[c];
+}
+extern "C" __global__ void filtered(const float* x, const float* w, float* y, int n) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y, p = blockIdx.z;
+    if (c >= n) return;
+    float sum = 0;
+    for (int k = 0; k < 5; ++k) if (c + k < n) sum += w[k] * x[(p * gridDim.y + r) * n + c + k];
+    y[(p * gridDim.y + r) * n + c] = sum * w[5 + threadIdx.x % 2];
+}
+extern "C" __global__ void biased(const float4* x, const float4* b, float4* y, int n) {
+    int i = threadIdx.x;
+    float4 v = x[blockIdx.x * blockDim.x + i], w = b[i];
+    y[blockIdx.x * blockDim.x + i] = make_float4(v.x * w.x, v.y + w.y, v.z * w.z * w.w, v.w - w.w);
+}
+"""
+
+
+def filtered(x, w, y, n):
+    padded = torch.nn.functional.pad(x, (0, 4))
+    return sum(w[k] * padded[..., k : k + n] for k in range(5)) * w[5 + torch.arange(n, device=x.device) % 2]
+
+
+def biased(x, b, y, n):
+    v, w = x.unbind(-1), b.unbind(-1)
+    return torch.stack((v[0] * w[0], v[1] + w[1], v[2] * w[2] * w[3], v[3] - w[3]), -1)
+
+
+#: Name: block, grid, bytes of dynamic shared memory, arguments, the same in torch, what to differentiate by.
+KERNELS = {
+    "scaled_rows": (32, (6, 1, 1), 400, lambda r: (r(6, 100), r(100), r(100), r(6, 100), 1.5, 100),
+                    lambda x, w, b, y, a, n: (a * x * w) ** 2 + b, ("x", "w", "b", "a")),
+    "filtered": (32, (2, 3, 2), 0, lambda r: (r(2, 3, 50), r(7), r(2, 3, 50), 50), filtered, ("x", "w")),
+    "biased": (32, (5, 1, 1), 0, lambda r: (r(5, 32, 4), r(32, 4), r(5, 32, 4), 32), biased, ("x", "b")),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def module() -> rawkern.RawModule:
+    return rawkern.RawModule(SOURCE)
+
+
+@pytest.mark.parametrize("at_a_time, room", [(1, 32 << 10), (2, 32 << 10), (3, 200), (1, 0), (7, 32 << 10)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_processors", lambda _: at_a_time)
+    monkeypatch.setattr(launching, "_at_a_time", lambda *_: at_a_time)
+    monkeypatch.setattr(launching, "ROOM", room)
+    block, grid, shared_mem, make, reference, wrt = KERNELS[name]
+    draw = torch.Generator().manual_seed(1)
+    args = make(lambda *shape: (torch.rand(shape, generator=draw) + 0.5).to(device))
+    derived = module.get_function(name).derive(block=block, grid=grid, shared_mem=shared_mem, wrt=wrt)
+    named = derived.named(args)
+    weights = torch.rand(named["y"].shape, generator=draw).to(device)
+    run, total = derived.launch(named, grid), torch.Size(grid).numel()
+    flags = run.kernel.name.partition("<")[2].rstrip(">").split(", ")
+    assert len(flags) == len(wrt) - 1  # all but x
+    if total < 2 * at_a_time or not room:  # no block would do the work of two, or there is no room
+        assert run.grid == (total, 1, 1) and set(flags) == {"false"}
+    else:
+        assert run.grid == ((at_a_time, 1, 1) if "true" in flags else (total, 1, 1))
+        assert ("false" in flags) == (room < 32 << 10 and name != "filtered")
+    grads = derived(grid, args, {"y": weights})
+    leaves = {n: torch.as_tensor(named[n], dtype=torch.float64, device=device).clone().requires_grad_() for n in wrt}
+    (reference(*({**named, **leaves}).values()) * weights).sum().backward()
+    for n in wrt:
+        expected = leaves[n].grad
+        assert expected is not None
+        torch.testing.assert_close(grads[n].double().view(expected.shape), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_shared_memory_that_is_taken_leaves_no_sums(device) -> None:
+    source = SOURCE.replace("extern __shared__ float row[];", "__shared__ float row[6000];")
+    derived = rawkern.RawKernel(source, "scaled_rows").derive(block=64, grid=64, wrt=("w",))
+    x, w, b, y = (torch.rand(shape).to(device) for shape in ((64, 1000), 1000, 1000, (64, 1000)))
+    args = (x, w, b, y, 1.0, 1000)
+    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false>"
+    torch.testing.assert_close(derived(64, args, {"y": torch.ones_like(y)})["w"], (2 * w * x * x).sum(0))
