@@ -15,7 +15,7 @@ from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.text import Text
+from rawkern.gradients.text import Text, base_name
 from rawkern.launch import config as configs
 from rawkern.launch.builds import Build, Unit
 
@@ -302,7 +302,7 @@ class Derivable:
             """The texts and kernels that `verify` compares."""
             double = derive(source.text, name, double=True, assume=assume, **given)
             make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
-            base = name.partition("<")[0].strip()
+            base = base_name(name)
             return {
                 "backward": Backward(double, lambda called: make(double.source, called)),
                 "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),

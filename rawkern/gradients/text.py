@@ -54,7 +54,8 @@ class Text:
 
 
 def base_name(name: str) -> str:
-    return name.partition("<")[0].strip()
+    """The name of a kernel without namespaces and template arguments."""
+    return name.partition("<")[0].rpartition("::")[2].strip()
 
 
 def backward_text(

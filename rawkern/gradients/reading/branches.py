@@ -15,7 +15,7 @@ from rawkern.gradients.reading.places import Pointer, Var
 from rawkern.gradients.reading.syntax import contains
 
 LEAVING = ("return_statement", "continue_statement")
-LOOPS = ("for_statement", "while_statement", "do_statement")
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 BREAKABLE = (*LOOPS, "switch_statement")
 
 

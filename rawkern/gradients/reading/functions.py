@@ -73,7 +73,7 @@ class Functions(Overloads):
                 self.called[-1] += f" of {of[0].type.name}"
             self.scopes.append({})
             for param, arg in zip(params, args, strict=True):
-                self._bind(node, param, arg)
+                self.bind_argument(node, param, arg)
             return self._run(node, name, definition)
         finally:
             self.type_names, self.returned, self.path, self.struct, self.scopes = before
@@ -121,7 +121,7 @@ class Functions(Overloads):
             raise self.refuse(arg.node, f"{text_of(arg.node)!r} is passed by reference", "pass a variable")
         return arg
 
-    def _bind(self, node: Any, param: Any, arg: Given) -> None:
+    def bind_argument(self, node: Any, param: Any, arg: Given) -> None:
         """Give a parameter its argument."""
         declarator, name = param.child_by_field_name("declarator"), name_of(param)
         if name is None:
@@ -134,7 +134,7 @@ class Functions(Overloads):
         if "volatile" in words(param):
             raise self.refuse(param, f"{name} is volatile: what threads see of one another without a barrier",
                               "use __syncwarp, or shuffles")  # fmt: skip
-        if words(param) - {"const", "__restrict__", "="}:
+        if words(param) - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
             raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
         auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
         kind = arg.type if auto else self.type_of(param.child_by_field_name("type"))

@@ -110,7 +110,8 @@ class Reader:
         file, where = self.file, self.where
         base, _, rest = file.preprocessed.expanded(self.name).partition("<")
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-        found = file.functions.get(base.strip(), [])
+        base = (file.plain(base) or "") if "::" in base else base.strip()
+        found = file.functions.get(base, [])
         if file.keywords:
             raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
         if len(found) != 1:

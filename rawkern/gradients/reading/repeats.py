@@ -9,7 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
+from rawkern.gradients.reading.places import Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
@@ -31,6 +31,26 @@ class Repeats(Branches):
             self.loop(node, node.child_by_field_name("condition"), update, own)
 
         self.scoped(run)
+
+    def do_for_range_loop(self, node: Any) -> None:
+        """A loop over the elements of a local array or a list, written out."""
+        body, right = node.child_by_field_name("body"), node.child_by_field_name("right")
+        if contains(body, ("break_statement",), BREAKABLE) or contains(body, ("return_statement",)):
+            raise self.refuse(node, "a loop over elements that is left early", "write a loop with an index")
+        if right.type == "initializer_list":
+            elements = [self.given(each) for each in named(right)]
+        else:
+            found = self.expression(right)
+            if not isinstance(found, Var) or found.type is not None:
+                raise self.refuse(node, f"a loop over {text_of(right)!r}", "loop over a local array")
+            elements = [Given(right, each) for each in found.fields.values()]
+        statements = named(body) if body.type == "compound_statement" else [body]
+        for each in elements:
+            self.scoped(lambda e=each: self._with_element(node, e, statements))
+
+    def _with_element(self, node: Any, element: Given, statements: Sequence[Any]) -> None:
+        self.bind_argument(node, node, element)
+        self.scoped(lambda: self.sequence(statements, lambda: None))
 
     def do_while_statement(self, node: Any) -> None:
         clause = node.child_by_field_name("condition")

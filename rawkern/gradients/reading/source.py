@@ -37,7 +37,7 @@ class File:
         self.constants: dict[str, tuple[Any, Any, Any]] = {}  # type node, declarator, value node
         self.aliases: dict[str, Any] = {}
         self.enumerators: dict[str, int] = {}
-        self.enums: set[str] = set()
+        self.enums: dict[str, dict[str, int]] = {}
         self.paths: dict[str, str] = {}  # the namespace of each name
         self.spaces: dict[str, str] = {}  # other names of namespaces
         self.using: set[str] = set()  # namespaces whose names stand alone
@@ -99,7 +99,7 @@ class File:
         elif node.type == "declaration" and words(node) & VARIABLES and not _prototype(node):
             self.variables |= {identifier(d) or "" for d in node.children_by_field_name("declarator")}
             self._unclear(node)
-        elif node.type == "enum_specifier" and self._enumerated(node):
+        elif node.type == "enum_specifier" and self._enumerated(node, path):
             pass
         elif not (self._struct(node, None, path) or _prototype(node) or node.type == "static_assert_declaration"):
             self._unclear(node)
@@ -137,7 +137,14 @@ class File:
         full = f"{self.spaces.get(first, first)}{colons}{rest}"
         path, _, last = full.rpartition("::")
         own = self.paths.get(last)
-        return last if own is not None and (own == path or (path and own.endswith(f"::{path}"))) else None
+        inner = not name.startswith("::") and own is not None and (not path or own.endswith(f"::{path}"))
+        return last if own is not None and (own == path or inner) else None
+
+    def enumerator(self, text: str) -> int | None:
+        """The number of ``enum::name``; None for what is none."""
+        before, _, last = text.replace(" ", "").rpartition("::")
+        enum = self.plain(before) if before else None
+        return self.enums[enum].get(last) if enum in self.enums and enum not in self.unclear else None
 
     def sees(self, name: str, path: str) -> bool:
         """Whether a name stands for what the source has by that name, within a namespace."""
@@ -148,13 +155,13 @@ class File:
     def _unclear(self, node: Any) -> None:
         """Whatever is named in something that is not followed (``#if``, a namespace, a class) may mean anything."""
         if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
-            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node))))
+            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node)))) - KEYWORDS
 
-    def _enumerated(self, node: Any) -> bool:
+    def _enumerated(self, node: Any, path: str) -> bool:
         """Take the names of an enum; False if one of its values is more than a number."""
         found, now = {}, -1
         body, name = node.child_by_field_name("body"), node.child_by_field_name("name")
-        if body is None or any(text_of(c) in ("class", "struct") for c in node.children):
+        if body is None:
             return False
         for each in named(body):
             value = each.child_by_field_name("value")
@@ -162,8 +169,11 @@ class File:
                 return False
             now = now + 1 if value is None else int(text_of(value))
             found[text_of(each.child_by_field_name("name"))] = now
-        self.enumerators |= found
-        self.enums |= {text_of(name)} if name is not None else set()
+        if name is not None:
+            self._at(text_of(name), path)
+            self.enums[text_of(name)] = found
+        if not any(text_of(c) in ("class", "struct") for c in node.children):
+            self.enumerators |= found
         return True
 
     def qualified(self, name: str) -> str:

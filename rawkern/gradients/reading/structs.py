@@ -198,6 +198,9 @@ class Structs(Methods):
         plain = self.file.plain(text_of(node))
         if plain is not None and plain in self.file.constants and plain not in self.file.unclear:
             return self.within_top(lambda: self.constant(node, *self.file.constants[plain]))
+        number = self.file.enumerator(text_of(node))
+        if number is not None:
+            return self.integer(node, number)
         known = scope is not None and (scope.type == "template_type" or self.known_type(text_of(scope)))
         struct = self.struct_of(self.scope_type(scope)) if known else None
         if struct is None or text_of(name) not in struct.constants:

@@ -26,6 +26,9 @@ class Templates(Expressions):
         text = text_of(node).strip()
         base = text.partition("<")[0].strip()
         inner = node.child_by_field_name("type") if node.type == "type_descriptor" else node
+        number = self.file.enumerator(text)
+        if number is not None:
+            return number
         var = self.lookup(text)
         if var is not None and isinstance(var.value, Callee):
             return var.value
