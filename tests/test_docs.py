@@ -3,7 +3,7 @@
 What the word behind a fence's backticks says, and what is done with such a block:
 
 - ``python``: runs, block by block in one namespace for the page, in an empty folder, on the CPU. Pages with the comment
-  ``<!-- runs on any device -->`` run a second time with tensors on the GPU.
+  ``<!-- runs on any device -->`` run a second time with tensors on the GPU, and their ``sh`` with them.
 - ``python gpu``: runs on a GPU only. Where there is none it is parsed and its CUDA compiled.
 - ``LANGUAGE skip: REASON``: cannot run, or be compiled, by itself. Python is parsed, its CUDA compiled.
 - ``LANGUAGE FILE``: also written to the page's folder under that name; Python with a file's name runs only if a shell
@@ -148,8 +148,7 @@ def run_page(page: Path, device: str, folder: Path, monkeypatch: pytest.MonkeyPa
         elif block.language == "python" and is_run(block, device):
             ran = run_python(block, tensors, names, raises=shown)
         else:
-            builds = block.code.startswith("rawkern build")  # what later blocks load on each device
-            ran = check(block, raises=shown) if device == "cpu" or builds else None
+            ran = check(block, raises=shown) if device == "cpu" or block.language == "sh" else None
         printing = ran is not None or block.skipped or block.more == "gpu" or device != "cpu"
         if shown and ran is not None:
             if torch.cuda.is_available():

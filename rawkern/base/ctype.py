@@ -177,6 +177,8 @@ def _build_table() -> dict[str, CType]:
 
 
 _TABLE = _build_table()
+#: Types that CUDA C has by one word.
+TYPE_NAMES = frozenset(n for n in (*_TABLE, *_ALIASES, "uchar", "ushort", "uint", "ulong") if " " not in n)
 #: What a dtype's elements are called in CUDA C, by torch's name of the dtype.
 C_NAMES = {row[-1][0]: row[0] for row in (*_INTEGERS, *_FLOATS) if row[-1]}
 # cuda::std::__4::complex<float>, thrust::complex<double>, std::complex<float>

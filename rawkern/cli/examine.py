@@ -39,7 +39,8 @@ LIBRARIES = (
     ("ml_dtypes", "ml_dtypes>=0.5", "bfloat16 and float8 outside of torch"),
     ("llvmlite", "llvmlite>=0.50,<0.51", "kernels on the CPU"),
     ("platformdirs", "platformdirs>=4", "the cache's place"),
-    ("pycparser", "pycparser>=2.22", "derivatives of formulas"),
+    ("tree_sitter", "tree-sitter>=0.25", "derivatives of formulas and kernels"),
+    ("tree_sitter_cuda", "tree-sitter-cuda>=0.21", "derivatives of formulas and kernels"),
 )
 _PYTHON = (3, 11)
 
@@ -70,7 +71,8 @@ def libraries(driver: Driver) -> list[Finding]:
 def _library(module: str, requirement: str, purpose: str, mend: str = "") -> Finding:
     mend = mend or f'pip install "{requirement}"'
     try:
-        version = str(importlib.import_module(module).__version__)
+        imported = importlib.import_module(module)
+        version = str(getattr(imported, "__version__", "") or _installed(module).rpartition(" ")[2])
     except Exception as error:  # a wheel for another Python, CUDA or C library raises anything while it loads
         known = _installed(module)
         what = f"{known} is installed and cannot be imported" if known else "not installed"

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawkern.compile import declarations, diagnostics, elf
+from rawkern.compile.files import read_text
 from rawkern.compile.names import demangle, function_parameters, outside, split_function, strip_anonymous
 from rawkern.compile.nvrtc import Result, include_path, run_nvrtc
-from rawkern.compile.source import FATBIN, Source, read_text
+from rawkern.compile.source import FATBIN, Source
 from rawkern.errors import CompileError, UnsupportedError
 
 

@@ -45,6 +45,8 @@ _CONDITIONAL = re.compile(r"[ \t]*#[ \t]*(if|el|endif)")
 _TOKEN = re.compile(
     r'#(?P<if>if|el|en)|extern\s*"C"\s*\{|(?:inline\s+)?\bnamespace\b(?P<ns>[^;{=()]*)\{|(?P<brace>[{}])|(?P<kernel>\b__global__\b)'
 )
+_NAMESPACE_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|\binline\b", re.S)
+_MARK = re.compile(r"#(?:if|el|en)")
 _ATTRIBUTES = {
     "__launch_bounds__", "__attribute__", "__cluster_dims__", "__maxnreg__", "__block_size__", "__declspec", "alignas",
     "__align__", "decltype", "noexcept", "requires",
@@ -103,7 +105,7 @@ def declarations(text: str) -> tuple[Declaration, ...]:
         elif match["brace"]:
             scopes.append(None)
         elif match["ns"] is not None:
-            scopes.append(match["ns"].replace("inline", "").strip())
+            scopes.append(_NAMESPACE_ATTRIBUTE.sub("", match["ns"]).strip())
         else:
             scopes.append('"C"')
     return tuple(found)
@@ -140,14 +142,15 @@ def _declaration(code: str, start: int, end: int, scopes: list[str | None]) -> D
     if template and not re.search(r"\btemplate\s*<\s*[^>\s]", head):
         return None  # an explicit specialisation or instantiation: the compiler lists those itself
     namespaces = [part for scope in scopes if scope and scope != '"C"' for part in scope.replace(" ", "").split("::")]
-    parts = split_arguments(inner)
+    conditional = "#" in inner  # then the text does not tell which parameters there are
+    parts = split_arguments(_MARK.sub("", inner))
     return Declaration(
         "::".join([*namespaces, name]),
-        () if parts == ["void"] else tuple(map(_parameter_name, parts)),
+        () if parts == ["void"] else tuple(None if conditional else _parameter_name(part) for part in parts),
         bool(template),
         '"C"' in scopes or bool(re.search(r'\bextern\s*"C"', head)),
         code[stop : stop + 1] == "{",
-        bool(re.search(r"\w\s*\(", inner)),
+        conditional or bool(re.search(r"\w\s*\(", inner)),
         code.count("\n", 0, start) + 1,
         () if parts == ["void"] else tuple(" ".join(part.split()) for part in parts),
         _template_params(head[template.start() :]) if template else (),

@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rawkern.compile import declarations
+from rawkern.compile.files import read_text
 from rawkern.compile.hints import hint
 from rawkern.compile.names import readable
-from rawkern.compile.source import Source, read_text
+from rawkern.compile.source import Source
 from rawkern.errors import CompileError
 
 _ERROR = re.compile(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rawkern.base import frames
 from rawkern.compile import names
+from rawkern.compile.files import read, read_patiently, sha256, stamp
+from rawkern.compile.includes import closure
+from rawkern.compile.options import settings
 
 FATBIN = b"\x50\xed\x55\xba"  # what such a file begins with
 _MACHINE_CODE = {b"\x7fELF": "cubin", FATBIN: "fatbin"}
@@ -90,7 +91,7 @@ def from_text(
     _check_text(code, origin)
     if re.fullmatch(r"\s*\S+\.cuh?\s*", code):
         raise ValueError(f"code is {code!r}, the name of a file and no CUDA source; pass path={code.strip()!r}")
-    kept, directories = _settings(options, include_dirs)
+    kept, directories = settings(options, include_dirs)
     if not re.search(r'include(?:=|\s*)"|-include', " ".join([code, *kept])):
         return _source(code, None, kept, directories, None, origin)
     # NVRTC looks in the current directory first; named again here, it is found from another one, too.
@@ -106,9 +107,9 @@ def from_path(
     A file that is missing is waited for briefly: editors save by writing a new file and renaming it. FileNotFoundError
     if there is none; TypeError or ValueError as for `from_text`, also for a file that is not UTF-8 text.
     """
-    kept, directories = _settings(options, include_dirs)
+    kept, directories = settings(options, include_dirs)
     full = os.path.abspath(os.fspath(path))
-    data = _read_patiently(full)
+    data = read_patiently(full)
     if _compiled(data):
         return _precompiled(full, data, kept, directories)
     if full.endswith((".cubin", ".fatbin")):
@@ -127,7 +128,7 @@ def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs:
         given = "options" if options else "include_dirs"
         raise ValueError(f"{given} is given for {path}, which is compiled already; leave it out, or pass the source")
     if _compiled(data) != "PTX":
-        return Source(f"// sha256 {_sha256(data)}", path, (), (), (), binary=data)
+        return Source(f"// sha256 {sha256(data)}", path, (), (), (), binary=data)
     data = data.rstrip(b"\0")
     return Source(_decode(data, path), path, (), (), (), binary=data)
 
@@ -140,7 +141,7 @@ class Watch:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._files = tuple(path for path in (source.path, *(path for path, _ in source.headers)) if path)
-        self._stamps = {path: _stamp(path) for path in (*self._files, *source.missing)}
+        self._stamps = {path: stamp(path) for path in (*self._files, *source.missing)}
         self._dirty = not self._matches()
         self.next_look = time.monotonic() + self.INTERVAL
 
@@ -157,7 +158,7 @@ class Watch:
 
     def _look(self) -> bool:
         for path, old in self._stamps.items():
-            new = _stamp(path)
+            new = stamp(path)
             if new != old and new is not None:
                 self._dirty = True
         return self._dirty
@@ -167,11 +168,11 @@ class Watch:
         source = self.source
         expected = dict(source.headers)
         if source.path:
-            expected[source.path] = _sha256(source.text.encode())
+            expected[source.path] = sha256(source.text.encode())
         if any(self._stamps[path] for path in source.missing):
             return False
         for path, digest in expected.items():
-            data = _read(path)
+            data = read(path)
             if data is None:
                 continue
             if path == source.path and source.binary is not None:
@@ -180,19 +181,9 @@ class Watch:
                 continue
             if path == source.path:  # its text lacks the byte-order mark and has plain line ends
                 data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-            if digest != _sha256(data):
+            if digest != sha256(data):
                 return False
         return True
-
-
-def _stamp(path: str) -> tuple[int, int, int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    # The inode tells a file that was replaced by one of the same size within the clock's tick; ctime one whose
-    # mtime was set back.
-    return (status.st_mtime_ns, status.st_size, status.st_ino, status.st_ctime_ns)
 
 
 def _source(
@@ -203,172 +194,9 @@ def _source(
     own: str | None,
     origin: frames.Place | None = None,
 ) -> Source:
-    found, local, missing = _closure(text, own, options, include_dirs)
+    found, local, missing = closure(text, own, options, include_dirs)
     headers = tuple(sorted(found.items()))
     return Source(text, path, include_dirs, options, headers, frozenset(local), tuple(sorted(missing)), origin=origin)
-
-
-# --- Settings --------------------------------------------------------------------------------------------
-
-_INCLUDE_OPTION = re.compile(r"(?:-I|--include-path)(?:=|\s+)?(.*)\Z", re.DOTALL)
-_REFUSED = (
-    (re.compile(r"--?(?:gpu-architecture|arch|gencode|generate-code|gpu-code|code)\b"),
-     "the tensors' device decides the architecture; leave it out"),
-    (re.compile(r"--?(?:dlto|dlink-time-opt|rdc=true|relocatable-device-code=true|dc|device-c|ltoir|optix-ir)\b"),
-     "a kernel is loaded as it is, without a link step; leave it out, and launch from Python what a kernel launches"),
-    (re.compile(r"--?(?:time|fdevice-time-trace|create-pch|use-pch|pch)\b"),
-     "the compiler would write files, or read such as the key of what is kept does not tell of; leave it out"),
-    (re.compile(r"(?:-Xptxas|--?ptxas-options)\b.*?(?:^|[=, ])--?(?:o|output-file|optf|options-file)\b"),
-     "the assembler's input and output are rawkern's; leave it out"),
-)  # fmt: skip
-_TAKE_VALUE = {
-    "-I", "--include-path", "-D", "--define-macro", "-U", "--undefine-macro", "-include", "--pre-include", "-std",
-    "--std",
-}  # fmt: skip
-
-
-def _settings(
-    options: Sequence[str], include_dirs: Sequence[str | os.PathLike[str]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return checked options without include directories, and all include directories, absolute."""
-    if not isinstance(options, (tuple, list)) or not all(isinstance(option, str) for option in options):
-        raise TypeError(f"options is {options!r}; pass a tuple of strings, such as options=('-DN=4',)")
-    if not isinstance(include_dirs, (tuple, list)):
-        raise TypeError(
-            f"include_dirs is {include_dirs!r}; pass a sequence of directories, such as include_dirs=['include']"
-        )
-    kept: list[str] = []
-    directories: list[str] = []
-    for option in _joined(options):
-        if match := _INCLUDE_OPTION.match(option):
-            directories.append(match[1])
-            continue
-        for pattern, reason in _REFUSED:
-            if pattern.match(option):
-                raise ValueError(f"option {option!r} cannot be used: {reason}")
-        kept.append(option)
-    directories = [os.path.abspath(os.fspath(directory)) for directory in (*include_dirs, *directories)]
-    for directory in directories:
-        if not os.path.isdir(directory):
-            raise ValueError(f"include directory {directory} is not a directory")
-    return tuple(kept), tuple(dict.fromkeys(directories))
-
-
-def _joined(options: Iterable[str]) -> list[str]:
-    """Join options given as two strings, such as "-D", "N=4"; NVRTC takes each in one string."""
-    joined: list[str] = []
-    waiting = ""
-    for option in map(str.strip, options):
-        if waiting:
-            joined.append(waiting + ("" if waiting in ("-I", "-D", "-U") else "=") + option)
-            waiting = ""
-        elif option in _TAKE_VALUE:
-            waiting = option
-        elif option:
-            joined.append(option)
-    if waiting:
-        raise ValueError(f"option {waiting!r} lacks its value")
-    return joined
-
-
-# --- Include closure -------------------------------------------------------------------------------------
-
-_INCLUDE = re.compile(
-    r'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))'
-    r'|__has_include\s*\(\s*(?:"([^"\n]+)"|<([^>\n]+)>)',
-    re.M,
-)
-_NAME_IN_MACRO = re.compile(r'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
-_NAME_IN_OPTION = re.compile(r'(?:-D|--define-macro=)\w+=\\?(?:"([^"\\]+)\\?"|<([^>]+)>)\Z')
-_FORCED = re.compile(r"(?:-include|--pre-include)=(.*)\Z")
-
-
-def _closure(
-    text: str, own: str | None, options: Sequence[str], include_dirs: Sequence[str]
-) -> tuple[dict[str, str], set[str], set[str]]:
-    """Find local headers by reading, without a preprocessor: what ``#if`` leaves out is in, too.
-
-    ``#include MACRO`` counts as including every name that any ``#define`` in sight gives.
-    """
-    found: dict[str, str] = {}
-    local: set[str] = set()
-    missing: set[str] = set()
-    macros = {(match[1] or match[2], bool(match[1])) for option in options if (match := _NAME_IN_OPTION.match(option))}
-    forced = {(match[1], True) for option in options if (match := _FORCED.match(option))}
-    todo: list[tuple[str, str | None]] = [(text, own)]  # with the directory each lies in
-    computed = False
-    seen: list[tuple[str, str | None]] = []
-    while todo:
-        content, own = todo.pop()
-        seen.append((content, own))
-        names = set(forced) if len(seen) == 1 else set()
-        if "#" in content and "include" in content:
-            for quoted, angled, macro, has_quoted, has_angled in _INCLUDE.findall(content):
-                computed = computed or bool(macro)
-                if name := quoted or angled or has_quoted or has_angled:
-                    names.add((name, bool(quoted or has_quoted)))
-            macros.update((quoted or angled, bool(quoted)) for quoted, angled in _NAME_IN_MACRO.findall(content))
-        if computed:
-            names |= macros
-        for name, quoted in sorted(names):
-            folders = [own, *include_dirs] if quoted and own else include_dirs
-            _resolve(name, folders, found, local, missing, todo)
-        if computed and not todo:  # macros seen late may name headers for an include seen early
-            for name, _ in sorted(macros):
-                for _, folder in seen:
-                    _resolve(name, [folder, *include_dirs] if folder else include_dirs, found, local, missing, todo)
-    return found, local, missing - set(found)
-
-
-def _resolve(
-    name: str,
-    folders: Sequence[str],
-    found: dict[str, str],
-    local: set[str],
-    missing: set[str],
-    todo: list[tuple[str, str | None]],
-) -> None:
-    """Look for one include name in the folders, in order; add it and its text where it is new."""
-    for folder in folders:
-        candidate = os.path.normpath(os.path.join(folder, name))
-        if candidate not in found:
-            data = None if candidate in missing else _read(candidate)
-            if data is None:
-                missing.add(candidate)
-                continue
-            found[candidate] = _sha256(data)
-            todo.append((data.decode(errors="replace"), os.path.dirname(candidate)))
-        local.add(name)
-        return
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return None
-
-
-def read_text(path: str) -> str:
-    """The text of a file as far as it is one; "" where it cannot be read."""
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _read_patiently(path: str) -> bytes:
-    for pause in (0.005, 0.02, 0.05, 0.1):
-        try:
-            return Path(path).read_bytes()
-        except FileNotFoundError:
-            if not os.path.isdir(os.path.dirname(path)):
-                break
-            time.sleep(pause)
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise error.with_traceback(None) from None
 
 
 def _decode(data: bytes, path: str) -> str:
@@ -393,7 +221,3 @@ def _check_text(text: str, found: frames.Place | str | None) -> None:
         name = frames.spelled(found) if isinstance(found, tuple) else found or STRING_NAME
         line = text.count("\n", 0, error.start) + 1
         raise ValueError(f"{name} has half of a surrogate pair in line {line}, {text[error.start]!r}") from None
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

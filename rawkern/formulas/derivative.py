@@ -1,8 +1,7 @@
 """Derivatives of the C statements of an elementwise operator, through SymPy.
 
-pycparser reads the statements, SymPy differentiates them, and what comes out is C again. Only straight code can be
-differentiated: declarations, assignments, `if`, `?:` and the functions of `functions`. Anything else is an error that
-names it.
+SymPy differentiates what the statements say, and what comes out is C again. Only straight code can be differentiated:
+declarations, assignments, `if`, `?:` and the functions of `functions`. Anything else is an error that names it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""C statements followed with SymPy expressions for values; pycparser reads them."""
+"""C statements followed with SymPy expressions for values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rawkern.base.ctype import TYPE_NAMES
+from rawkern.base.tree import named, parse, text_of
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.functions import functions, symbolic
 from rawkern.formulas.parameters import INTEGERS
@@ -14,35 +16,37 @@ from rawkern.formulas.parameters import INTEGERS
 def values_after(operation: str, inputs: Mapping[str, str], outputs: Mapping[str, str], name: str) -> dict[str, Any]:
     """Return what each variable is after the statements, as a SymPy expression of the inputs (real symbols)."""
     reader = _Reader(name, inputs, outputs)
-    reader.run(_parse(operation, {*inputs.values(), *outputs.values()}, name))
+    reader.run(_parse(operation, {**inputs, **outputs, "i": "int", "n": "int"}, name))
     return reader.values
 
 
-def _parse(operation: str, types: set[str], name: str) -> Any:
-    """Return pycparser's tree of the statements."""
-    from pycparser import c_parser
-
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", operation, flags=re.S)
-    text = re.sub(rf"\busing {REAL} = [^;]*;", " ", text)
-    types = types | {"float", "double", REAL}
-    known = "|".join(sorted(map(re.escape, types | INTEGERS), key=len, reverse=True))
-    text = re.sub(rf"static_cast\s*<\s*({known})\s*>\s*\(", r"(\1)(", text)
-    text = re.sub(rf"(?<![\w.])({known})\s*\((?!\s*\*)", r"(\1)(", text)  # C has no T(x) and float(x)
-    text = text.replace("std::", "").replace("::", "")
-    text = re.sub(r"\bauto\b", "double", text)
-    real = [t for t in sorted(types - INTEGERS - {"float", "double"}) if re.fullmatch(r"\w+", t)]
-    typedefs = "typedef int bool; " + "".join(f"typedef double {t}; " for t in real)
-    try:
-        tree = c_parser.CParser().parse(f"{typedefs} void statements_() {{ {text.rstrip().rstrip(';')}; }}")
-    except Exception as error:  # pycparser's own class moved between its releases
+def _parse(operation: str, parameters: Mapping[str, str], name: str) -> Any:
+    """Return the tree of the statements, a compound one."""
+    types = "".join(
+        f"typedef double {t}; " for t in sorted({*parameters.values(), REAL} - TYPE_NAMES) if t.isidentifier()
+    )
+    declared = ", ".join(f"{t} {x}" for x, t in parameters.items())
+    root = parse(f"{types}void statements_({declared}) {{ {operation}\n; }}")
+    *before, function = named(root)
+    if root.has_error or function.type != "function_definition" or any(n.type != "type_definition" for n in before):
         raise NotDifferentiable(
-            f"{name}: can't read the formula to differentiate it ({error}); pass backward= with the statements for it"
-        ) from None
-    return tree.ext[-1].body
+            f"{name}: can't read the formula to differentiate it{_first_error(root)}; "
+            "pass backward= with the statements for it"
+        )
+    return function.child_by_field_name("body")
+
+
+def _first_error(node: Any) -> str:
+    """Where a tree has its first error, for messages."""
+    if node.is_missing:
+        return f" ({node.type!r} is missing)"
+    if node.type == "ERROR" and len(text_of(node)) < 40:
+        return f" (at {text_of(node)!r})"
+    return next(filter(None, map(_first_error, node.children)), "") if node.has_error else ""
 
 
 REAL = "real_"  # the name of the type that a derivative of several types is computed in
-_INTEGER_WORDS = ("int", "long", "short", "char", "unsigned", "signed")
+_INTEGER = re.compile(r"(.*\b)?(bool|int|long|short|char|unsigned|signed|u?int\d+_t|size_t|ptrdiff_t)")
 _TRUTHS = ("<", "<=", ">", ">=", "==", "!=", "&&", "||")
 
 
@@ -53,6 +57,7 @@ class _Reader:
         sp = symbolic().sympy
         self.name = name
         self.types = {**inputs, **outputs}
+        self.reals = {"float", "double", REAL, *self.types.values()} - INTEGERS
         self.symbols = {x: sp.Symbol(x, real=True) for x in [*inputs, "i", "n"]}
         self.integers = {x for x, t in self.types.items() if t in INTEGERS} | {"i", "n"}
         self.bools = {x for x, t in self.types.items() if t == "bool"}
@@ -62,62 +67,76 @@ class _Reader:
         return NotDifferentiable(f"{self.name}: can't differentiate {what}; pass backward= with the statements for it")
 
     def run(self, node: Any) -> None:
-        kind = type(node).__name__
-        if node is None or kind in ("EmptyStatement", "Typedef"):
-            return
-        if kind == "Compound":
-            for child in node.block_items or ():
-                self.run(child)
-        elif kind == "DeclList":
-            for child in node.decls:
-                self.run(child)
-        elif kind == "Decl":
-            if type(node.type).__name__ != "TypeDecl":
-                raise self.refuse(f"the array or pointer {node.name}")
-            if node.name in self.types:
-                raise self.refuse(f"{node.name}, which hides the parameter of that name")
-            kind = getattr(node.type.type, "names", [""])[-1]
-            for names, words in ((self.integers, ("bool", *_INTEGER_WORDS)), (self.bools, ("bool",))):
-                names.discard(node.name)  # of another block
-                if kind in words:
-                    names.add(node.name)
-            self.values.pop(node.name, None)
-            if node.init is not None:
-                self.store(node, self.value(node.init))
-        elif kind == "Assignment":
-            self.assign(node)
-        elif kind == "If":
-            self.branch(node)
-        elif kind == "UnaryOp" and node.op in ("p++", "++", "p--", "--"):
-            self.store(node.expr, self.number(node.expr) + (1 if "+" in node.op else -1))
-        else:
-            raise self.refuse(f"a '{kind.lower()}' statement")
+        kind, parts = node.type, _parts(node)
+        if kind in ("compound_statement", "expression_statement", "comma_expression", "else_clause"):
+            for each in parts:
+                self.run(each)
+        elif kind == "declaration":
+            for each in node.children_by_field_name("declarator"):
+                self.declare(node.child_by_field_name("type"), each)
+        elif kind == "assignment_expression":
+            op = _operator(node)
+            self.store(parts[0], self.value(parts[1]) if op == "=" else self.binary(op[:-1], *parts))
+        elif kind == "if_statement":
+            self.branch(*parts)
+        elif kind == "update_expression":
+            self.store(parts[0], self.number(parts[0]) + (1 if _operator(node) == "++" else -1))
+        elif kind != "alias_declaration" or text_of(parts[0]) != REAL:
+            raise self.refuse(f"a {kind.removesuffix('_statement').replace('_', ' ')!r} statement")
 
-    def assign(self, node: Any) -> None:
-        value = self.value(node.rvalue)
-        if node.op != "=":
-            value = self.binary(node.op[:-1], self.number(node.lvalue), self.number(node.rvalue), node)
-        self.store(node.lvalue, value)
+    def declare(self, kind: Any, declarator: Any) -> None:
+        target, *value = _parts(declarator) if declarator.type == "init_declarator" else [declarator]
+        name = text_of(target)
+        if target.type != "identifier":
+            raise self.refuse(f"the array or pointer {name}")
+        if name in self.types:
+            raise self.refuse(f"{name}, which hides the parameter of that name")
+        word = self.type_word(kind)
+        if word == "auto":
+            word = "int" if all(map(self.integral, value)) else "float"
+        found = list(map(self.value, value))
+        for names, words in ((self.integers, ("bool", "int")), (self.bools, ("bool",))):
+            names.discard(name)  # of another block
+            if word in words:
+                names.add(name)
+        self.values.pop(name, None)
+        for each in found:
+            self.store(target, each)
+
+    def type_word(self, kind: Any) -> str:
+        """What a type is: "bool", "int" for any integer, "float" for any other number, "auto"."""
+        text = " ".join(text_of(kind).removeprefix("const ").split())
+        if text in ("bool", "auto"):
+            return text
+        if _INTEGER.fullmatch(text):
+            return "int"
+        if text not in self.reals:
+            raise self.refuse(f"the type {text}")
+        return "float"
 
     def store(self, target: Any, value: Any) -> None:
-        if type(target).__name__ not in ("ID", "Decl"):
+        if target.type != "identifier":
             raise self.refuse("an assignment to an element or member")
-        if target.name in self.symbols:
-            raise self.refuse(f"an assignment to the input {target.name}")
-        if target.name in self.bools:
+        name = text_of(target)
+        if name in self.symbols:
+            raise self.refuse(f"an assignment to the input {name}")
+        if name in self.bools:
             value = self.truth(value)
         elif is_truth(value):
             value = self.counted(value)
-        elif target.name in self.integers and not value.is_integer:
+        elif name in self.integers and not value.is_integer:
             value = symbolic().Step(symbolic().sympy.Symbol("trunc"), value)
-        self.values[target.name] = value
+        self.values[name] = value
 
-    def branch(self, node: Any) -> None:
-        condition = self.condition(node.cond)
+    def branch(self, clause: Any, yes: Any, no: Any = None) -> None:
+        if len(_parts(clause)) != 1:
+            raise self.refuse(f"the condition {text_of(clause)}")
+        condition = self.condition(_parts(clause)[0])
         before = dict(self.values)
-        self.run(node.iftrue)
+        self.run(yes)
         taken, self.values = self.values, dict(before)
-        self.run(node.iffalse)
+        if no is not None:
+            self.run(no)
         for name in taken.keys() & self.values.keys():
             if taken[name] != self.values[name]:
                 self.values[name] = self.either(condition, taken[name], self.values[name])
@@ -138,40 +157,48 @@ class _Reader:
 
     def value(self, node: Any) -> Any:
         sp = symbolic().sympy
-        kind = type(node).__name__
-        if kind == "ID":
-            if node.name in ("true", "false"):
-                return sp.true if node.name == "true" else sp.false
-            if node.name not in self.values:
-                raise self.refuse(f"'{node.name}', which is no parameter and has no value here")
-            return self.values[node.name]
-        if kind == "Constant":
-            return _number(node.value, self)
-        if kind == "Cast":
-            return self.cast(node)
-        if kind == "UnaryOp":
-            if node.op == "!":
-                return sp.Not(self.condition(node.expr))
-            if node.op in ("+", "-"):
-                value = self.number(node.expr)
-                return -value if node.op == "-" else value
-        if kind == "TernaryOp":
-            return self.either(self.condition(node.cond), self.number(node.iftrue), self.number(node.iffalse))
-        if kind == "BinaryOp":
-            if node.op in ("&&", "||"):
-                join = sp.And if node.op == "&&" else sp.Or
-                return join(self.condition(node.left), self.condition(node.right))
-            return self.binary(node.op, self.number(node.left), self.number(node.right), node)
-        if kind == "FuncCall":
+        kind, parts, text = node.type, _parts(node), text_of(node)
+        if kind == "identifier":
+            if text not in self.values:
+                raise self.refuse(f"'{text}', which is no parameter and has no value here")
+            return self.values[text]
+        if kind in ("true", "false"):
+            return sp.true if kind == "true" else sp.false
+        if kind in ("number_literal", "char_literal"):
+            return _number(text, self)
+        if kind == "unary_expression" and _operator(node) == "!":
+            return sp.Not(self.condition(*parts))
+        if kind == "unary_expression" and _operator(node) in ("+", "-"):
+            return self.number(*parts) * (-1 if _operator(node) == "-" else 1)
+        if kind == "conditional_expression":
+            return self.either(self.condition(parts[0]), self.number(parts[1]), self.number(parts[2]))
+        if kind == "binary_expression":
+            return self.binary(_operator(node), *parts)
+        if cast := self.cast_of(node):
+            return self.cast(*cast)
+        if kind == "call_expression":
             return self.call(node)
-        raise self.refuse(f"'{getattr(node, 'op', kind.lower())}'")
+        raise self.refuse(f"'{text}'")
 
-    def cast(self, node: Any) -> Any:
-        kind = _type_word(node)
+    def cast_of(self, node: Any) -> tuple[str, Any] | None:
+        """Type and value of a cast of any spelling; None for what is none."""
+        if node.type == "cast_expression":
+            kind, value = _parts(node)
+            return self.type_word(kind), value
+        if node.type != "call_expression":
+            return None
+        kind, *given = _call(node)
+        if kind.type == "template_function" and text_of(named(kind)[0]) == "static_cast":
+            kind = named(named(kind)[1])[0]
+        elif text_of(kind) not in self.reals and not _INTEGER.fullmatch(text_of(kind)):
+            return None
+        return (self.type_word(kind), given[0]) if len(given) == 1 else None
+
+    def cast(self, kind: str, node: Any) -> Any:
         if kind == "bool":
-            return self.condition(node.expr)
-        value = self.number(node.expr)
-        if kind in _INTEGER_WORDS and not value.is_integer:
+            return self.condition(node)
+        value = self.number(node)
+        if kind == "int" and not value.is_integer:
             return symbolic().Step(symbolic().sympy.Symbol("trunc"), value)
         return value
 
@@ -184,9 +211,12 @@ class _Reader:
         sp = symbolic().sympy
         return sp.Piecewise((sp.Integer(1), truth), (sp.Integer(0), True))
 
-    def binary(self, op: str, left: Any, right: Any, node: Any) -> Any:
+    def binary(self, op: str, first: Any, second: Any) -> Any:
         s = symbolic()
         sp = s.sympy
+        if op in ("&&", "||"):
+            return (sp.And if op == "&&" else sp.Or)(self.condition(first), self.condition(second))
+        left, right = self.number(first), self.number(second)
         compare = {"<": sp.Lt, "<=": sp.Le, ">": sp.Gt, ">=": sp.Ge, "==": sp.Eq, "!=": sp.Ne}
         if op in compare:
             return compare[op](left, right)
@@ -197,47 +227,63 @@ class _Reader:
         if op == "*":
             return left * right
         if op == "/":
-            if self.integral(getattr(node, "left", None) or node.lvalue) and self.integral(
-                getattr(node, "right", None) or node.rvalue
-            ):
+            if self.integral(first) and self.integral(second):
                 raise self.refuse("a division of integers, which C rounds towards zero")
             return left * _reciprocal(right)
         raise self.refuse(f"the operator '{op}'")
 
     def integral(self, node: Any) -> bool:
         """Whether an expression has an integer type in C."""
-        kind = type(node).__name__
-        if kind == "Constant":
-            return node.type in ("int", "unsigned int", "long int", "long long int", "unsigned long long int")
-        if kind == "ID":
-            return node.name in self.integers
-        if kind == "BinaryOp":
-            return node.op in _TRUTHS or (self.integral(node.left) and self.integral(node.right))
-        if kind == "Cast":
-            return _type_word(node) in ("bool", *_INTEGER_WORDS)
-        if kind == "TernaryOp":
-            return self.integral(node.iftrue) and self.integral(node.iffalse)
-        if kind == "FuncCall":
-            return node.name.name in ("abs", "max", "min") and all(map(self.integral, node.args.exprs))
-        return kind == "UnaryOp" and (node.op == "!" or self.integral(node.expr))
+        kind, parts, text = node.type, _parts(node), text_of(node)
+        if kind == "number_literal":
+            return re.fullmatch(r"[-+]?(0x[\da-f]+|\d+)[ul]*", text.lower()) is not None
+        if kind == "identifier":
+            return text in self.integers
+        if kind == "binary_expression":
+            return _operator(node) in _TRUTHS or all(map(self.integral, parts))
+        if cast := self.cast_of(node):
+            return cast[0] in ("bool", "int")
+        if kind == "conditional_expression":
+            return all(map(self.integral, parts[1:]))
+        if kind == "call_expression":
+            callee, *given = _call(node)
+            return _name(callee) in ("abs", "max", "min") and all(map(self.integral, given))
+        if kind == "unary_expression":
+            return _operator(node) == "!" or self.integral(*parts)
+        return kind in ("char_literal", "true", "false")
 
     def call(self, node: Any) -> Any:
-        name = node.name.name if type(node.name).__name__ == "ID" else "?"
+        callee, *given = _call(node)
+        name = _name(callee)
         table = functions()
         plain = name.removeprefix("__")
         found = table.get(plain) or (table.get(plain[:-1]) if plain.endswith("f") else None)
         if found is None:
             raise self.refuse(f"the function {name}()")
-        arguments = [self.number(a) for a in (node.args.exprs if node.args else ())]
+        arguments = [self.number(a) for a in given]
         try:
             return found(*arguments)
         except TypeError:
             raise self.refuse(f"{name}() with {len(arguments)} arguments") from None
 
 
-def _type_word(cast: Any) -> str:
-    """The last word of the type that a cast is to."""
-    return getattr(getattr(cast.to_type.type, "type", None), "names", ["?"])[-1]
+def _parts(node: Any) -> list[Any]:
+    """The children that mean something, without the parentheses around them."""
+    return [_parts(c)[0] if c.type == "parenthesized_expression" else c for c in named(node)]
+
+
+def _operator(node: Any) -> str:
+    return text_of(node.child_by_field_name("operator"))
+
+
+def _call(node: Any) -> list[Any]:
+    """What is called, and the arguments."""
+    return [node.child_by_field_name("function"), *_parts(node.child_by_field_name("arguments"))]
+
+
+def _name(callee: Any) -> str:
+    """The name of a function of CUDA's, which may be std's or global."""
+    return re.sub(r"^(?:\s*std\b)?\s*::\s*", "", text_of(callee))
 
 
 def is_truth(value: Any) -> bool:
@@ -261,7 +307,7 @@ def _number(text: str, reader: _Reader) -> Any:
     try:
         if re.fullmatch("'[^\\\\]'", text):
             return sp.Integer(ord(text[1]))
-        if whole := re.fullmatch(r"(0x[0-9a-f]+|0[0-7]*)[ul]*", bare):
+        if whole := re.fullmatch(r"([-+]?(?:0x[0-9a-f]+|0[0-7]*))[ul]*", bare):
             return sp.Integer(int(whole[1], 16 if "x" in whole[1] else 8))
         return sp.Rational(bare.rstrip("ful"))
     except (TypeError, ValueError):

@@ -270,8 +270,6 @@ class Derivable:
         ------
         NotDifferentiable
             The kernel does what has no derived backward; with line, reason and way out.
-        ModuleNotFoundError
-            tree-sitter or tree-sitter-cuda is not installed.
         """
         build: Build = self.build()  # type: ignore[attr-defined]
         name = self.asked_name or self.state().entry.name  # type: ignore[attr-defined]

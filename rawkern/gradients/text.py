@@ -204,13 +204,10 @@ def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_m
     """Comments on what a launch with sums of blocks' own is to know."""
     if not sums:
         return []
-    flags, counts, gradients = (
-        ", ".join(n) for n in zip(*((s.flag, s.count, f"grad_{s.of}") for s in sums), strict=True)
-    )
     return [
         f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
-        f"// {flags}: whether each block has sums of its own for all {counts} numbers of {gradients},",
-        f"// in dynamic shared memory{f' behind {shared_mem} bytes' if shared_mem else ''}.",
+        *(f"// {s.flag}: each has sums of its own for all {s.count} of grad_{s.of}." for s in sums),
+        f"// They are in dynamic shared memory{f', behind {shared_mem} bytes' if shared_mem else ''}.",
     ]
 
 

@@ -60,9 +60,9 @@ def test_gpu_is_seen_and_its_engine_runs(capsys: pytest.CaptureFixture[str]) -> 
 def test_an_interpreter_without_any_library() -> None:
     done = rawkern("doctor", python=("-S",))  # no site-packages
     assert done.returncode == 1 and done.stderr == ""
-    for line in ("torch         not installed; needed for tensors", "llvmlite      not installed; needed for kernels on the",
-                 "note   cupy          not installed; needed for kernels on a GPU",
-                 "nvrtc         MissingDependencyError: compiling CUDA",
+    for line in ("torch             not installed; needed for tensors", "llvmlite          not installed; needed for kernels on the",
+                 "note   cupy              not installed; needed for kernels on a GPU",
+                 "nvrtc             MissingDependencyError: compiling CUDA",
                  'torch: pip install "torch>=2.10"', 'llvmlite: pip install "llvmlite>=0.50,<0.51"',
                  f'nvrtc: {pip.command("cpu")}'):  # fmt: skip
         assert line in done.stdout

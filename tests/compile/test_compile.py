@@ -252,6 +252,18 @@ def test_parameter_names() -> None:
         extern "C" __global__ void none() {}
         __global__ void twin(int a) {}
         __global__ void twin(double b) {}
+        __global__ void longer(int n
+        #ifdef MAKE
+            , float* there
+        #endif
+        ) {}
+        __global__ void chosen(
+        #ifdef UNKNOWN
+            char a
+        #else
+            int b
+        #endif
+        ) {}
     """
     program = _compile(code, "tmpl<float>")
     names = {(entry.name, entry.params[:1]): parameter_names(program.source, entry) for entry in program.entries}
@@ -265,6 +277,8 @@ def test_parameter_names() -> None:
         ("none", ()): (),
         ("twin", ("int",)): ("a",),
         ("twin", ("double",)): ("b",),
+        ("longer", ("int",)): ("n", "there"),
+        ("chosen", ("int",)): ("b",),
     }
 
 

@@ -190,7 +190,7 @@ def test_watch_sees_an_edit_between_reading_and_watching(watched: Path) -> None:
 def test_watch_looks_at_the_disk_at_most_every_100_ms(watched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(from_path(watched))
     looks: list[str] = []
-    monkeypatch.setattr(source, "_stamp", lambda path: looks.append(path))
+    monkeypatch.setattr(source, "stamp", lambda path: looks.append(path))
     start = watch.next_look
     for tick in range(100):
         watch.changed(_now=lambda tick=tick: start - 0.1 + tick * 0.001)
@@ -255,6 +255,7 @@ def test_declarations() -> None:
         __global__ void h(int b) {
         #endif
         }
+        namespace [[deprecated]] old { __global__ void i() {} }
         __global__ void last(int z) {}
     """)
     kinds = {(kernel.name, kernel.template, kernel.extern_c) for kernel in found}
@@ -267,7 +268,8 @@ def test_declarations() -> None:
         ("x::y::v1::f", True, False),
         ("g", False, False),
         ("h", False, False),
+        ("old::i", False, False),
         ("last", False, False),
     }
-    assert [kernel.line for kernel in found if kernel.name == "last"] == [20]
+    assert [kernel.line for kernel in found if kernel.name == "last"] == [21]
     assert [kernel.definition for kernel in found if kernel.name in ("a", "b")] == [False, True]

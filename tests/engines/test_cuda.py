@@ -20,7 +20,7 @@ from rawkern.base import torch_private as private
 from rawkern.base.forking import Lock
 from rawkern.base.records import CPU, CUDA, TARGET
 from rawkern.compile.programs import Entry
-from rawkern.engines import cuda
+from rawkern.engines import cuda, cuda_target
 from rawkern.errors import LaunchError, MissingDependencyError, UnsupportedError
 from rawkern.launch import launcher, modes
 
@@ -128,7 +128,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     fake = types.SimpleNamespace(driver=driver)
     monkeypatch.setattr(cuda, "_cuda", lambda: fake)
     monkeypatch.setattr(
-        cuda, "_entries", lambda: (table.address_of(driver.launch_native), table.address_of(driver.current_native))
+        cuda_target,
+        "_entries",
+        lambda: (table.address_of(driver.launch_native), table.address_of(driver.current_native)),
     )
     monkeypatch.setattr(cuda, "_primary_context", lambda cuda, index: CONTEXT)
     monkeypatch.setattr(private, "raw_stream", lambda index: 500 + index)
@@ -142,7 +144,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     table.field("work_stream", table.address_of(WORK_STREAM))
     yield driver
     table.field("work_stream", before)
-    cuda._forked.value = 0
+    cuda_target._forked.value = 0
 
 
 def bound(*values: Any) -> Bound:
@@ -363,7 +365,7 @@ def test_native_launches_that_the_careful_way_has_to_make(driver: Driver, monkey
         native.go(y)
     native.go(y)
     assert native.others == 3 and len(driver.launches) == 1
-    cuda._after_fork()
+    cuda_target._after_fork()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
         native.go(y)
@@ -398,7 +400,7 @@ def test_after_a_fork_there_is_no_cuda(driver: Driver, monkeypatch: pytest.Monke
     kernel = make(driver, ("int",))
     run = functools.partial(kernel.target((32, 1, 1), 0).run, (1, 1, 1))
     run(None, bound(1))
-    cuda._after_fork()
+    cuda_target._after_fork()
     monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
     with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess"):
         run(None, bound(2))

@@ -39,6 +39,8 @@ ONE = [
     ("y = sinpi(x) * cospi(x) + normcdf(x) * expm1(x)", lambda x: (torch.pi * x).sin() * (torch.pi * x).cos() + torch.special.ndtr(x) * x.expm1()),
     ("bool b = x; b = b && x; y = b * x + (b ? 1 : 0) * x", lambda x: (x != 0) * 2 * x),
     ("y = x * (T(1) / 4) + 010 * x + 0x1F * x + 'A' * x", lambda x: (0.25 + 8 + 31 + 65) * x),
+    ("T a = (x)+x*(x), b = (T) - x; y = a < x && b > (a) ? a * a : a * b", lambda x: torch.where((x + x * x < x) & (-x > x + x * x), (x + x * x) ** 2, (x + x * x) * -x)),
+    ("auto k = std::floor(x); int64_t n2 = x, m = -010; y = k * x, y += n2 * x + m * ::sin(x)", lambda x: x.floor() * x + x.trunc() * x - 8 * x.sin()),
     ("y = tanh(x) * asinh(x) + acosh(x * x + 2) + atanh(x / 100) + sinh(x) / cosh(x)", lambda x: x.tanh() * x.asinh() + (x * x + 2).acosh() + (x / 100).atanh() + x.sinh() / x.cosh()),
 ]  # fmt: skip
 TWO = [
@@ -112,7 +114,15 @@ def test_power_of_zero_to_the_zero():
 
 
 @pytest.mark.parametrize(
-    "operation", ["y = x * ((int)x / 2)", "y = x * ((x > 0 ? 3 : 5) / 2)", "y = x * ((x > 1) / 2)"]
+    "operation",
+    [
+        "y = x * ((int)x / 2)",
+        "y = x * ((x > 0 ? 3 : 5) / 2)",
+        "y = x * ((x > 1) / 2)",
+        "y = x * ('A' / true)",
+        "auto k = 3; y = x * (k / 2)",
+        "int64_t k = 3; k /= 2; y = x * k",
+    ],
 )
 def test_a_division_of_integers_is_refused(operation):
     with pytest.raises(NotDifferentiable, match="a division of integers"):
@@ -153,7 +163,12 @@ def test_power_at_zero():
         ("y = x; if (x > 0) { T t = x; y = t; } y = t", "'t', which is no parameter"),
         ("y = int(x) % 3", "'%'"),
         ("y = (1 / 2) * x", "a division of integers"),
-        ("y = x + / 2", "can't read the formula"),
+        ("y = x + / 2", r"can't read the formula to differentiate it \(at '\+'\)"),
+        ("y = (x", r"can't read the formula to differentiate it \('\)' is missing\)"),
+        ("y = x; } void more() {", "can't read the formula"),
+        ("half h = x; y = h", "the type half"),
+        ("#if 1\ny = x;\n#endif", "a 'preproc if' statement"),
+        ("y = x.z", "'x.z'"),
         ("y = missing * x", "'missing', which is no parameter"),
         ("y = sin(x, x)", r"sin\(\) with 2 arguments"),
     ],

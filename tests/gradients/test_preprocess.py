@@ -70,7 +70,7 @@ def test_derived_text_means_what_the_macros_mean() -> None:
     source = """
     #define real float
     #define N 8
-    #define OFFSET(row, col) ((row) * N + (col))
+    #define OFFSET(col, row) ((col) + (row) * N)
     #if N > 4
     __device__ real bend(real v) { return v * v; }
     #else
@@ -79,7 +79,8 @@ def test_derived_text_means_what_the_macros_mean() -> None:
     extern "C" __global__ void k(const real* x, real* y) {
         int t = threadIdx.x;
     #ifdef TWICE
-        y[OFFSET(t / N, t % N)] = TWICE * bend(x[t]);
+        int col = t % N, row = t / N;
+        if (col < N && row > (-1)) y[OFFSET(col, row)] = TWICE * bend(x[t]);
     #endif
     }"""
     import torch

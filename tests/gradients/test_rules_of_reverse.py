@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.gradients.launching import Backward
 
 
 def derived(source, block=64, **settings):
@@ -111,7 +112,7 @@ def test_verify_finds_a_kernel_that_is_not_what_was_read(monkeypatch) -> None:
     monkeypatch.undo()
     wrong = rawkern.RawKernel(
         'extern "C" __global__ void k(const double* x, double* gx, const double* gy) { gx[threadIdx.x] += gy[threadIdx.x] * x[threadIdx.x]; }', "k")  # fmt: skip
-    monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": wrong})
+    monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": Backward(twin["backward"].text, lambda _: wrong)})
     with pytest.raises(ArithmeticError, match="is wrong"):
         found.verify(1, args)
 

@@ -1,15 +1,14 @@
-"""A source as syntax: its functions, structs, macros and constants by name, through tree-sitter."""
+"""A source as syntax: its functions, structs, macros and constants by name."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.errors import MissingDependencyError, NotDifferentiable
+from rawkern.base.tree import named, parse, text_of
+from rawkern.errors import NotDifferentiable
 from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
 
 KEYWORDS = frozenset(
@@ -36,32 +35,6 @@ class Where:
         """The error for what has no derived backward; `node` is a node of the tree, or a line."""
         line = node if isinstance(node, int) else node.start_point[0] + 1
         return NotDifferentiable(f"{self.place(line)}: {self.kernel} has no derived backward: {reason}; {way_out}")
-
-
-@functools.cache
-def _parser() -> Any:
-    try:
-        sitter = importlib.import_module("tree_sitter")
-        language = importlib.import_module("tree_sitter_cuda")
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"{error}; deriving a backward needs it: pip install tree-sitter tree-sitter-cuda"
-        ) from error
-    return sitter.Parser(sitter.Language(language.language()))
-
-
-def parse(text: str) -> Any:
-    """The root of the tree of a source, which lines count from."""
-    return _parser().parse(text.encode()).root_node
-
-
-def text_of(node: Any) -> str:
-    return node.text.decode()
-
-
-def named(node: Any) -> list[Any]:
-    """The children that mean something."""
-    return [child for child in node.named_children if child.type != "comment"]
 
 
 def words(node: Any) -> set[str]:

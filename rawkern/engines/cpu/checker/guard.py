@@ -17,19 +17,18 @@ from rawkern.engines.cpu.analysis.provenance import Root, array_of
 from rawkern.engines.cpu.analysis.storage import laid_out, local_frame, local_offset
 from rawkern.engines.cpu.checker import pattern
 from rawkern.engines.cpu.checker.sites import Site, place, root_of, sizes_of
+from rawkern.engines.cpu.checker.touches import Touch, touched_together
 from rawkern.engines.cpu.emit.forms import LANES, Affine, Form, Wide, ramp, spread
 from rawkern.engines.cpu.emit.function import FunctionLowering
 from rawkern.engines.cpu.emit.instrument import READ, Access, Watch
 from rawkern.engines.cpu.emit.lanes import each_lane, pointer
 from rawkern.engines.cpu.emit.memory.addresses import fits, starts, stride_of
 from rawkern.engines.cpu.ir import Emitter, Val, const
-from rawkern.engines.cpu.ptx.data import Instr, Mem, Reg
-from rawkern.engines.cpu.ptx.operands import callee, destinations
+from rawkern.engines.cpu.ptx.operands import callee
 from rawkern.engines.cpu.records import BAR, BLOCK, FRAME, HEAP, LAUNCH, MEMORY, REASONS, TOUCHED, WORKER
 
 ALL = (1 << 64) - 1
 KINDS = {"": 0, "SHARED": 1, "LOCAL": 2, "VARIABLE": 3, "PARAM": 4}  # of ranges, for guard.ll
-REACH = 1 << 16  # bytes that accesses looked at together lie in
 FILLED = 64  # bytes of memory from malloc that get a pattern: more would be felt
 
 
@@ -67,17 +66,6 @@ class Range:
     place: tuple[str, int, int]
     pitch: int = 0
     aligned: int = 1
-
-
-@dataclass(frozen=True)
-class Touch:
-    """What an instruction does at `offset` bytes behind an address: to `size` bytes, in values of `element` bytes."""
-
-    instr: Instr
-    offset: int
-    size: int
-    align: int
-    element: int
 
 
 class Guard(Watch):
@@ -152,7 +140,7 @@ class Guard(Watch):
         return f.frame.once("bounds.heap", find), f.e.splat(f.frame.field_address(LAUNCH, "heap"), LANES)
 
     def block(self, index: int) -> None:
-        self._groups = _groups(self.f, index)
+        self._groups = touched_together(self.f, index)
 
     def access(self, a: Access, form: Form) -> Form:
         f, e = self.f, self.f.e
@@ -361,40 +349,3 @@ class Guard(Watch):
         name = f"@rk_touch{len(f.module.declarations)}"
         f.module.declare(text, f"{name} = {text}")
         return f.module.declarations[text].partition(" ")[0]
-
-
-def _groups(f: FunctionLowering, index: int) -> dict[int, list[Touch]]:
-    """Loads and stores of a block that have one base and are all made if one is, by the identity of each."""
-    found: dict[int, list[Touch]] = {}
-    open_: dict[tuple[str, str, bool], list[Touch]] = {}
-    for instr in f.flow.blocks[index].instrs:
-        if instr.op.facts.leaves or instr.op.base in ("trap", "brkpt"):
-            open_.clear()
-        if instr.op.base in ("ld", "ldu", "st"):
-            mem = instr.args[0] if instr.op.base == "st" else instr.args[1]
-            if isinstance(mem, Mem) and isinstance(mem.base, Reg) and instr.op.space != "param":
-                element = instr.op.type.bits // 8
-                size = element * instr.op.count
-                touch = Touch(instr, mem.offset, size, size, element)
-                key = (mem.base.name, instr.op.space, instr.op.base == "st")
-                group = open_.setdefault(key, [])
-                if not _fits(group, touch):
-                    group = open_[key] = []
-                group.append(touch)
-                found[id(instr)] = group
-        for name in destinations(instr):
-            for key in [key for key in open_ if key[0] == name]:
-                del open_[key]
-    return found
-
-
-def _fits(group: list[Touch], touch: Touch) -> bool:
-    """Whether one more can be looked at with the others: that the first address is aligned says that all are."""
-    every = [*group, touch]
-    first, most = min(t.offset for t in every), max(t.align for t in every)
-    end = max(t.offset + t.size for t in every)
-    return (
-        end - first <= REACH
-        and all((t.offset - first) % t.align == 0 for t in every)
-        and any(t.align == most and (t.offset - first) % most == 0 for t in every)
-    )

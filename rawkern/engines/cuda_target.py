@@ -1,0 +1,147 @@
+"""Launches of a kernel on a GPU: the native ones' record and function, and the careful way through Python.
+
+Nothing here synchronises or copies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from rawkern.arguments.careful import Bound
+from rawkern.base import table
+from rawkern.base import torch_private as private
+from rawkern.base.llvm import LoadedObject, stored_object
+from rawkern.base.records import CUDA, DECLINED, DONE, TARGET, Filled, Record, linked
+from rawkern.base.table import address_of
+from rawkern.errors import LaunchError
+
+Dim3 = tuple[int, int, int]
+#: What native launches know of a kernel with one shape of block: `Target` fills it. `attributes` are so many of the
+#: driver's CUlaunchAttribute; `most_blocks` limits cooperative grids, 0 for none.
+CUDA_TARGET = Record(
+    "Target",
+    (
+        *TARGET.fields,
+        ("function", "ptr"), ("context", "ptr"), ("block_x", "i32"), ("block_y", "i32"), ("block_z", "i32"),
+        ("shared_mem", "i32"), ("attributes", "ptr"), ("count", "i32"), ("index", "i32"), ("most_blocks", "i64"),
+        ("forked", "ptr"), ("current_context", "ptr"), ("launch", "ptr"), ("stream_of", "ptr"), ("clear", "ptr"),
+        ("save_thread", "ptr"), ("restore_thread", "ptr"),
+    ),
+)  # fmt: skip
+COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+_forked = ctypes.c_int64(0)
+
+FORK = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+    "start method (a kernel on CPU tensors runs after a fork too)"
+)
+
+
+class Kernel(Protocol):
+    """What launches need of a kernel: `rawkern.engines.cuda.EngineKernel`."""
+
+    name: str
+    module: Any
+    function: int
+    cooperative: bool
+    multiprocessors: int
+    offsets: tuple[int, ...]
+    pack: Callable[..., bytes]
+
+    def most_blocks(self, threads: int, shared_mem: int) -> int: ...
+
+    def failed(self, error: Exception) -> NoReturn: ...
+
+
+class Target:
+    """One kernel on one GPU with one shape of block and dynamic shared memory."""
+
+    busy = False  # the driver has all it needs when a launch returns
+
+    def __init__(self, owner: Kernel, block: Dim3, shared_mem: int) -> None:
+        self.owner, self.block, self.shared_mem = owner, block, shared_mem
+        self.linked = False
+        threads = block[0] * block[1] * block[2]
+        self._most = owner.most_blocks(threads, shared_mem) if owner.cooperative else 0
+        attributes = [(COOPERATIVE, 1)] if owner.cooperative else []
+        # CUlaunchAttribute: an id, padding, and 64 bytes of a value.
+        self._attributes = ctypes.create_string_buffer(72 * max(len(attributes), 1))
+        for k, (number, value) in enumerate(attributes):
+            struct.pack_into("=i4xi", self._attributes, 72 * k, number, value)
+        launch, current = _entries()
+        self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(launch)
+        module, python = owner.module, ctypes.pythonapi
+        self._native = Filled(
+            CUDA_TARGET,
+            device=CUDA | module.index << 32, go=_go(), block=block[0], function=owner.function,
+            context=module.context, block_x=block[0], block_y=block[1], block_z=block[2], shared_mem=shared_mem,
+            attributes=ctypes.addressof(self._attributes), count=len(attributes), index=module.index,
+            most_blocks=self._most, forked=ctypes.addressof(_forked), current_context=current, launch=launch,
+            stream_of=table.field("work_stream"), clear=table.field("PyErr_Clear"),
+            save_thread=address_of(python.PyEval_SaveThread), restore_thread=address_of(python.PyEval_RestoreThread),
+        )  # fmt: skip
+        self.address = self._native.address
+
+    def run(self, grid: Dim3, stream: int | None, bound: Bound) -> None:
+        """Launch on a stream, or torch's current one; returns at once."""
+        if torch.cuda._is_in_bad_fork():
+            raise RuntimeError(FORK)
+        owner, driver = self.owner, self.owner.module.driver
+        blocks = grid[0] * grid[1] * grid[2]
+        if self._most and blocks > self._most:
+            each = self._most // owner.multiprocessors
+            error = LaunchError(
+                f"{owner.name}: a cooperative launch needs all {blocks} blocks at once, cuda:{owner.module.index} "
+                f"holds {self._most} of this kernel ({each} on each of {owner.multiprocessors} "
+                f"multiprocessors); use fewer blocks and a grid-stride loop"
+            )
+            error.most_blocks = self._most
+            raise error
+        params = ctypes.create_string_buffer(owner.pack(*bound.values))
+        start = ctypes.addressof(params)
+        pointers = struct.pack(f"={len(owner.offsets)}Q", *(start + offset for offset in owner.offsets))
+        stream = private.raw_stream(owner.module.index) if stream is None else stream
+        config = struct.pack(
+            "=7I4xQQI4x", *grid, *self.block, self.shared_mem, stream, ctypes.addressof(self._attributes),
+            self._native["count"],
+        )  # fmt: skip
+        if not driver.ctxGetCurrent():  # the thread's first CUDA call
+            driver.ctxSetCurrent(owner.module.context)
+        with owner.module.current():
+            status = self._launch(config, owner.function, pointers, None)
+        if status:
+            owner.failed(driver.CUDADriverError(status))
+
+
+@functools.cache
+def _entries() -> tuple[int, int]:
+    """The driver's cuLaunchKernelEx and cuCtxGetCurrent, by address."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    return address_of(driver.cuLaunchKernelEx), address_of(driver.cuCtxGetCurrent)
+
+
+@functools.cache
+def _go() -> int:
+    """The function that native launches call with a `CUDA_TARGET`."""
+    table.table()
+    text = resources.files("rawkern.engines").joinpath("cuda.ll").read_text()
+    for name, value in (("DONE", DONE), ("DECLINED", DECLINED), ("CUDA", CUDA)):
+        text = text.replace(f"{{{name}}}", str(value))
+    loaded = LoadedObject(stored_object(f"{CUDA_TARGET.llvm}\n{linked(text, (CUDA_TARGET,))}"))
+    table.keep(loaded)
+    return loaded.address("rk_cuda")
+
+
+def _after_fork() -> None:
+    _forked.value = 1  # the next launch takes the careful way, and is told that CUDA is gone in a forked child
+
+
+os.register_at_fork(after_in_child=_after_fork)
