@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
 from rawkern.gradients.ir import Array, Barrier, Kernel, Loop, Store, Value, operands, walk
@@ -169,7 +169,7 @@ def _outside(kernel: Kernel, read: Value, axes: tuple[Axis, ...], step: tuple[in
     for k, (axis, by) in enumerate(zip(axes, step, strict=True)):
         to = add(whole[axis.name], {(): by} if by else {})
         positive = by >= 0 or any(_at_least(add(to, {(): 1}), fact) for fact in known.above)
-        if axis.extent is not None and not (positive and ownership.fits(to, None, axis.extent, known)):
+        if axis.extent is not None and not (positive and digits.fits(to, None, axis.extent, known)):
             return None
         if by > 0 or not positive:
             found.append((k, by))
