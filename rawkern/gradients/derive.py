@@ -152,6 +152,5 @@ def _derived(
 
 
 def _has_floats(kind: types.Type) -> bool:
-    if isinstance(kind, Aggregate):
-        return kind in types.VECTORS.values() and _has_floats(kind.fields[0][1])
-    return types.is_float(kind)
+    """Whether it consists of floats of one type, so that its gradient has the same type."""
+    return len(set(types.scalars(kind))) == 1 and types.is_float(types.scalars(kind)[0])

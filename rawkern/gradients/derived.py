@@ -99,6 +99,8 @@ class Derived:
         if right is not self:
             return right(grid, args, grads)
         self.check_overlaps(named)
+        named = verify.floats(named, self._text)
+        grads = verify.floats(grads, self._text)
         run = self.launch(named, shape)
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
@@ -116,8 +118,9 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            run.kernel[run.grid, self.block, run.shared_mem](*given)
-        return {n: self._rounded(g, named[n]) for n, g in found.items()}
+            packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
+            run.kernel[run.grid, self.block, run.shared_mem](*packed)
+        return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
         """Compare with a directional derivative of the forward, in double on the CPU engine.
@@ -143,10 +146,12 @@ class Derived:
             They differ; with both numbers.
         """
         shape = self.checked_grid(grid)
-        right = self.fitting(shape, self.named(args))
+        named = self.named(args)
+        right = self.fitting(shape, named)
         if right is not self:
             return right.verify(grid, args, seed=seed)
-        return verify.verify(self._original, self._twin(), self._text, self.named(args), shape, seed, self._where)
+        named = verify.floats(named, self._text)
+        return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
 
     # What calls and operators share -------------------------------------------------------------------------------
 
@@ -176,6 +181,9 @@ class Derived:
             raise TypeError(
                 f"{self._text.name}: {len(args)} arguments, the forward takes {len(names)}: {', '.join(names)}"
             )
+        for p, value in zip(self._original.state().signature.params, args, strict=True):
+            if p.is_pointer and value is not None and not isinstance(value, torch.Tensor):
+                raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
         return dict(zip(names, args, strict=True))
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:

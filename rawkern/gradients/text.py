@@ -45,6 +45,7 @@ class Text:
     shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
     #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
     sums: tuple[tuple[str, int], ...] = ()
+    records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
 
     def instance(self, flags: Sequence[bool]) -> str:
@@ -132,8 +133,19 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), tuple(reverse.assumed or ()),
+        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
+        tuple(reverse.assumed or ()),
     )  # fmt: skip
+
+
+def _records(kernel: Kernel) -> dict[str, str]:
+    """The pointers to structs whose numbers are all floats of one type, which a tensor of bytes stands for."""
+    found = {n: set(types.scalars(kind)) for n, kind, pointer in kernel.params if pointer and kind in _structs(kernel)}
+    return {n: next(iter(kinds)) for n, kinds in found.items() if len(kinds) == 1 and kinds <= {"float", "double"}}
+
+
+def _structs(kernel: Kernel) -> list[Aggregate]:
+    return [kind for kind, _ in kernel.structs.values()]
 
 
 def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]) -> list[str]:
@@ -163,8 +175,19 @@ def _size(kind: types.Type, names: Names) -> int:
 
 
 def structs(kernel: Kernel, names: Names) -> list[str]:
-    texts = [text.strip().rstrip(";") + ";" for _, text in kernel.structs.values()]
-    return [re.sub(r"\bfloat(\d?)\b", r"double\1", t) if names.double else t for t in texts]
+    """The declarations of structs; with doubles for floats, but where memory of a launch has them beside others."""
+    kept: set[str] = set()
+    for _, kind, pointer in kernel.params:
+        if pointer and isinstance(kind, Aggregate) and len(set(types.scalars(kind))) > 1:
+            kept |= {each.name for each in _nested(kind)}
+    return [
+        re.sub(r"\bfloat(\d?)\b", r"double\1", text) if names.double and name not in kept else text
+        for name, (_, text) in kernel.structs.items()
+    ]
+
+
+def _nested(kind: Aggregate) -> list[Aggregate]:
+    return [kind, *(each for _, inner in kind.fields if isinstance(inner, Aggregate) for each in _nested(inner))]
 
 
 def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:

@@ -9,7 +9,15 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching
-from tests.gradients import cases_control, cases_groups, cases_half, cases_models, cases_public  # noqa: F401 (they add their own)
+from tests.gradients import (  # noqa: F401 (they add their own)
+    cases_control,
+    cases_flow,
+    cases_groups,
+    cases_half,
+    cases_models,
+    cases_objects,
+    cases_public,
+)
 from tests.gradients.cases import CASES
 
 

@@ -174,6 +174,22 @@ def test_a_sum_through_many_branches_is_derived_at_once() -> None:
     torch.testing.assert_close(grads["x"], torch.tensor([0.0, 6.0]))
 
 
+def test_an_output_that_is_set_again_has_lost_its_first_value() -> None:
+    """Also if what is set then has no gradient."""
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int t = threadIdx.x;
+        y[t] = 2.f * x[t];
+        if (t % 2) y[t] = 0.f;
+        for (int j = 0; j < 2; ++j) {
+            if (j == 1 && t % 3 == 0) y[t] = 1.f;
+            if (j == 0 && t == 6) y[t] = x[t] * x[t];
+        }
+    }"""
+    x, t = torch.rand(64), torch.arange(64)
+    grads = rawkern.RawKernel(source, "k").derive(block=64)(1, (x, torch.empty(64)), {"y": torch.ones(64)})
+    torch.testing.assert_close(grads["x"], torch.where((t % 2 == 1) | (t % 3 == 0), 0.0, 2.0))
+
+
 PRODUCT = """extern "C" __global__ void k(const float* a, const float* b, float* c, int n) {
     __shared__ float ta[8][8], tb[8][8];
     int tx = threadIdx.x, ty = threadIdx.y, r = blockIdx.y * 8 + ty, col = blockIdx.x * 8 + tx;

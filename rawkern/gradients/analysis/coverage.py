@@ -90,7 +90,7 @@ def begin(sets: Mapping[str, Sets], value: torch.Tensor, name: str, numbers: Map
 def set_by(kernel: Kernel, reads: Sequence[Value]) -> Sets:
     """What the gradients that these reads set cover."""
     kind = reads[0].attr.array.type
-    fields = len(kind.fields) if isinstance(kind, types.Aggregate) else 1
+    fields = len(types.scalars(kind))
     found = [_together(kernel, [r for r in reads if r.attr == place]) for place in {r.attr: None for r in reads}]
     whole = len(found) == fields and all(c is not None for c in found)
     return Sets(tuple(c for c in found if c is not None) if whole else (), fields)
@@ -111,10 +111,16 @@ def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
     return replace(first, index=add(by_number[0], multiply(gap, {("beside",): 1})), beside=len(reads))
 
 
+def _known(numbers: Mapping[str, Any]) -> dict[str, int]:
+    """The integers among a launch's arguments, members of structs too."""
+    structs = {name: value for name, value in numbers.items() if isinstance(value, Mapping)}
+    found = {f"{name}.{n}": v for name, value in structs.items() for n, v in value.items() if isinstance(v, int)}
+    return found | {n: v for n, v in numbers.items() if isinstance(v, int)}
+
+
 def at_most(low: Poly, high: Poly, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> bool:
     """Whether one number of a launch is surely at most another."""
-    known = {n: v for n, v in numbers.items() if isinstance(v, int)}
-    known |= {f"gridDim.{axis}": grid[k] for k, axis in enumerate("xyz")}
+    known = _known(numbers) | {f"gridDim.{axis}": grid[k] for k, axis in enumerate("xyz")}
     try:
         return _number(low, known) <= _number(high, known)
     except _Unknown:
@@ -123,7 +129,7 @@ def at_most(low: Poly, high: Poly, numbers: Mapping[str, Any], grid: tuple[int, 
 
 def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:
     """The range of indices that are set for certain; it may be empty."""
-    known = {n: v for n, v in numbers.items() if isinstance(v, int)}
+    known = _known(numbers)
     extents: dict[Any, int] = {"beside": found.beside}
     for k, axis in enumerate("xyz"):
         known |= {f"gridDim.{axis}": grid[k], f"blockDim.{axis}": found.block[k]}

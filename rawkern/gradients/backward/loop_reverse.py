@@ -249,7 +249,7 @@ class LoopReverse:
                 item.line, f"{names} carries a value from one iteration to the next other than as a sum",
                 "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
-            raise NeedsUnrolling(item.node, error)
+            raise NeedsUnrolling((item.node,), error)
         again = Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
         save: list[Any] = []
@@ -275,7 +275,7 @@ class LoopReverse:
                 error = self.where.refuse(
                     item.line, why, "make the number of iterations a constant of at most 64, or use another array"
                 )
-                raise NeedsUnrolling(item.node, error)
+                raise NeedsUnrolling((item.node,), error)
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...

@@ -41,11 +41,11 @@ class MemoryReverse(TileReverse):
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
         array = s.place.array
-        if array not in self.active.arrays:
+        if array not in self.active.arrays or not types.is_float(s.place.type):
             return
         if array.shared:
             self.shadows.add(array)
-        if s.value not in self.active.values and (s.adds or not array.shared):
+        if s.value not in self.active.values and (s.adds or not (array.shared or self._overwrites(s))):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
         kind = self.names.type(s.value.type)
@@ -76,6 +76,15 @@ class MemoryReverse(TileReverse):
             out.append(f"{text};")
         if clear:
             out.append(f"{place} = {number(0.0, kind)};")
+
+    def _overwrites(self, s: Store) -> bool:
+        """Whether a store may come after one of a value that has a gradient, which is lost then."""
+        around = set(ownership.loops_around(s.block))
+        return any(
+            i.value in self.active.values and i.place == s.place
+            and (i.order < s.order or around & set(ownership.loops_around(i.block)))
+            for i in loops.stores(self.kernel.body, s.place.array)
+        )  # fmt: skip
 
     def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
         """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
