@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
-from rawkern.gradients.analysis.gather import gathers
+from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -17,6 +19,7 @@ from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Kernel, Loop, Store, walk
 from rawkern.gradients.layout import Names, rendered, spelling
+from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, structs
@@ -134,10 +137,7 @@ def _derived(
     names = Names(_taken(kernel) | reader.file.options, double)
     assumed: list[Any] | None = [] if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
-    gathering = [
-        Gathering(g, reader.again, names, where, names.fresh(f"size_{g.array.name}"))
-        for g in gathers(kernel, active, wrt, plain)
-    ]
+    gathering = _gathering(reader, kernel, wrt, names, where, assumed)
     lines = [line for g in gathering for line in g.lines(kernel)]
     gathered = {g.gather.array.name: g for g in gathering}
     parts = dealt(deals(kernel, active, wrt, plain), reader.again, kernel, names, where)
@@ -149,6 +149,23 @@ def _derived(
         reverse.include(part.copy)
     lines += reverse.run() if reverse.active.outputs else []
     return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
+
+
+def _gathering(
+    reader: Reader, kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where, assumed: list[Any] | None
+) -> list[Gathering]:
+    """What gathers gradients: in the kernel as it is, or with its short loops written out."""
+    for more in (frozenset(), short_loops(kernel)):
+        try:
+            copy = reader.again(more)
+        except (NotDifferentiable, NeedsUnrolling):
+            break
+        active = activity(copy, wrt)
+        found = gathers(copy, active, wrt, Reverse(copy, active, names, where, None, assumed).injective)
+        if found:
+            again = partial(reader.again, more)
+            return [Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}")) for g in found]
+    return []
 
 
 def _has_floats(kind: types.Type) -> bool:

@@ -151,11 +151,14 @@ def _enclosed(body: Block) -> None:
     """Put what follows an early return into a branch, so that a thread goes on after the copy."""
     for at, item in enumerate(body.items):
         if isinstance(item, Exit):
-            stays = Value(item.line, body, item.order, type="bool", op="unary", args=(item.condition,), attr="!")
+            stays, more = item.condition.args[0] if item.condition.args else item.condition, []
+            if item.condition.op != "unary" or item.condition.attr != "!":
+                stays = Value(item.line, body, item.order, type="bool", op="unary", args=(item.condition,), attr="!")
+                more = [stays]
             branch = If(item.line, body, item.order, condition=stays, last=2**31)
             branch.then, branch.other = Block(body.items[at + 1 :], branch), Block([], branch)
             for inner in branch.then.items:
                 inner.block = branch.then
-            body.items[at:] = [stays, branch]
+            body.items[at:] = [*more, branch]
             _enclosed(branch.then)
             return

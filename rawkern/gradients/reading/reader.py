@@ -64,9 +64,9 @@ class Reader:
                 else:
                     raise error.reason from None
 
-    def again(self) -> Kernel:
-        """Another copy of the kernel that `settle` called with."""
-        return self._read(self.unroll, self.retyped)[0]
+    def again(self, more: frozenset[int] = frozenset()) -> Kernel:
+        """Another copy of the kernel that `settle` called with, with more loops written out."""
+        return self._read(self.unroll | more, self.retyped)[0]
 
     def _finishes(self, nodes: frozenset[int]) -> bool:
         """Whether loops can be written out: by trying."""
