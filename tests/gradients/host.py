@@ -173,7 +173,10 @@ def check(library, text, seed: int, program) -> str | None:
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
     numbers = dict(zip(TYPES, args, strict=True))
-    start = [begin(text.sets, numbers[n], n, numbers, program.grid, float("nan")) for n in ("x", "w")]
+    start = [
+        begin(numbers[n], text.sets[n].certain(numbers, program.grid) if n in text.sets else None, float("nan"))
+        for n in ("x", "w")
+    ]
     grads = [*start, None, weights[0].clone(), weights[1].clone(), None, None]
     call(2, args, grads)
     if races():
