@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,13 +18,15 @@ from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.ir import Kernel, Loop, Store, walk
+from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.layout import Names, rendered, spelling
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, structs
 from rawkern.gradients.types import Aggregate
+
+DEAREST = 12  # loads and calls that gathering a window may take, by those of the forward; else it adds atomically
 
 
 def derive(
@@ -138,7 +141,7 @@ def _derived(
     assumed: list[Any] | None = [] if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
     gathering = _gathering(reader, kernel, wrt, names, where, assumed)
-    lines = [line for g in gathering for line in g.lines(kernel)]
+    lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
     parts = dealt(deals(kernel, active, wrt, plain), reader.again, kernel, names, where)
     done = {*gathered, *(n for part in parts for n in part.deal.arrays)}
@@ -163,8 +166,12 @@ def _gathering(
         active = activity(copy, wrt)
         found = gathers(copy, active, wrt, Reverse(copy, active, names, where, None, assumed).injective)
         if found:
-            again = partial(reader.again, more)
-            return [Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}")) for g in found]
+            given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
+            again, made = partial(reader.again, more), []
+            for g in found:
+                made.append(Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}")))
+                made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
+            return [g for g in made if g.made]
     return []
 
 

@@ -58,7 +58,7 @@ def _spread(offsets: list[Poly]) -> tuple[Beside, list[int]] | None:
         else:
             gap = min(some, key=lambda f: max(f.values()))
         numbers = [_times(f, gap) for f in far]
-        if None not in numbers:
+        if None not in numbers and all(v > 0 for v in gap.values()):
             known = [n for n in numbers if n is not None]
             return Beside(base, gap, max(known)), known
     return None
