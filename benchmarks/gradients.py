@@ -195,8 +195,9 @@ def main() -> None:
     module = rawkern.RawModule(SOURCE)
     report = Report(f"gradients-{'gpu' if device == 'cuda' else 'cpu'}", "Derived backwards by their forwards")
     report.notes.append(
-        "Medians; on a GPU of its time alone. A backward is the call of what `kernel.derive` returns: memory for gradients, "
-        "set to zero where that is needed, and the launch. Goals are for a GPU; on the CPU engine it is 5 for all."
+        "Medians; on a GPU of its time alone. A backward is the call of what `kernel.derive` returns: memory for "
+        "gradients, set to zero where needed, and the launch. Goals are for a GPU; on the CPU engine it is 5 for "
+        "all."
     )
     table, numbers = (
         Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "torch.compile's", "atomics left")),
