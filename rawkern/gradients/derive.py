@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
+from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.gather import gathers
 from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
@@ -31,12 +34,16 @@ def derive(
     wrt: Sequence[str] | None = None,
     max_iterations: int | None = None,
     double: bool = False,
+    assume: bool = True,
 ) -> Text:
-    """Derive the backward of a kernel; with `double` in double, whatever its own type."""
+    """Derive the backward of a kernel; with `double` in double, whatever its own type.
+
+    With `assume`, it may be right only for launches of which `Text.assumed` is true.
+    """
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double))
+    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double, assume))
 
 
 def forward(
@@ -86,6 +93,7 @@ def _derived(
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
+    assume: bool,
 ) -> Text:
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     floats = {
@@ -124,20 +132,25 @@ def _derived(
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     names = Names(_taken(kernel) | reader.file.options, double)
-    plain = Reverse(kernel, active, names, where, max_iterations).injective
+    assumed: list[Any] | None = [] if assume else None
+    plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
     gathering = [
         Gathering(g, reader.again, names, where, names.fresh(f"size_{g.array.name}"))
         for g in gathers(kernel, active, wrt, plain)
     ]
     lines = [line for g in gathering for line in g.lines(kernel)]
     gathered = {g.gather.array.name: g for g in gathering}
-    rest = tuple(n for n in wrt if n not in gathered)
-    reverse = Reverse(kernel, activity(kernel, rest), names, where, max_iterations)
+    parts = dealt(deals(kernel, active, wrt, plain), reader.again, kernel, names, where)
+    done = {*gathered, *(n for part in parts for n in part.deal.arrays)}
+    rest = activity(kernel, tuple(n for n in wrt if n not in done))
+    reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
+    for part in parts:
+        lines += part.found
+        reverse.include(part.copy)
     lines += reverse.run() if reverse.active.outputs else []
     return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
 
 
 def _has_floats(kind: types.Type) -> bool:
-    if isinstance(kind, Aggregate):
-        return kind in types.VECTORS.values() and _has_floats(kind.fields[0][1])
-    return types.is_float(kind)
+    """Whether it consists of floats of one type, so that its gradient has the same type."""
+    return len(set(types.scalars(kind))) == 1 and types.is_float(types.scalars(kind)[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.analysis.coverage import begin, summed
+from rawkern.gradients.analysis.coverage import at_most, begin, summed
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched
@@ -53,8 +53,9 @@ class Derived:
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
 
-    def __init__(self, original: Any, text: Text, twin: Any, where: str) -> None:
+    def __init__(self, original: Any, text: Text, twin: Any, where: str, general: Callable[[], Derived]) -> None:
         self._original, self._text, self._twin, self._where = original, text, twin, where
+        self._general, self._other = general, None
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
@@ -94,7 +95,12 @@ class Derived:
         """
         shape = self.checked_grid(grid)
         named = self.named(args)
+        right = self.fitting(shape, named)
+        if right is not self:
+            return right(grid, args, grads)
         self.check_overlaps(named)
+        named = verify.floats(named, self._text)
+        grads = verify.floats(grads, self._text)
         run = self.launch(named, shape)
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
@@ -112,8 +118,9 @@ class Derived:
                 f"{self._text.name}: grads names {', '.join(sorted(unknown))}; outputs are {', '.join(self.outputs)}"
             )
         with torch.no_grad():
-            run.kernel[run.grid, self.block, run.shared_mem](*given)
-        return {n: self._rounded(g, named[n]) for n, g in found.items()}
+            packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
+            run.kernel[run.grid, self.block, run.shared_mem](*packed)
+        return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
         """Compare with a directional derivative of the forward, in double on the CPU engine.
@@ -139,7 +146,12 @@ class Derived:
             They differ; with both numbers.
         """
         shape = self.checked_grid(grid)
-        return verify.verify(self._original, self._twin(), self._text, self.named(args), shape, seed, self._where)
+        named = self.named(args)
+        right = self.fitting(shape, named)
+        if right is not self:
+            return right.verify(grid, args, seed=seed)
+        named = verify.floats(named, self._text)
+        return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
 
     # What calls and operators share -------------------------------------------------------------------------------
 
@@ -154,6 +166,14 @@ class Derived:
                 )
         return shape
 
+    def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
+        """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
+        if all(at_most(low, high, named, grid) for low, high in self._text.assumed):
+            return self
+        if self._other is None:
+            self._other = self._general()
+        return self._other
+
     def named(self, args: Sequence[Any]) -> dict[str, Any]:
         """The forward's arguments by name."""
         names = [p.name for p in self._original.state().signature.params]
@@ -161,6 +181,9 @@ class Derived:
             raise TypeError(
                 f"{self._text.name}: {len(args)} arguments, the forward takes {len(names)}: {', '.join(names)}"
             )
+        for p, value in zip(self._original.state().signature.params, args, strict=True):
+            if p.is_pointer and value is not None and not isinstance(value, torch.Tensor):
+                raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
         return dict(zip(names, args, strict=True))
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:
@@ -268,20 +291,24 @@ class Derivable:
             )
         where = Where(source.title, name, lambda line: source.place(source.name, line))
         launched = Launched(shape.block, units, shape.shared_mem)
-        common = {"where": where, "options": source.options, "launched": launched}
         headers = [path for path, _ in source.headers]
-        text = derive(source.text, name, headers=headers, wrt=wrt, max_iterations=max_iterations, **common)  # type: ignore[arg-type]
+        common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
+        given = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
 
-        def twin() -> dict[str, Any]:
+        def made(assume: bool) -> Derived:
+            text = derive(source.text, name, assume=assume, **given)
+            return Derived(self, text, lambda: twin(assume), source.title, lambda: made(False))
+
+        def twin(assume: bool) -> dict[str, Any]:
             """The texts and kernels that `verify` compares."""
-            double = derive(source.text, name, wrt=text.wrt, max_iterations=max_iterations, double=True, **common)  # type: ignore[arg-type]
+            double = derive(source.text, name, double=True, assume=assume, **given)
             make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
             base = name.partition("<")[0].strip()
             return {
                 "backward": Backward(double, lambda called: make(double.source, called)),
-                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),  # type: ignore[arg-type]
-                "single": make(forward(source.text, name, **common), f"{base}_forward"),  # type: ignore[arg-type]
+                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),
+                "single": make(forward(source.text, name, **common), f"{base}_forward"),
                 "shared_mem": shape.shared_mem,
             }
 
-        return Derived(self, text, twin, source.title)
+        return made(True)

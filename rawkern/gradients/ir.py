@@ -75,7 +75,12 @@ class Place:
 
     @property
     def suffix(self) -> str:
-        return "".join(f".{name}" for name in self.fields)
+        return suffix(self.fields)
+
+
+def suffix(path: tuple[str, ...]) -> str:
+    """How C spells members within members: those that are numbers are elements of arrays."""
+    return "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in path)
 
 
 @dataclass(eq=False, repr=False)
@@ -84,6 +89,7 @@ class Store(Item):
     index: tuple[Value, ...] = ()
     value: Value = None  # type: ignore[assignment]
     adds: str = ""  # "plain" or "atomic": the value is added to what is there
+    begun: bool = False  # adds to what the thread itself has set before
 
 
 @dataclass(eq=False, repr=False)

@@ -52,23 +52,30 @@ class Backward:
             flags.append(taken + needed <= ROOM)
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
-        if any(flags):
+        device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
+        if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
             chosen = self.kernel(tuple(flags))
-            device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
-            if total >= 2 * most > 0:  # else a block would give what it has summed up of one alone
+            if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, numbers)
         return Launch(self.kernel((False,) * len(flags)), (min(total, 2**31 - 1), 1, 1), text.shared_mem, numbers)
 
 
+def _processors(device: torch.device) -> int:
+    """How many blocks a device runs at a time at least."""
+    if device.type != "cuda":
+        return torch.get_num_threads()
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], dynamic: int) -> int:
-    """How many blocks a device runs at a time; 0 if none without leave for more shared memory."""
+    """How many blocks of a kernel a device runs at a time; 0 if none without leave for more shared memory."""
     shared = attributes["shared_size_bytes"] + dynamic
     if shared > gpus.STATIC_SHARED:
         return 0
     if device.type != "cuda":
-        return torch.get_num_threads()
+        return _processors(device)
     major, minor = torch.cuda.get_device_capability(device)
     spec = gpus.specification(f"sm_{major}{minor}") or gpus.DEFAULT
     found = occupancy(spec, threads, registers=attributes["num_regs"], shared=shared)
-    return found.blocks * torch.cuda.get_device_properties(device).multi_processor_count
+    return found.blocks * _processors(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +94,15 @@ def bare(text: str) -> str:
         if depth == 0 and k < len(text) - 1:
             return text
     return text[1:-1]
+
+
+def written(p: Mapping[tuple[Any, ...], int]) -> str:
+    """A polynomial of parameters and digits as C."""
+    terms = []
+    for key, value in p.items():
+        parts = [str(s) for s in key]
+        terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
+    return " + ".join(terms).replace("+ -", "- ")
 
 
 def spelling(kind: types.Type, names: Names) -> str:

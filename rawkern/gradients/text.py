@@ -10,12 +10,13 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling
+from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -44,6 +45,8 @@ class Text:
     shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
     #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
     sums: tuple[tuple[str, int], ...] = ()
+    records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
+    assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
 
     def instance(self, flags: Sequence[bool]) -> str:
         """The name of the kernel that adds up these gradients."""
@@ -59,12 +62,14 @@ def backward_text(
     units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
+    assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
     arrays = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
         *reverse.exchanges,
     ]
-    lines = [*_zeroed(kernel, reverse, names), *body]
+    checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *body]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
@@ -108,7 +113,7 @@ def backward_text(
     title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
-        f"// For blocks of {shape} threads{unit}.",
+        f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *_how_to_launch(sums, blocks, shared_mem),
@@ -128,8 +133,19 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
+        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
+        tuple(reverse.assumed or ()),
     )  # fmt: skip
+
+
+def _records(kernel: Kernel) -> dict[str, str]:
+    """The pointers to structs whose numbers are all floats of one type, which a tensor of bytes stands for."""
+    found = {n: set(types.scalars(kind)) for n, kind, pointer in kernel.params if pointer and kind in _structs(kernel)}
+    return {n: next(iter(kinds)) for n, kinds in found.items() if len(kinds) == 1 and kinds <= {"float", "double"}}
+
+
+def _structs(kernel: Kernel) -> list[Aggregate]:
+    return [kind for kind, _ in kernel.structs.values()]
 
 
 def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]) -> list[str]:
@@ -159,8 +175,19 @@ def _size(kind: types.Type, names: Names) -> int:
 
 
 def structs(kernel: Kernel, names: Names) -> list[str]:
-    texts = [text.strip().rstrip(";") + ";" for _, text in kernel.structs.values()]
-    return [re.sub(r"\bfloat(\d?)\b", r"double\1", t) if names.double else t for t in texts]
+    """The declarations of structs; with doubles for floats, but where memory of a launch has them beside others."""
+    kept: set[str] = set()
+    for _, kind, pointer in kernel.params:
+        if pointer and isinstance(kind, Aggregate) and len(set(types.scalars(kind))) > 1:
+            kept |= {each.name for each in _nested(kind)}
+    return [
+        re.sub(r"\bfloat(\d?)\b", r"double\1", text) if names.double and name not in kept else text
+        for name, (_, text) in kernel.structs.items()
+    ]
+
+
+def _nested(kind: Aggregate) -> list[Aggregate]:
+    return [kind, *(each for _, inner in kind.fields if isinstance(inner, Aggregate) for each in _nested(inner))]
 
 
 def shared_lines(kernel: Kernel, names: Names, wanted: set[Array], behind: set[Array] | None = None) -> list[str]:
@@ -200,13 +227,10 @@ def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_m
     """Comments on what a launch with sums of blocks' own is to know."""
     if not sums:
         return []
-    flags, counts, gradients = (
-        ", ".join(n) for n in zip(*((s.flag, s.count, f"grad_{s.of}") for s in sums), strict=True)
-    )
     return [
         f"// {', '.join(blocks.values())}: how many blocks the forward had. As many as run at a time do their work.",
-        f"// {flags}: whether each block has sums of its own for all {counts} numbers of {gradients},",
-        f"// in dynamic shared memory{f' behind {shared_mem} bytes' if shared_mem else ''}.",
+        *(f"// {s.flag}: each has sums of its own for all {s.count} of grad_{s.of}." for s in sums),
+        f"// They are in dynamic shared memory{f', behind {shared_mem} bytes' if shared_mem else ''}.",
     ]
 
 

@@ -31,8 +31,21 @@ class Aggregate:
     def of(self, name: str) -> Type | None:
         return dict(self.fields).get(name)
 
+    @property
+    def array(self) -> bool:
+        """Whether it is an array within a struct, whose fields are its elements."""
+        return self.name.endswith("]")
+
 
 Type = str | Aggregate
+
+
+def array(kind: Type, count: int) -> Aggregate:
+    """An array as a member of a struct."""
+    return Aggregate(
+        f"{kind if isinstance(kind, str) else kind.name}[{count}]", tuple((str(k), kind) for k in range(count))
+    )
+
 
 VECTORS = {
     f"{spelled}{n}": Aggregate(f"{spelled}{n}", tuple((f, base) for f in "xyzw"[:n]))
@@ -58,10 +71,32 @@ def scalar(spelled: str) -> str | None:
 
 
 def size(kind: Type) -> int:
-    """Bytes; of structs whose members have one size, as all have that are taken."""
-    if isinstance(kind, Aggregate):
-        return sum(size(inner) for _, inner in kind.fields)
-    return {"float": 4, "double": 8, "__half": 2, "__nv_bfloat16": 2}.get(kind) or max(_RANKS[kind], 8) // 8
+    """Bytes; of structs with their padding."""
+    if not isinstance(kind, Aggregate):
+        return {"float": 4, "double": 8, "__half": 2, "__nv_bfloat16": 2}.get(kind) or max(_RANKS[kind], 8) // 8
+    at = 0
+    for _, inner in kind.fields:
+        at = -(-at // alignment(inner)) * alignment(inner) + size(inner)
+    return -(-at // alignment(kind)) * alignment(kind)
+
+
+def alignment(kind: Type) -> int:
+    """Bytes that an address is a multiple of."""
+    if not isinstance(kind, Aggregate):
+        return size(kind)
+    if kind in VECTORS.values() and len(kind.fields) in (2, 4):
+        return min(len(kind.fields) * size(kind.fields[0][1]), 16)
+    return max((alignment(inner) for _, inner in kind.fields), default=1)
+
+
+def count(kind: Type) -> int:
+    """How many numbers a type consists of."""
+    return len(scalars(kind))
+
+
+def scalars(kind: Type) -> list[str]:
+    """The types of the numbers that a type consists of."""
+    return [s for _, inner in kind.fields for s in scalars(inner)] if isinstance(kind, Aggregate) else [kind]
 
 
 def is_float(kind: Type) -> bool:

@@ -46,7 +46,7 @@ def verify(
             moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
         for n in text.outputs:
             moved[n] = torch.zeros_like(wide[n])
-        twin["forward"][grid, text.block, longer * one](*moved.values())
+        twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
     grads = {
@@ -61,7 +61,8 @@ def verify(
             given.append(run.numbers[kind, n])
             continue
         given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
-    run.kernel[run.grid, text.block, run.shared_mem](*given)
+    bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
+    run.kernel[run.grid, text.block, run.shared_mem](*bytes_of)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):
@@ -75,6 +76,21 @@ def verify(
         f"{where}: the derived backward of {original.name} is wrong: along a random direction it gives {derived!r}, "
         f"a central difference of the kernel gives {measured!r}; write the backward by hand, and report the kernel"
     )
+
+
+def floats(named: Mapping[str, Any], text: Text) -> dict[str, Any]:
+    """Tensors of bytes that hold structs of floats, as these floats."""
+    return {
+        n: v.contiguous().view(torch.float64 if text.records[n] == "double" else torch.float32)
+        if n in text.records and isinstance(v, torch.Tensor) and v.dtype == torch.uint8
+        else v
+        for n, v in named.items()
+    }
+
+
+def packed(value: Any, name: str, text: Text) -> Any:
+    """An argument as a launch takes it: structs as bytes."""
+    return value.view(torch.uint8) if name in text.records and isinstance(value, torch.Tensor) else value
 
 
 def _beside(value: Any, draw: torch.Generator) -> Any:
@@ -98,7 +114,7 @@ def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Tex
         args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items()}
         for n in text.outputs:
             args[n] = torch.zeros_like(here[n])
-        kernel[at](*args.values())
+        kernel[at](*(packed(v, n, text) for n, v in args.items()))
         results.append({n: args[n].double() for n in text.outputs})
     for n in text.outputs:
         a, b = results[0][n], results[1][n]

@@ -189,7 +189,7 @@ class _Run:
                 wrt=wrt,
                 max_iterations=self.settings.max_iterations,
             )
-        found = cache[key]
+        found = cache[key].fitting(config.grid, launch.arguments)
         if found.atomics and torch.are_deterministic_algorithms_enabled():
             said = (
                 f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 import rawkern
-from rawkern.gradients.analysis.coverage import begin
+from rawkern.gradients.analysis.coverage import at_most, begin
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
@@ -56,6 +56,9 @@ def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
         common = {"where": where, "launched": launched, "double": True}
         try:
             text = derive(program.source, "program", **common)
+            numbers = dict(zip(TYPES, program.arguments(), strict=True))
+            if not all(at_most(low, high, numbers, program.grid) for low, high in text.assumed):
+                text = derive(program.source, "program", assume=False, **common)
         except rawkern.NotDifferentiable as error:
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
@@ -107,7 +110,7 @@ def watched(source: str) -> str:
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
 
-    source = re.sub(rf"(?m)^( +){PLACE} (\+?=) ", plain, source)
+    source = re.sub(rf"(?m)^( +(?:if \(\w+\) )?){PLACE} (\+?=) ", plain, source)
     return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
 
 

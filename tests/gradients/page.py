@@ -8,7 +8,15 @@ from pathlib import Path
 
 import rawkern
 from rawkern.gradients.rules import ALIASES, BOTH, PAIRS, RULES, TESTS
-from tests.gradients import cases_control, cases_groups, cases_half, cases_models, cases_public
+from tests.gradients import (
+    cases_control,
+    cases_flow,
+    cases_groups,
+    cases_half,
+    cases_models,
+    cases_objects,
+    cases_public,
+)
 from tests.gradients.cases import CASES
 from tests.gradients.test_refused import REFUSED
 
@@ -26,9 +34,10 @@ The derived backward of each agrees with torch's autograd in double, under the c
 FILES = {
     "tests.gradients.cases": "by feature", "tests.gradients.cases_models": "of models",
     "tests.gradients.cases_public": "as published", "tests.gradients.cases_control": "as published, with more of C++",
+    "tests.gradients.cases_objects": "with structs, methods, namespaces", "tests.gradients.cases_flow": "with returns in loops, parts of warps",
     "tests.gradients.cases_groups": "groups and cub", "tests.gradients.cases_half": "half precision",
 }  # fmt: skip
-OWN = (cases_control, cases_groups, cases_half, cases_models, cases_public)
+OWN = (cases_control, cases_flow, cases_groups, cases_half, cases_models, cases_objects, cases_public)
 
 
 def kernels() -> list[str]:

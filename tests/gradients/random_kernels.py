@@ -81,6 +81,14 @@ class Program:
             if self.r.random() < 0.7
             else f"if (i < n) y[n - 1 - i] += {self.value(2)};"
         )
+        if " += " not in self.lines[-1]:
+            self.again(random.Random(~self.seed))
+
+    def again(self, r: random.Random) -> None:
+        """Set some of the outputs a second time."""
+        if r.random() < 0.3:
+            names = [f"sinf({name})" for name in self.names[:1]]
+            self.say(f"if (i < n && {r.choice(['t % 3 == 0', 'x[c] > 0.2f'])}) y[i] = {r.choice(['0.0f', *names])};")
 
     # Lines ----------------------------------------------------------------------------------------------------------
 

@@ -10,15 +10,20 @@ import sys
 import time
 
 import rawkern
+from tests.gradients.random_blocks import Blocks
 from tests.gradients.random_kernels import Program
+from tests.gradients.random_offsets import Offsets
 from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
 
 
-def program_of(seed: int) -> Program | Stencil | Tiles | Rows:
+def program_of(seed: int) -> Program | Stencil | Tiles | Rows | Blocks | Offsets:
     """A program of each kind in turn."""
+    others = {9: Offsets, 11: Blocks, 15: Blocks}
+    if seed % 16 in others:
+        return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Program, Places, Rows, Stencil)[seed % 8](seed)
 
 

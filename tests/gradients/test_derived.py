@@ -9,7 +9,15 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching
-from tests.gradients import cases_control, cases_groups, cases_half, cases_models, cases_public  # noqa: F401 (they add their own)
+from tests.gradients import (  # noqa: F401 (they add their own)
+    cases_control,
+    cases_flow,
+    cases_groups,
+    cases_half,
+    cases_models,
+    cases_objects,
+    cases_public,
+)
 from tests.gradients.cases import CASES
 
 
@@ -28,6 +36,7 @@ def derived(case):
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_autograd(name, device, monkeypatch) -> None:
     """In double, with every access checked on the CPU engine; and the text reads well."""
+    monkeypatch.setattr(launching, "_processors", lambda _: 1)
     monkeypatch.setattr(launching, "_at_a_time", lambda *_: 1)  # one block has the sums of all
     case, draw = CASES[name], torch.Generator().manual_seed(5)
     args = arguments(case, device)

@@ -57,6 +57,7 @@ def module() -> rawkern.RawModule:
 @pytest.mark.parametrize("at_a_time, room", [(1, 32 << 10), (2, 32 << 10), (3, 200), (1, 0), (7, 32 << 10)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_processors", lambda _: at_a_time)
     monkeypatch.setattr(launching, "_at_a_time", lambda *_: at_a_time)
     monkeypatch.setattr(launching, "ROOM", room)
     block, grid, shared_mem, make, reference, wrt = KERNELS[name]

@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.backward import block_sums, tile_reverse
+from rawkern.gradients.analysis import ownership
+from rawkern.gradients.backward import barriers, block_sums, dealt, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from tests.conftest import SEED
 from tests.gradients import host
@@ -63,3 +64,19 @@ def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> Non
     monkeypatch.setattr(tile_reverse, "_number", lambda block, layout, digits=None: number(block, layout))
     _, _, wrong = host.outcomes(range(2, 26, 4))
     assert len(wrong) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
+    monkeypatch.setattr(dealt, "sparse", lambda lines, _: [line for line in lines if line != barriers.BARRIER])
+    _, _, wrong = host.outcomes(range(11, 100, 16))
+    assert len(wrong) >= 2
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
+def test_the_comparison_sees_offsets_that_lead_to_another_threads_element(monkeypatch) -> None:
+    fits = ownership.fits
+    beside = lambda total: any("beside" in key for key in total)  # noqa: E731
+    monkeypatch.setattr(ownership, "fits", lambda total, *others: beside(total) or fits(total, *others))
+    _, _, wrong = host.outcomes(range(9, 200, 16))
+    assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

@@ -15,7 +15,7 @@ def kernel(body, before="", params="const float* x, float* y, int n"):
 
 REFUSED = {
     "in place": (kernel("y[i] = y[i] * x[i];"), "y is both read and written"),
-    "set and added": (kernel("y[i] = x[i]; y[i] += x[i];"), "both set and added"),
+    "set and added": (kernel("y[i] = x[i]; y[i + 64] += x[i];"), "both set and added"),
     "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative"),
     "unknown function": (kernel("y[i] = nextafterf(x[i], 1.f);"), "nextafterf has no known derivative; write it as a __device__"),
     "results through pointers": (kernel("int e; y[i] = frexpf(x[i], &e);"), "address|frexpf"),
@@ -28,7 +28,6 @@ REFUSED = {
     "break behind a read": (kernel("float s = 0.f; for (int k = 0; x[k] > 0.f; ++k) { s += x[k]; if (s > 1.f) break; } y[i] = s;"),
                             "a break in a loop whose condition reads memory"),
     "goto": (kernel("again: y[i] = x[i]; if (n > 5) goto again;"), "labeled statement|goto"),
-    "return in a loop": (kernel("for (int k = 0; k < n; ++k) { if (x[k] > 1.f) return; }"), "a return in a loop"),
     "switch that falls through": (kernel("switch (n) { case 1: y[i] = x[i]; case 2: y[i] = x[i] * 2.f; }"), "falls into the next"),
     "break within a case": (kernel("switch (n) { case 1: if (i > 3) break; y[i] = x[i]; break; }"), "a break within a case"),
     "if constexpr of a number": (kernel("if constexpr (n > 3) y[i] = x[i];"), "if constexpr of what is not known"),
@@ -38,7 +37,7 @@ REFUSED = {
     "asm": (kernel('asm("nop;"); y[i] = x[i];'), "gnu asm|asm"),
     "atomicMax": (kernel("int m = 0; atomicMax(&m, 1); y[i] = x[i];"), "atomicMax has no known|address"),
     "value of an atomic": (kernel("float v = atomicAdd(&y[0], x[i]);"), "the value of"),
-    "partial mask": (kernel("y[i] = __shfl_xor_sync(0xffff, x[i], 1);"), "mask or width"),
+    "partial mask": (kernel("y[i] = __shfl_xor_sync(0xffff, x[i], 1);"), "with a mask that is not"),
     "lane that varies": (kernel("y[i] = __shfl_sync(0xffffffff, x[i], i % 32);"), "lane that is not constant"),
     "volatile": (kernel("volatile float v = x[i]; y[i] = v;"), "volatile"),
     "static": (kernel("static float v = 1.f; y[i] = v * x[i];"), "static"),
@@ -49,22 +48,18 @@ REFUSED = {
     "stale tiles": (kernel("__shared__ float s[64]; s[threadIdx.x] = 0.f; __syncthreads(); float a = 0.f;"
                            "for (int k = 0; k < n; ++k) { a += s[0] * s[threadIdx.x]; __syncthreads();"
                            "s[threadIdx.x] = x[k] * s[threadIdx.x]; __syncthreads(); } y[i] = a;"), "of another iteration"),
-    "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; };", "const P* p, float* y, int n"),
+    "struct in memory": (kernel("y[i] = p[i].a;", "struct P { float a; int b; };", "const P* p, float* y, int n"),
                          "p points to structs; pass an array of float"),
     "struct with a gap": (kernel("y[i] = p[i].a;", "struct __align__(8) P { float a; };", "const P* p, float* y, int n"),
                           "struct P is aligned to 8"),
-    "struct by value": (kernel("y[i] = p.a;", "struct P { float a; };", "P p, float* y, int n"), "struct by value"),
     "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half_of_mine"), "the type half_of_mine is not known"),
     "macro that pastes": (kernel("y[i] = x[i] * K(1);", "#define K(v) v ## .f"), "the call of K"),
     "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "asks for what the compiler defines"),
     "#error": (kernel("y[i] = x[i];", "#ifndef N\n#error N\n#endif"), "#error"),
     "macro of a function that is not known": (kernel("y[i] = F(x[i]);", "#define F tgamma_of_mine"), "tgamma_of_mine"),
-    "function of a namespace": (kernel("y[i] = m::f(x[i]);", "namespace m { __device__ float f(float v) { return v; } }"),
-                                "the call of m::f"),
     "recursion": (kernel("y[i] = f(x[i]);", "__device__ float f(float v) { return v > 1.f ? f(v - 1.f) : v; }"), "calls itself"),
     "overloads": (kernel("y[i] = f(n ? x[i] : 1.0);", "__device__ float f(float v) { return v; } __device__ int f(int v) { return v; }"),
                   "several overloads, and none for just these types"),
-    "variable changed in ?:": (kernel("float v = x[i]; y[i] = n > 3 ? (v = 2.f) : v;"), "changes within"),
     "index of a local array": (kernel("float a[4] = {0.f}; a[n % 4] = x[i]; y[i] = a[0];"), "local array a is not known"),
     "device variable": (kernel("y[i] = x[i] * scale;", "__device__ float scale = 2.f;"), "scale"),
     "half and int": (kernel("y[i] = h[i] * n;", "#include <cuda_fp16.h>", "const half* h, half* y, int n"),
@@ -74,7 +69,15 @@ REFUSED = {
     "half by value": (kernel("y[i] = x[i];", "#include <cuda_fp16.h>", "const float* x, float* y, half h, int n"), "__half by value"),
     "bits of half": (kernel("y[i] = __short_as_half(7) * h[i];", "#include <cuda_fp16.h>", "const half* h, half* y, int n"),
                      "__short_as_half"),
-    "lambda": (kernel("auto f = [](float v) { return v; }; y[i] = f(x[i]);"), "a return or continue here"),
+    "mutable lambda": (kernel("float s = 0.f; auto f = [=]() mutable { s += 1.f; return s; }; y[i] = f() * x[i];"), "a lambda that is mutable"),
+    "base class": (kernel("B b; b.v = x[i]; y[i] = b.v;", "struct A { float v; }; struct B : A { float w; };"), "struct B has a base"),
+    "destructor": (kernel("A a; a.v = x[i]; y[i] = a.v;", "struct A { float v; __device__ ~A() {} };"), "struct A has"),
+    "names of two namespaces": (kernel("y[i] = a::f(x[i]);", "namespace a { __device__ float f(float v) { return v; } }"
+                                       "namespace b { __device__ float f(float v) { return 2.f * v; } }"), "the call of a::f"),
+    "special case of a template": (kernel("y[i] = f<float>(x[i]);", "template <typename T> __device__ T f(T v) { return v; }"
+                                          "template <> __device__ float f<float>(float v) { return 2.f * v; }"), "the call of f"),
+    "change through a capture": (kernel("float s = 0.f; auto g = [&](float v) { s += v; }; auto f = [&](float v) { g(v); };"
+                                        "for (int k = 0; k < n; ++k) f(x[k]); y[i] = s;"), "in a way that is not followed"),
     "condition with shared memory": (kernel("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); float a = 0.f;"
                                             "for (int k = 0; s[k] > 0.f; ++k) a += x[k]; y[i] = a;"), "whose condition"),
 }  # fmt: skip

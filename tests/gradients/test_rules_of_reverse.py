@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import rawkern
+from rawkern.gradients.launching import Backward
 
 
 def derived(source, block=64, **settings):
@@ -111,7 +112,7 @@ def test_verify_finds_a_kernel_that_is_not_what_was_read(monkeypatch) -> None:
     monkeypatch.undo()
     wrong = rawkern.RawKernel(
         'extern "C" __global__ void k(const double* x, double* gx, const double* gy) { gx[threadIdx.x] += gy[threadIdx.x] * x[threadIdx.x]; }', "k")  # fmt: skip
-    monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": wrong})
+    monkeypatch.setattr(found, "_twin", lambda: {**twin, "backward": Backward(twin["backward"].text, lambda _: wrong)})
     with pytest.raises(ArithmeticError, match="is wrong"):
         found.verify(1, args)
 
@@ -171,3 +172,64 @@ def test_a_sum_through_many_branches_is_derived_at_once() -> None:
     }}"""
     grads = derived(source, block=1)(1, (torch.tensor([0.5, 3.5]), torch.zeros(1), 2), {"y": torch.ones(1)})
     torch.testing.assert_close(grads["x"], torch.tensor([0.0, 6.0]))
+
+
+def test_an_output_that_is_set_again_has_lost_its_first_value() -> None:
+    """Also if what is set then has no gradient."""
+    source = """extern "C" __global__ void k(const float* x, float* y) {
+        int t = threadIdx.x;
+        y[t] = 2.f * x[t];
+        if (t % 2) y[t] = 0.f;
+        for (int j = 0; j < 2; ++j) {
+            if (j == 1 && t % 3 == 0) y[t] = 1.f;
+            if (j == 0 && t == 6) y[t] = x[t] * x[t];
+        }
+    }"""
+    x, t = torch.rand(64), torch.arange(64)
+    grads = rawkern.RawKernel(source, "k").derive(block=64)(1, (x, torch.empty(64)), {"y": torch.ones(64)})
+    torch.testing.assert_close(grads["x"], torch.where((t % 2 == 1) | (t % 3 == 0), 0.0, 2.0))
+
+
+PRODUCT = """extern "C" __global__ void k(const float* a, const float* b, float* c, int n) {
+    __shared__ float ta[8][8], tb[8][8];
+    int tx = threadIdx.x, ty = threadIdx.y, r = blockIdx.y * 8 + ty, col = blockIdx.x * 8 + tx;
+    float sum = 0.0f;
+    for (int k = 0; k < n; k += 8) {
+        ta[ty][tx] = a[r * n + k + tx];
+        tb[ty][tx] = b[(k + ty) * n + col];
+        __syncthreads();
+        for (int j = 0; j < 8; ++j) sum += ta[ty][j] * tb[j][tx];
+        __syncthreads();
+    }
+    c[r * n + col] = sum;
+}"""
+
+
+def test_a_launch_for_which_an_assumption_is_false_gets_another_backward() -> None:
+    found = derived(PRODUCT, block=(8, 8))
+    assert "gridDim.x * 8 <= n" in found.source and not found.exchanged and "take" not in found.source
+    a, b, c = torch.rand(16, 16), torch.rand(16, 16), torch.rand(16, 16)
+    grads = found((2, 2), (a, b, c, 16), {"c": c})
+    torch.testing.assert_close(grads["a"], c @ b.T)
+    torch.testing.assert_close(grads["b"], a.T @ c)
+    # Rows of 8 and two blocks: the second column of blocks sets again what the next row sets, to the same values.
+    a, b, c = torch.ones(16 * 8), torch.full((8 * 16,), 3.0), torch.zeros(17 * 8)
+    grads = found((2, 2), (a, b, c, 8), {"c": torch.ones(17 * 8)})
+    assert float(grads["a"].sum()) == 17 * 8 * 8 * 3
+    zeros = torch.zeros(16 * 8)
+    with pytest.raises(RuntimeError, match="trap"):
+        found.kernel[(2, 2), (8, 8)](a, b, 8, zeros, zeros.clone(), torch.ones(17 * 8))
+
+
+def test_what_one_iteration_does_not_know_keeps_blocks_from_dealing_them_out() -> None:
+    dealt = "deal the iterations out"
+    assert derived(PRODUCT, block=(8, 8)).source.count(dealt) == 2
+    for old, new in (
+        ("= sum;", "= sum * sum;"),  # needs the sum
+        ("sum += ta", "sum = 0.5f * sum + ta"),
+        ("c[r * n + col]", "c[(r * n + col) / 2]"),  # several threads set an element
+        ("k < n;", "k < n + blockIdx.x + blockIdx.y;"),  # blocks differ
+    ):
+        assert dealt not in derived(PRODUCT.replace(old, new), block=(8, 8)).source
+    only = derived(PRODUCT.replace("k < n;", "k < n + blockIdx.y;"), block=(8, 8)).source
+    assert only.count(dealt) == 1 and "atomicAdd(&grad_b" in only

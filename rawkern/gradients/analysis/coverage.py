@@ -8,13 +8,14 @@ before it count up to: then every number below the total occurs. A condition suc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis.ownership import Comparison, Poly, facts, induction, poly
+from rawkern.gradients.analysis import offsets
+from rawkern.gradients.analysis.ownership import Comparison, Poly, add, facts, induction, multiply, poly
 from rawkern.gradients.ir import Exit, Kernel, Loop, Value
 
 MOST = 2**31 - 1  # numbers above may have been meant to wrap around
@@ -23,11 +24,15 @@ ENDLESS = 2**100
 
 @dataclass(frozen=True)
 class Cover:
-    """The index of a read, the comparisons under which it is made, and the shape of the blocks."""
+    """The index of a read, the comparisons under which it is made, and the shape of the blocks.
+
+    The digit "beside" of an index tells reads apart of which there are several.
+    """
 
     index: Poly
     below: tuple[Comparison, ...]
     block: tuple[int, int, int]
+    beside: int = 1
 
 
 class _Unknown(Exception):
@@ -85,16 +90,47 @@ def begin(sets: Mapping[str, Sets], value: torch.Tensor, name: str, numbers: Map
 def set_by(kernel: Kernel, reads: Sequence[Value]) -> Sets:
     """What the gradients that these reads set cover."""
     kind = reads[0].attr.array.type
-    fields = len(kind.fields) if isinstance(kind, types.Aggregate) else 1
-    found = [cover(kernel, r) for r in reads]
-    whole = len(reads) == fields and all(c is not None for c in found)
+    fields = len(types.scalars(kind))
+    found = [_together(kernel, [r for r in reads if r.attr == place]) for place in {r.attr: None for r in reads}]
+    whole = len(found) == fields and all(c is not None for c in found)
     return Sets(tuple(c for c in found if c is not None) if whole else (), fields)
+
+
+def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
+    """What reads of one place cover that differ by an offset."""
+    covers = [cover(kernel, r) for r in reads]
+    first = covers[0]
+    if len(reads) == 1 or first is None:
+        return first
+    numbers = offsets.which(kernel, reads, iterations=True) or {}
+    by_number = {numbers[r]: poly(r.args[0]) for r in reads if r in numbers}
+    same = all(c is not None and c.below == first.below for c in covers)
+    if not same or sorted(by_number) != list(range(len(reads))):
+        return None
+    gap = add(by_number[1], by_number[0], -1)
+    return replace(first, index=add(by_number[0], multiply(gap, {("beside",): 1})), beside=len(reads))
+
+
+def _known(numbers: Mapping[str, Any]) -> dict[str, int]:
+    """The integers among a launch's arguments, members of structs too."""
+    structs = {name: value for name, value in numbers.items() if isinstance(value, Mapping)}
+    found = {f"{name}.{n}": v for name, value in structs.items() for n, v in value.items() if isinstance(v, int)}
+    return found | {n: v for n, v in numbers.items() if isinstance(v, int)}
+
+
+def at_most(low: Poly, high: Poly, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> bool:
+    """Whether one number of a launch is surely at most another."""
+    known = _known(numbers) | {f"gridDim.{axis}": grid[k] for k, axis in enumerate("xyz")}
+    try:
+        return _number(low, known) <= _number(high, known)
+    except _Unknown:
+        return False
 
 
 def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:
     """The range of indices that are set for certain; it may be empty."""
-    known = {n: v for n, v in numbers.items() if isinstance(v, int)}
-    extents: dict[Any, int] = {}
+    known = _known(numbers)
+    extents: dict[Any, int] = {"beside": found.beside}
     for k, axis in enumerate("xyz"):
         known |= {f"gridDim.{axis}": grid[k], f"blockDim.{axis}": found.block[k]}
         extents |= {f"threadIdx.{axis}": found.block[k], f"blockIdx.{axis}": grid[k]}

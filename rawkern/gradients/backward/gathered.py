@@ -9,11 +9,11 @@ from typing import Any
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.coverage import Cover, Sets
 from rawkern.gradients.analysis.gather import Gather, places
-from rawkern.gradients.analysis.ownership import Comparison, Poly
+from rawkern.gradients.analysis.ownership import Comparison
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Block, Exit, If, Kernel, Store, Value, walk
-from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.layout import Group, Names, written
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -41,12 +41,12 @@ class Gathering:
         g = self.gather
         self.total, self.here = self.names.fresh(f"d_{g.array.name}"), self._places(kernel)
         found: list[Any] = [
-            f"const {'long long' if g.wide else 'int'} {self.here[a]} = {_written(p)};"
+            f"const {'long long' if g.wide else 'int'} {self.here[a]} = {written(p)};"
             for a, p in places(kernel).items()
         ]
         kind = self.names.summed(g.array.type)  # type: ignore[arg-type]
         element = self._element()
-        owns = [f"{self.here[a.name]} < {_written(a.extent)}" for a in g.axes if a.extent is not None]
+        owns = [f"{self.here[a.name]} < {written(a.extent)}" for a in g.axes if a.extent is not None]
         owns += [f"{element} >= 0"] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
         group = Group(f"if ({' && '.join([*owns, f'{element} < {self.size}'])}) {{")
         group.body.append(f"{kind} {self.total} = {number(0.0, kind)};")
@@ -81,7 +81,7 @@ class Gathering:
         terms = [
             " * ".join([self.here[a.name], *map(str, next(iter(a.coefficient)))]) for a in reversed(self.gather.axes)
         ]
-        rest = f" + {_written(self.gather.offset)}" if self.gather.offset else ""
+        rest = f" + {written(self.gather.offset)}" if self.gather.offset else ""
         return " + ".join(terms) + rest
 
     def _gathered(self, step: tuple[int, ...]) -> list[Any]:
@@ -159,12 +159,3 @@ def _enclosed(body: Block) -> None:
             body.items[at:] = [stays, branch]
             _enclosed(branch.then)
             return
-
-
-def _written(p: Poly) -> str:
-    """A polynomial of parameters and digits as C."""
-    terms = []
-    for key, value in p.items():
-        parts = [str(s) for s in key]
-        terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
-    return " + ".join(terms).replace("+ -", "- ")

@@ -186,7 +186,7 @@ class LoopReverse:
         k = self.names.fresh("k")
         first = self._begins(item, [c for c in needed if c not in taped], k, inner, frame)
         if (found is not None or loops.iterations(item) is not None) and not taped:
-            count, kind = self._trips(item, found, frame, out)
+            count, kind = self.trips(item, found, frame, out)
         else:
             count, kind = self._tape(item, taped, frame, first, k, out), "int"
         group = Group(f"for ({kind} {k} = {count} - 1; {k} >= 0; --{k}) {{", [*first, *inner.lines(item.body), *body])
@@ -210,7 +210,8 @@ class LoopReverse:
                 first.append(f"const {c.phi.type} {inner.name(c.phi)} = {start}{k}{step};")
         return first
 
-    def _trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
+    def trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
+        """How many iterations there are, as an expression and its type."""
         known = loops.iterations(item)
         if known is not None:
             return str(known), "int"
@@ -218,13 +219,18 @@ class LoopReverse:
         step = frame.outside(ownership.induction(item)[c.phi][1], item)
         kind = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
         name = self.names.fresh("iterations")
-        start, end = frame.outside(c.init, item), frame.outside(high, item)
-        start, end = f"({kind})({start})", f"({kind})({end})" + (" + 1" if equal else "")
-        length = f"{end} - {start}"
+        start, end = (self._as(kind, v, frame.outside(v, item)) for v in (c.init, high))
+        end += " + 1" if equal else ""
+        length = end if start == "0" else f"{end} - {start}"
         if step != "1":
-            length = f"({length} + ({kind})({step}) - 1) / ({kind})({step})"
+            by = self._as(kind, ownership.induction(item)[c.phi][1], step)
+            length = f"({length} + {by} - 1) / {by}"
         out.append(f"const {kind} {name} = {end} > {start} ? {length} : 0;")
         return name, kind
+
+    @staticmethod
+    def _as(kind: str, v: Value, text: str) -> str:
+        return text if v.type == kind and re.fullmatch(r"\w+", text) else f"({kind})({text})"
 
     def _tape(self, item: Loop, taped: list[Carried], frame: Frame, first: list[Any], k: str, out: list[Any]) -> str:
         """Run the loop forwards and keep what its iterations begin with; returns the name of their number."""
@@ -243,7 +249,7 @@ class LoopReverse:
                 item.line, f"{names} carries a value from one iteration to the next other than as a sum",
                 "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
-            raise NeedsUnrolling(item.node, error)
+            raise NeedsUnrolling((item.node,), error)
         again = Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
         save: list[Any] = []
@@ -269,7 +275,7 @@ class LoopReverse:
                 error = self.where.refuse(
                     item.line, why, "make the number of iterations a constant of at most 64, or use another array"
                 )
-                raise NeedsUnrolling(item.node, error)
+                raise NeedsUnrolling((item.node,), error)
 
     # Of `TileReverse` and `Reverse`.
     def tiles(self, item: Loop) -> list[tiles.Tile]: ...

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import keys, loops, ownership
+from rawkern.gradients.analysis import keys, loops, offsets, ownership
 from rawkern.gradients.analysis.phases import Phases, together, uniform
 from rawkern.gradients.backward import block_sums
 from rawkern.gradients.backward.block_sums import BlockSum
@@ -27,24 +27,25 @@ class MemoryReverse(TileReverse):
     after_loop: dict[Loop, list[tuple[Value, Value, Frame]]]
     helpers: set[str]
     exchanged: set[Array]
+    assumed: list[tuple[ownership.Poly, ownership.Poly]] | None  # of numbers of the launch: at most; None: nothing
     owned: dict[Array, bool]
     set_alone: dict[Array, bool]
     shadows: set[Array]
     set_by: dict[Array, list[Value]]
     phases: Phases | None
     block_sums: dict[str, BlockSum | None]
-    set_lines: dict[Any, list[Added]]  # by place
+    set_lines: dict[Any, list[Added]]  # by place and index
     steady: set[Any]  # loops in which adjoints of what lies outside stay as they are
     give: Callable[[Value, str, Frame], Any] | None  # where what is given to reads goes, if not to gradients
 
     def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
         """What was stored gets the gradient of its place; a place that was set has none before."""
         array = s.place.array
-        if array not in self.active.arrays:
+        if array not in self.active.arrays or not types.is_float(s.place.type):
             return
         if array.shared:
             self.shadows.add(array)
-        if s.value not in self.active.values and (s.adds or not array.shared):
+        if s.value not in self.active.values and (s.adds or not (array.shared or self._overwrites(s))):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
         kind = self.names.type(s.value.type)
@@ -76,6 +77,15 @@ class MemoryReverse(TileReverse):
         if clear:
             out.append(f"{place} = {number(0.0, kind)};")
 
+    def _overwrites(self, s: Store) -> bool:
+        """Whether a store may come after one of a value that has a gradient, which is lost then."""
+        around = set(ownership.loops_around(s.block))
+        return any(
+            i.value in self.active.values and i.place == s.place
+            and (i.order < s.order or around & set(ownership.loops_around(i.block)))
+            for i in loops.stores(self.kernel.body, s.place.array)
+        )  # fmt: skip
+
     def _kept(self, s: Store) -> tuple[Value, Value, str] | None:
         """Of ``s[i] = s[i] + v``: the load, v and its sign; what the place had as gradient is that of its old value."""
         v = s.value
@@ -98,11 +108,10 @@ class MemoryReverse(TileReverse):
         return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
 
     def injective(self, s: Store) -> bool:
-        """Whether an output's elements are each set once: by this store alone, by one thread in one iteration."""
-        if len([i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]) > 1:
-            return False
-        around = ownership.loops_around(s.block)
-        return ownership.signature(self.kernel, s.index[0], s.block, s.order, loops=around) is not None
+        """Whether an output's elements are each set once: by one store, by one thread in one iteration."""
+        stores = [i for i in walk(self.kernel.body) if isinstance(i, Store) and i.place == s.place]
+        numbers = offsets.which(self.kernel, stores, iterations=True, assumed=self.assumed)
+        return numbers is not None and len(set(numbers.values())) == len(stores)
 
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
@@ -126,8 +135,12 @@ class MemoryReverse(TileReverse):
         """Whether the elements that threads read of an array are their own: all reads have one signature."""
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
-            found = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
-            self.owned[array] = len(found) == 1 and None not in found
+            if all(len(r.args) == 1 for r in read):
+                found = offsets.which(self.kernel, read, within_block=array.shared, assumed=self.assumed)
+                self.owned[array] = bool(read) and found is not None
+            else:
+                rows = {self._signature(array, r.args, r.block, r.order) if r.args else None for r in read}
+                self.owned[array] = len(rows) == 1 and None not in rows
         return self.owned[array]
 
     def alone(self, v: Value) -> bool:
@@ -145,17 +158,29 @@ class MemoryReverse(TileReverse):
             return False
         if array not in self.set_alone:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
-            alike: dict[Any, list[Any]] = {}
-            for r in read:
-                alike.setdefault(r.attr, []).append(keys.reach(r))
-            same = all(len(k) == 1 or (None not in k and len(set(k)) == 1) for k in alike.values())
-            self.set_alone[array] = same and all(self.once(r) for r in read)
+            places = [[r for r in read if r.attr == place] for place in {r.attr for r in read}]
+            self.set_alone[array] = all(map(self._told_apart, places))
         return self.set_alone[array]
+
+    def _told_apart(self, read: list[Value]) -> bool:
+        """Whether reads of one place mean each element once; or the same, all of them, if their indices are alike."""
+        alike: dict[Any, list[Value]] = {}
+        for r in read:
+            alike.setdefault(self._index(r), []).append(r)
+        if len(read) > 1 and (None in alike or any(len(set(map(keys.reach, a))) > 1 for a in alike.values())):
+            return False
+        if len(alike) == 1:
+            return all(map(self.once, read))
+        numbers = offsets.which(self.kernel, read, iterations=True, assumed=self.assumed)
+        return numbers is not None and len({numbers[a[0]] for a in alike.values()}) == len(alike)
+
+    def _index(self, r: Value) -> Any:
+        found = keys.reach(r)
+        return None if found is None else found[: len(r.args)]
 
     def once(self, r: Value) -> bool:
         """Whether no two executions of a read, in any threads and iterations, mean the same element."""
-        around = ownership.loops_around(r.block)
-        return ownership.signature(self.kernel, r.args[0], r.block, r.order, loops=around) is not None
+        return offsets.which(self.kernel, [r], iterations=True, assumed=self.assumed) is not None
 
     def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What was read gets the adjoint; of places that stay the same in a loop, once behind it."""
@@ -194,14 +219,14 @@ class MemoryReverse(TileReverse):
         """Add to the gradient of a place; `some`: under a condition of the backward's own."""
         array = v.attr.array
         place = frame.used(v.attr, v.args, self.grad(array.name))
-        first = v.attr not in {r.attr for r in self.set_by.get(array, ())}
+        first = (v.attr, self._index(v)) not in {(r.attr, self._index(r)) for r in self.set_by.get(array, ())}
         if first and (some or self.partial):
             self.set_alone[array] = False  # not each element is set here, and the first has to set it
         if self.sets(array):
             if first:
                 self.set_by.setdefault(array, []).append(v)
             added = Added(place, d)
-            self.set_lines.setdefault(v.attr, []).append(added)
+            self.set_lines.setdefault((v.attr, self._index(v)), []).append(added)
             out.append(added.line("=" if first else "+="))
         elif self.owns(array) or (array.shared and self.alone(v)):
             out.append(f"{place} += {d};")

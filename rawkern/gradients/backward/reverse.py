@@ -32,10 +32,11 @@ class Reverse(ValueReverse):
     """Makes the text of one backward; `adjoint` of a value is the sum of what its uses `contribute`."""
 
     def __init__(
-        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None
-    ) -> None:
+        self, kernel: Kernel, active: Activity, names: Names, where: Where, max_iterations: int | None,
+        assumed: list[Any] | None = None,
+    ) -> None:  # fmt: skip
         self.kernel, self.active, self.names, self.where = kernel, active, names, where
-        self.max_iterations = max_iterations
+        self.max_iterations, self.assumed = max_iterations, assumed
         self.uses = loops.totals(kernel)
         self.home: dict[Block, list[Any]] = {}
         self.pending: dict[Value, list[str]] = {}
@@ -63,6 +64,14 @@ class Reverse(ValueReverse):
     def another(self) -> Reverse:
         """For another text, as another thread has it."""
         return Reverse(self.kernel, self.active, self.names, self.where, None)
+
+    def include(self, other: Reverse) -> None:
+        """Take over what the lines of another need to be declared."""
+        self.shadows |= other.shadows
+        self.set_whole |= other.set_whole
+        self.read |= other.read
+        self.helpers |= other.helpers
+        self.exchanges += other.exchanges
 
     def wants(self, value: Value) -> bool:
         """Whether an adjoint is of use."""

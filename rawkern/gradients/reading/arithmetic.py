@@ -8,15 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Block, Value
-from rawkern.gradients.reading.accesses import LITERALS, Accesses
+from rawkern.gradients.ir import Block, If, Value
+from rawkern.gradients.reading.accesses import LITERALS
 from rawkern.gradients.reading.places import Local, Pointer, Var
-from rawkern.gradients.reading.syntax import text_of
+from rawkern.gradients.reading.targets import Targets
 from rawkern.gradients.rules import PAIRS, TESTS, rule_of, spelled
 
 
-class Arithmetic(Accesses):
+class Arithmetic(Targets):
     """What is computed with values at hand."""
 
     def scalar(self, node: Any) -> Value:
@@ -55,7 +56,13 @@ class Arithmetic(Accesses):
     def operate(self, node: Any, sign: str, a: Any, b: Any) -> Any:
         raise NotImplementedError
 
-    def operated(self, node: Any, sign: str, arguments: list[Any]) -> Any:
+    def operated(self, node: Any, sign: str, args: Any) -> Any:
+        raise NotImplementedError
+
+    def given(self, node: Any) -> Any:
+        raise NotImplementedError
+
+    def taken(self, given: Any) -> Any:
         raise NotImplementedError
 
     def binary(self, node: Any, sign: str, a: Value, b: Value) -> Value:
@@ -87,7 +94,7 @@ class Arithmetic(Accesses):
         if isinstance(pointer, Local):
             if by.const is None:
                 raise self.unrollable(node, "the offset into a local array is not known when deriving")
-            width = 1 if pointer.view is None else len(pointer.view.fields)
+            width = 1 if pointer.view is None else types.count(pointer.view)
             return replace(pointer, at=pointer.at + (by.const if sign == "+" else -by.const) * width)
         array = pointer.array
         if types.is_float(by.type) or len(pointer.inner) < len(array.sizes) - 1:
@@ -102,7 +109,7 @@ class Arithmetic(Accesses):
                 )
             by = part
         if pointer.view is not None:
-            by = self.binary(node, "*", by, self.integer(node, len(pointer.view.fields)))
+            by = self.binary(node, "*", by, self.integer(node, types.count(pointer.view)))
         if sign == "-":
             by = self.value(node, by.type, "unary", (by,), "-")
         offset = by if pointer.offset is None else self.binary(node, "+", pointer.offset, by)
@@ -147,14 +154,27 @@ class Arithmetic(Accesses):
         finally:
             self.block = outer
 
-    def alone(self, node: Any, block: Block, make: Any) -> Any:
-        """`within` for what may be left out when the kernel runs, and so may change no variable."""
+    def alone(self, block: Block, make: Any) -> tuple[Any, dict[Var, Any]]:
+        """`within` for what may be left out when the kernel runs: also the variables that it gives new values."""
         leaves = self.leaves()
         before = [v.value for v in leaves]
         found = self.within(block, make)
-        if any(v.value is not old for v, old in zip(leaves, before, strict=True)):
-            raise self.refuse(node, "a variable changes within ?:, && or ||", "write an if")
-        return found
+        changed = {v: v.value for v, old in zip(leaves, before, strict=True) if v.value is not old}
+        for var, old in zip(leaves, before, strict=True):
+            var.value = old
+        return found, changed
+
+    def change(self, node: Any, made: If, then: dict[Var, Any], other: dict[Var, Any]) -> None:
+        """Give variables that a side of a branch changes the value of the side that is taken."""
+        for var in {**then, **other}:
+            a, b = then.get(var, var.value), other.get(var, var.value)
+            if a is b or a == b:
+                var.value = a
+                continue
+            if not isinstance(a, Value) or not isinstance(b, Value):
+                raise self.refuse(node, f"{var.name} changes within ?:, && or ||", "write an if")
+            var.value = self.value(node, a.type, "result", attr=made, name=var.name)
+            made.results.append((var.value, a, b))
 
     def leaves(self) -> list[Var]:
         raise NotImplementedError

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Barrier, Block, Exit, If, Loop, Store, Value
 from rawkern.gradients.reading.declarations import Declarations
 from rawkern.gradients.reading.groups import Team
 from rawkern.gradients.reading.places import Pointer, Var
-from rawkern.gradients.reading.syntax import contains, named, text_of
+from rawkern.gradients.reading.syntax import contains
 
 LEAVING = ("return_statement", "continue_statement")
 LOOPS = ("for_statement", "while_statement", "do_statement")
@@ -23,19 +24,25 @@ class Branches(Declarations):
 
     body: Block
     breaking: list[Var | None]  # of the loops around: whether they go on, where they have a break
+    left: Var | None  # whether the function has returned, in a loop with a return
 
     def sequence(self, nodes: Sequence[Any], then: Callable[[], None]) -> None:
         """Read statements, and what comes then on every path that does not leave."""
         for at, node in enumerate(nodes):
             if node.type == "return_statement":
-                return self.leave(node)
+                self.leave(node)
+                for var in [v for v in self.breaking if v is not None]:
+                    var.value = self.value(node, "bool", "const", attr="false", const=0)
+                if self.left is not None:
+                    self.left.value = self.value(node, "bool", "const", attr="true", const=1)
+                return None
             if node.type == "continue_statement":
                 return None
             if node.type == "break_statement" and self.breaking and self.breaking[-1] is not None:
                 self.breaking[-1].value = self.value(node, "bool", "const", attr="false", const=0)
                 return None
             if node.type in LOOPS and contains(node, ("return_statement",)):
-                raise self.refuse(node, "a return in a loop", "let the loop run to its end, or test beforehand")
+                return self._returning(node, nodes[at + 1 :], then)
             if node.type not in LOOPS and (
                 contains(node, LEAVING, LOOPS)
                 or (node.type != "switch_statement" and contains(node, ("break_statement",), BREAKABLE))
@@ -43,6 +50,23 @@ class Branches(Declarations):
                 return self._leaving(node, nodes[at + 1 :], then)
             self.statement(node)
         return then()
+
+    def _returning(self, node: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
+        """A loop with a return: a break of all loops around it; what follows is for those that have not left."""
+        follow, outer = self._following(rest, then), self.left
+        if outer is None:
+            self.left = Var("left", "bool", self.value(node, "bool", "const", attr="false", const=0))
+            for leaf in self.returned.leaves() if self.returned else []:
+                if leaf.value is None and isinstance(leaf.type, str):
+                    leaf.value = self.converted(node, self.integer(node, 0), leaf.type)
+        left = self.left
+        self.scoped(lambda: self._statement_with(f"left at {node.start_byte}", left, node))  # type: ignore[arg-type]
+        self.left = outer
+        self.branch(node, left.value, lambda: None, follow)  # type: ignore[union-attr]
+
+    def _statement_with(self, name: str, var: Var, node: Any) -> None:
+        self.scopes[-1][name] = var
+        self.statement(node)
 
     def _leaving(self, node: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
         """A statement after which some paths do not go on: those that do take the rest with them."""
@@ -226,6 +250,7 @@ class Branches(Declarations):
             b = var.value
             if a is b or a == b:
                 continue
+            a, b = (self._instead(side, v, a, b) for side, v in ((made.then, a), (made.other, b)))
             var.value = None
             if isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None):
                 first_at, other_at = (
@@ -238,6 +263,13 @@ class Branches(Declarations):
                 var.value = self.value(node, a.type, "result", attr=made, name=var.name)
                 made.results.append((var.value, a, b))
         return None
+
+    def _instead(self, side: Block, value: Any, a: Any, b: Any) -> Any:
+        """What a variable without a value has on one side of a branch: nothing may read it there."""
+        other = b if value is a else a
+        if value is not None or not isinstance(other, Value):
+            return value
+        return self.within(side, lambda: self.converted(other.line, self.integer(other.line, 0), other.type))
 
 
 def _acts(item: Any) -> bool:

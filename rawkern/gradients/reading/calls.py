@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
-from rawkern.gradients.reading.expressions import FULL, SHUFFLES
 from rawkern.gradients.reading.philox import Philox
-from rawkern.gradients.reading.places import Callee, Cell, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, named, text_of
+from rawkern.gradients.reading.places import Callee, Cell, Given, Lambda, Maker, Pointer, Var
+from rawkern.gradients.reading.syntax import TYPES
 from rawkern.gradients.reading.views import CASTS
-from rawkern.gradients.rules import BOTH, rule_of
+from rawkern.gradients.rules import BOTH, PAIRS, TESTS, rule_of
 from rawkern.gradients.types import Aggregate
 
 LOADS = ("__ldg", "__ldca", "__ldcs", "__ldcg", "__ldlu", "__ldcv")
@@ -26,10 +27,20 @@ class Calls(Philox):
     def on_assignment_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
         left = node.child_by_field_name("left")
-        if sign != "=" and f"operator{sign}" in self.file.functions and isinstance(self.kind(left), Aggregate):
-            return self.inline(node, f"operator{sign}", [left, node.child_by_field_name("right")], [])
+        value = node.child_by_field_name("right")
         found = self.target(left)
-        right = self.expression(node.child_by_field_name("right"))
+        kind = None if isinstance(found, Var) and not found.whole else getattr(found, "type", None)
+        if isinstance(kind, Aggregate) and (sign != "=" or self._assigns(kind)):
+            args = [Given(left, found), self.given(value)]
+            own = self.operated(node, sign, args)
+            if own is not None:
+                return own[0]
+            raise self.refuse(node, f"{sign} of {kind.name}", "write an operator of it, or its fields one by one")
+        if isinstance(kind, Aggregate):
+            made = self.made_of(node, "value", kind, self.given(value))
+            self.assign(node, found, made)
+            return found
+        right = self.expression(named(value)[0] if value.type == "initializer_list" else value)
         return self._set(node, found, right, sign[:-1])
 
     def on_update_expression(self, node: Any) -> Any:
@@ -39,6 +50,11 @@ class Calls(Philox):
         after = self._set(node, found, self.integer(node, 1), sign)
         prefix = node.children[0].type in ("++", "--")
         return after if prefix else before
+
+    def _assigns(self, kind: Aggregate) -> bool:
+        """Whether a struct has an assignment of its own."""
+        struct = self.struct_of(kind)
+        return struct is not None and "operator=" in struct.methods
 
     def _set(self, node: Any, found: Any, right: Any, sign: str) -> Any:
         """Assign, or with an operator compute from what is there; returns the new value."""
@@ -74,7 +90,7 @@ class Calls(Philox):
             for path, leaf in _paths(right):
                 self.write(node, self.part(node, found, path, leaf.type), self.read(node, leaf))  # type: ignore[arg-type]
             return right
-        if isinstance(found, Var) and found.fields:
+        if isinstance(found, Var) and found.whole:
             if not isinstance(right, Var) or found.type is None or right.type != found.type:
                 raise self.refuse(node, f"{text_of(node)!r} assigns another type", "assign a value of the same type")
             for (_, leaf), (_, value) in zip(_paths(found), _paths(right), strict=True):
@@ -101,46 +117,123 @@ class Calls(Philox):
     # Calls --------------------------------------------------------------------------------------------------------
 
     def on_call_expression(self, node: Any) -> Any:
-        found = self.call(node)
+        found = self.valued(node, self.call(node))
         if found is None:
             raise self.refuse(node, f"the value of {text_of(node)!r}", "don't use it")
         return found
 
     def call(self, node: Any) -> Any:
-        """What a call returns; None for one that returns nothing."""
+        """What a call returns: a place where it is a reference, None for one that returns nothing."""
         callee, arguments = node.child_by_field_name("function"), named(node.child_by_field_name("arguments"))
         if callee.type in TYPES and len(arguments) == 1:
             return self.cast(node, callee, arguments[0])
         found = self.group_call(node, callee, arguments) or self.curand_call(node, text_of(callee), arguments)
         if found is not None:
             return found[0]
+        if callee.type in ("call_expression", "compound_literal_expression", "lambda_expression"):
+            return self.called_object(node, self.given(callee), arguments)
         inner = named(callee)[0] if callee.type == "parenthesized_expression" else None
+        if inner is not None and inner.type == "lambda_expression":
+            return self.called_object(node, self.given(inner), arguments)
         if inner is not None and len(arguments) == 1 and self.is_type(inner):  # (T) (x), which reads as a call
             return self.cast(node, inner, arguments[0])
         given: list[Any] = []
         if callee.type == "template_function":
             given = named(callee.child_by_field_name("arguments"))
-            callee = callee.child_by_field_name("name")
-            if text_of(callee) in CASTS and len(given) == 1 and len(arguments) == 1:
+            if text_of(callee.child_by_field_name("name")) in CASTS and len(given) == 1 and len(arguments) == 1:
                 return self.cast(node, given[0], arguments[0])
-        name = text_of(callee).removeprefix("std::").removeprefix("::")
-        if callee.type == "qualified_identifier" and name not in self.file.functions and rule_of(name) is not None:
-            return self._own(node, name, arguments)
-        name = text_of(callee)
-        if callee.type != "identifier" or name in self.file.unclear:
+        return self._named(node, callee, given, arguments)
+
+    def _named(self, node: Any, callee: Any, given: list[Any], arguments: list[Any]) -> Any:
+        """A call by a name: of a variable, a method, a type, a function of the source or of CUDA."""
+        plain = callee.child_by_field_name("name") if callee.type == "template_function" else callee
+        if callee.type == "qualified_identifier":
+            return self._qualified_call(node, callee, arguments)
+        name = text_of(plain)
+        if plain.type != "identifier" or name in self.file.unclear:
             raise self.refuse(node, f"the call of {name}", "write it as a __device__ function here")
         variable = self.lookup(name)
         if variable is not None and isinstance(variable.value, Callee):
             return self.inline(node, variable.value.name, arguments, variable.value.given)
-        if variable is not None:
-            raise self.refuse(node, f"the call of the variable {name}", "write a __device__ function")
-        if name in self.file.functions:
-            return self.inline(node, name, arguments, given)
-        if name in self.type_names and len(arguments) == 1:
-            return self.converted(node, self.scalar(arguments[0]), self.scalar_type(callee))
+        if variable is not None and not given:
+            return self.called_object(node, self.given(plain), arguments)
+        if self.struct is not None and name in self.struct.methods and name != self.struct.base:
+            this = self.lookup("this")
+            object_ = Given(node, this.value) if this is not None else None
+            return self.method(node, self.struct, object_, name, [self.given(a) for a in arguments], self.bound(given))
+        kind = self._type_called(plain, name, callee, given)
+        if isinstance(kind, Aggregate):
+            return self.construct(node, name, kind, arguments, False)
+        if isinstance(kind, Lambda):
+            raise self.refuse(node, f"the call of {name}", "call the variable")
+        if kind is not None and len(arguments) <= 1:
+            value = self.scalar(arguments[0]) if arguments else self.integer(node, 0)
+            return self.converted(node, value, kind)
+        if name in self.file.functions and self._means_own(node, name, arguments):
+            return self._or_builtin(node, name, arguments, self.bound(given))
         if given:
             raise self.refuse(node, f"the call of {text_of(node)!r}", "write it as a __device__ function here")
         return self._own(node, name, arguments)
+
+    def _type_called(self, node: Any, name: str, callee: Any, given: list[Any]) -> Any:
+        """The type that a call makes an object of; None where it calls a function."""
+        if given:
+            maker = self.type_names.get(name)
+            base = maker.name if isinstance(maker, Maker) else name
+            return self.instance(callee, base, self.bound(given)) if base in self.file.structs else None
+        if self.struct is not None and name == self.struct.base:
+            return self.struct.type
+        own = name in self.file.functions or not self.known_type(name)
+        return None if own or types.VECTORS.get(name) is not None else self.type_named(node, name)
+
+    def _qualified_call(self, node: Any, callee: Any, arguments: list[Any]) -> Any:
+        """A call of a name with its namespace or struct."""
+        last = callee
+        while last.type == "qualified_identifier":
+            scope, last = last.child_by_field_name("scope"), last.child_by_field_name("name")
+        given = named(last.child_by_field_name("arguments")) if last.type == "template_function" else []
+        name = text_of(last.child_by_field_name("name") if given else last)
+        whole = text_of(callee)[: len(text_of(callee)) - len(text_of(last))] + name
+        if self.file.plain(whole) is not None and name not in self.file.unclear:
+            kind = self._type_called(last, name, last, given)
+            if isinstance(kind, Aggregate):
+                return self.construct(node, name, kind, arguments, False)
+            if name in self.file.functions:
+                return self.inline(node, name, arguments, self.bound(given))
+        if not arguments and scope is not None and re.match(r"(cuda::)?(std::)?numeric_limits\s*<", whole):
+            return self.limit(node, self.bound(named(scope.child_by_field_name("arguments")))[0], name)
+        if scope is not None and (scope.type == "template_type" or self.known_type(text_of(scope))):
+            struct = self.struct_of(self.scope_type(scope))
+            if struct is not None and name in struct.methods:
+                return self.method(node, struct, None, name, [self.given(a) for a in arguments], self.bound(given))
+        standard = whole.replace(" ", "") in (f"std::{name}", f"::{name}", f"cuda::std::{name}")
+        if standard and not given and self._builtin(name):
+            return self._own(node, name, arguments)
+        raise self.refuse(node, f"the call of {text_of(callee)}", "write it as a __device__ function here")
+
+    def _means_own(self, node: Any, name: str, arguments: list[Any]) -> bool:
+        """Whether a name that stands alone means a function of the source."""
+        if self.file.sees(name, self.path) or not self._builtin(name):
+            return True
+        return any(isinstance(self.kind(a), Aggregate) for a in arguments if a.type != "initializer_list")
+
+    def _builtin(self, name: str) -> bool:
+        return rule_of(name) is not None or name in TESTS or name in PAIRS or name in ("min", "max", "abs")
+
+    def _or_builtin(self, node: Any, name: str, arguments: list[Any], given: list[Any]) -> Any:
+        """A call of a function of the source, unless CUDA's of that name fits better."""
+        args = [self.given(a) for a in arguments]
+        found = self.file.functions[name]
+        if not given and self._builtin(name):
+            ranked = [r for f in found if (r := self.ranks(f, args)) is not None]
+            if not ranked:
+                values = [self.number(a.node, self.taken(a)) for a in args]
+                computed = self.math(node, name, values)
+                if computed is not None:
+                    return computed
+            if len(ranked) == 1 and any(ranked[0]):
+                raise self.refuse(node, f"{name} is also a function of CUDA's", "give yours another name")
+        return self.put_in(node, name, self.chosen(node, name, found, args), args, given)
 
     def _own(self, node: Any, name: str, arguments: list[Any]) -> Any:
         """CUDA's own functions."""
@@ -170,8 +263,9 @@ class Calls(Philox):
             for of, each in zip(BOTH[name], arguments[1:], strict=True):
                 self.assign(node, self._pointed(each), self.math(node, of, [value]))
             return None
-        if name in SHUFFLES and len(arguments) in (3, 4):
-            return self._shuffle(node, name, arguments)
+        exchanged = self.warp_call(node, name, arguments)
+        if exchanged is not None:
+            return exchanged
         if name.startswith("make_") and name[5:] in types.VECTORS:
             kind = types.VECTORS[name[5:]]
             values = [self.scalar(a) for a in arguments]
@@ -183,7 +277,8 @@ class Calls(Philox):
         found = self.half_call(node, name, given)
         if found is not None:
             return found
-        found = self.math(node, name, [self.number(n, v) for n, v in zip(arguments, given, strict=True)])
+        if self._builtin(name):
+            found = self.math(node, name, [self.number(n, v) for n, v in zip(arguments, given, strict=True)])
         if found is None:
             raise self.refuse(node, f"{name} has no known derivative", "write it as a __device__ function here")
         return found
@@ -193,22 +288,6 @@ class Calls(Philox):
         if node.type == "pointer_expression" and text_of(node.child_by_field_name("operator")) == "&":
             return self.target(node.child_by_field_name("argument"))
         return self.cell(node, self.as_pointer(self.expression(node)), ())
-
-    def _shuffle(self, node: Any, name: str, arguments: list[Any]) -> Value:
-        mask = self.scalar(arguments[0])
-        full = mask.const in (-1, 0xFFFFFFFF) or FULL.fullmatch(text_of(arguments[0])) is not None
-        width = self.scalar(arguments[3]).const if len(arguments) == 4 else 32
-        if not full or width != 32:
-            raise self.refuse(
-                node, f"{name} with a mask or width that is not that of a whole warp", "use 0xffffffff, 32 lanes"
-            )
-        value, by = self.scalar(arguments[1]), self.scalar(arguments[2])
-        if SHUFFLES[name] == "idx" and by.const is None:
-            raise self.refuse(node, f"{name} from a lane that is not constant", "take a constant lane")
-        if by.const is not None and not 0 <= by.const < 32:
-            raise self.refuse(node, f"{name} by {by.const}", "use 0 to 31")
-        by = self.converted(node, by, "int")
-        return self.value(node, value.type, "shfl", (value, by), SHUFFLES[name])
 
 
 def _paths(var: Var, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Var]]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Place, Value
+from rawkern.gradients.ir import Array, Place, Value, suffix
 from rawkern.gradients.reading.calls import Calls
 from rawkern.gradients.reading.groups import Storage, Team
-from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, contains, identifier, named, text_of, words
+from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var
+from rawkern.gradients.reading.syntax import TYPES, contains, identifier, words
 from rawkern.gradients.types import Aggregate, Type
 
-#: What a reference may refer to.
-PLACES = ("identifier", "subscript_expression", "field_expression", "pointer_expression", "parenthesized_expression")
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
 
 
@@ -40,91 +38,28 @@ class Declarations(Calls):
             raise self.refuse(node, f"the parameter {name} is {' '.join(words(node) - QUALIFIERS)}", "leave that out")
         if declarator.type == "identifier":
             self.params.append((name, kind, False))
-            if isinstance(kind, Aggregate):
-                raise self.refuse(node, f"the parameter {name} is a struct by value", "pass its numbers one by one")
             if kind in types.HALVES:
                 raise self.refuse(node, f"the parameter {name} is {kind} by value", "pass a float")
-            self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
+            if isinstance(kind, Aggregate):
+                self.in_memory(node, kind)
+                self.scopes[-1][name] = self.aggregate(
+                    name, kind, lambda path, inner: self.value(node, inner, "param", attr=name + suffix(path))
+                )
+            else:
+                self.scopes[-1][name] = Var(name, kind, self.value(node, kind, "param", attr=name, name=name))
             return
         inner = [c for c in named(declarator) if c.type not in ("type_qualifier", "ms_pointer_modifier")]
         if declarator.type == "array_declarator" or (
             declarator.type == "pointer_declarator" and inner[0].type == "identifier"
         ):
             read = self.retyped.get(name, kind)
+            self.in_memory(node, read)
             self.params.append((name, read, True))
             self.arrays[name] = array = Array(name, read, const="const" in words(node))
             unit = len(read.fields) if isinstance(read, Aggregate) and read != kind else 0
             self.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
             return
         raise self.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
-
-    # Types --------------------------------------------------------------------------------------------------------
-
-    def type_of(self, node: Any) -> Type:
-        """The type that a node of the tree names."""
-        return self.type_named(node, text_of(node))
-
-    def type_named(self, node: Any, text: str) -> Type:
-        text = text.removeprefix("struct ").removeprefix("const ").strip()
-        if text in self.file.unclear:
-            raise self.refuse(
-                node,
-                f"{text} is defined more than once, or in something that is not followed",
-                "give it a name of its own",
-            )
-        if text in self.type_names:
-            return self.type_names[text]
-        if text in self.file.aliases:
-            return self.type_of(self.file.aliases[text])
-        if text in self.file.structs:
-            return self._struct(text)
-        if text in self.file.enums:
-            return "int"
-        kind = types.scalar(text) or types.VECTORS.get(text)
-        kind = types.PHILOX if text in types.GENERATORS else kind
-        if kind is None:
-            raise self.refuse(
-                node,
-                f"the type {text} is not known",
-                "use float, double, integers, their vectors or plain structs of them",
-            )
-        return kind
-
-    def is_type(self, node: Any) -> bool:
-        """Whether a name is that of a type, and of nothing else."""
-        name = text_of(node)
-        known = name in self.type_names or name in self.file.aliases or types.scalar(name) is not None
-        return node.type in ("identifier", *TYPES) and known and self.lookup(name) is None
-
-    def on_compound_literal_expression(self, node: Any) -> Any:
-        var = self.fresh("literal", self.type_of(node.child_by_field_name("type")))
-        self._fill(node, var, node.child_by_field_name("value"))
-        return var if var.fields else self.read(node, var)
-
-    def scalar_type(self, node: Any) -> str:
-        kind = self.type_of(node)
-        if isinstance(kind, Aggregate):
-            raise self.refuse(node, f"{kind.name} where a number is expected", "use its fields")
-        return kind
-
-    def _struct(self, name: str) -> Aggregate:
-        if name in self.structs:
-            return self.structs[name][0]
-        node, fields = self.file.structs[name], []
-        for each in named(node.child_by_field_name("body")):
-            plain = all(d.type == "field_identifier" for d in each.children_by_field_name("declarator"))
-            if each.type != "field_declaration" or not plain or words(each) - {";", ","}:
-                raise self.refuse(each, f"struct {name} has {text_of(each)!r}", "use structs of plain numbers")
-            kind = self.type_of(each.child_by_field_name("type"))
-            fields += [(text_of(d), kind) for d in each.children_by_field_name("declarator")]
-        made = Aggregate(name, tuple(fields))
-        aligned = next((text_of(named(c)[0]) for c in node.children if c.type == "alignas_qualifier"), "1")
-        if not aligned.isdigit() or types.size(made) % int(aligned):
-            raise self.refuse(
-                node, f"struct {name} is aligned to {aligned}", "give it a size that is a multiple of that"
-            )
-        self.structs[name] = made, text_of(node.parent if node.parent.type == "type_definition" else node)
-        return made
 
     # Declarations -------------------------------------------------------------------------------------------------
 
@@ -141,7 +76,13 @@ class Declarations(Calls):
         if self._declare_group(node, text_of(kind_node), qualifiers):
             return
         auto = kind_node.type == "placeholder_type_specifier"
-        if kind_node.type not in TYPES and kind_node.type != "struct_specifier":
+        if kind_node.type not in (
+            *TYPES,
+            "struct_specifier",
+            "template_type",
+            "qualified_identifier",
+            "dependent_type",
+        ):
             raise self.refuse(node, f"the type {text_of(kind_node)!r}", "use numbers and plain structs")
         if contains(node, ("bitfield_clause", "attribute_specifier", "alignas_specifier", "ERROR")):
             raise self.refuse(node, text_of(node), "write it in simpler terms")
@@ -182,7 +123,14 @@ class Declarations(Calls):
             self.type_names[name] = self.type_of(kind)
 
     def _declare(self, node: Any, declarator: Any, kind: Type | None, value: Any, qualifiers: set[str]) -> None:
+        if declarator.type == "structured_binding_declarator" and value is not None:
+            return self._unpacked(node, declarator, value)
         name = identifier(declarator)
+        if declarator.type == "function_declarator" and named(declarator.child_by_field_name("parameters")):
+            # T name(a, b), which reads as a function
+            text = f"int x = f{text_of(declarator.child_by_field_name('parameters'))};"
+            value = parse(text).children[0].child_by_field_name("declarator").child_by_field_name("value")
+            value, declarator = value.child_by_field_name("arguments"), declarator.child_by_field_name("declarator")
         sizes, inner = [], declarator
         while inner.type == "array_declarator":
             size = inner.child_by_field_name("size")
@@ -196,6 +144,13 @@ class Declarations(Calls):
             return self._share(node, name, kind, tuple(sizes), value, inner)
         if inner.type == "pointer_declarator" or (kind is None and not sizes):
             found = self.expression(value) if value is not None else None
+            pointed = inner.type == "pointer_declarator" or (value is not None and value.type == "pointer_expression")
+            found = self.as_pointer(found) if pointed else found
+            if isinstance(found, Var) and pointed and text_of(value).lstrip("( ")[:1] == "&":
+                if kind is not None and kind != found.type:
+                    raise self.refuse(node, f"{name} points to another type", "use the type of the variable")
+                self.scopes[-1][name] = found
+                return None
             if isinstance(found, Pointer | Local):
                 if kind is not None and kind != (
                     found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
@@ -203,29 +158,32 @@ class Declarations(Calls):
                     raise self.refuse(node, f"{name} points to another type", "cast the pointer")
                 self.scopes[-1][name] = Var(name, None, found)
                 return None
-            if isinstance(found, Team):
+            if isinstance(found, Team | Lambda):
                 self.scopes[-1][name] = Var(name, None, found)
                 return None
             if inner.type == "pointer_declarator" or found is None:
                 raise self.refuse(node, f"the pointer {name}", "let it point into an array, at its declaration")
-            var = self.fresh(name, found.type)
+            var = self.fresh(name, found.type)  # type: ignore[arg-type]
             self.assign(node, var, found)
         elif sizes:
-            var = self._local(node, name, kind, sizes)
+            sizes[0] = len(named(value)) if not sizes[0] and value is not None else sizes[0]
+            var = self.local(node, name, kind, sizes)
+            if value is not None and value.type != "initializer_list":
+                raise self.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
             if value is not None:
-                self._fill(node, var, value)
+                self.fill(value, var, None, named(value))
+        elif value is None:
+            var = self.plainly(node, name, kind)  # type: ignore[arg-type]
+        elif value.type in ("initializer_list", "argument_list"):
+            var = self.construct(value, name, kind, named(value), value.type == "initializer_list")  # type: ignore[arg-type]
         else:
-            var = self.fresh(name, kind)  # type: ignore[arg-type]
-            if value is not None and value.type == "initializer_list":
-                self._fill(node, var, value)
-            elif value is not None:
-                self.assign(node, var, self.expression(value))
+            var = self.made_of(value, name, kind, self.given(value))  # type: ignore[arg-type]
         self.scopes[-1][name] = var
         return None
 
     def _refer(self, node: Any, name: str, kind: Type | None, value: Any) -> None:
         """Another name for a variable or an element; of what is computed, a variable."""
-        found = self.target(value) if value.type in PLACES else self.expression(value)
+        found = self.given(value).found
         if name in self.file.unclear or (kind is not None and getattr(found, "type", None) != kind):
             raise self.refuse(node, f"{name} refers to another type", "use the type of what it refers to")
         if isinstance(found, Var) and not isinstance(found.value, Pointer | Local) and found.type is not None:
@@ -238,6 +196,15 @@ class Declarations(Calls):
         else:
             raise self.refuse(node, f"the reference {name}", "declare a variable")
 
+    def _unpacked(self, node: Any, declarator: Any, value: Any) -> None:
+        """``auto [a, b] = value``"""
+        found = self.expression(value)
+        names = [text_of(each) for each in named(declarator)]
+        if not isinstance(found, Var) or len(found.fields) != len(names):
+            raise self.refuse(node, f"the declaration {text_of(node)!r}", "take the members one by one")
+        for name, member in zip(names, found.fields.values(), strict=True):
+            self.scopes[-1][name] = member.copied()
+
     def _extent(self, node: Any) -> int:
         found = self.scalar(node).const
         if found is None or found <= 0:
@@ -247,6 +214,7 @@ class Declarations(Calls):
     def _share(self, node: Any, name: str, kind: Any, sizes: tuple[int, ...], value: Any, inner: Any) -> None:
         if kind is None or value is not None or inner.type != "identifier" or 0 in sizes[1:]:
             raise self.refuse(node, f"the shared array {name}", "declare it with a type and extents")
+        self.in_memory(node, kind)
         function = self.called[-1] if self.called else ""
         if 0 in sizes:
             array, unit = self._dynamic(node, name, kind)
@@ -277,32 +245,3 @@ class Declarations(Calls):
         if before.type != array.type or before.raw != array.raw:
             raise self.refuse(node, f"{name} shares its memory with {before.name}, of another type", "use one of them")
         return before, 0 if array.raw else unit
-
-    def fresh(self, name: str, kind: Type) -> Var:
-        return self.aggregate(name, kind, lambda *_: None) if isinstance(kind, Aggregate) else Var(name, kind)
-
-    def _local(self, node: Any, name: str, kind: Any, sizes: Sequence[int]) -> Var:
-        if not sizes:
-            return self.fresh(name, kind)
-        if sizes[0] == 0 or sizes[0] > 256:
-            raise self.refuse(node, f"the local array {name}", "give it up to 256 elements")
-        var = Var(name, None)
-        var.fields = {str(k): self._local(node, f"{name}_{k}", kind, sizes[1:]) for k in range(sizes[0])}
-        return var
-
-    def _fill(self, node: Any, var: Var, value: Any) -> None:
-        """An initializer in braces; what it leaves out is 0."""
-        given = named(value) if value.type == "initializer_list" else None
-        if given is None or len(given) > len(var.fields or [0]):
-            raise self.refuse(node, f"the initializer {text_of(value)!r}", "use one list in braces")
-        if not var.fields:
-            self.assign(node, var, self.scalar(given[0]) if given else self.integer(node, 0))
-            return
-        for k, each in enumerate(var.fields.values()):
-            if k < len(given) and given[k].type != "initializer_list":
-                self.assign(node, each, self.expression(given[k]))
-            elif k < len(given):
-                self._fill(node, each, given[k])
-            else:
-                for leaf in each.leaves():
-                    self.assign(node, leaf, self.integer(node, 0))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Block, If, Value
 from rawkern.gradients.reading.arithmetic import Arithmetic
-from rawkern.gradients.reading.places import Local, Pointer
-from rawkern.gradients.reading.syntax import named, text_of
+from rawkern.gradients.reading.places import Cell, Local, Pointer, Struct, Var
+from rawkern.gradients.types import Aggregate
 
-FULL = re.compile(r"-1|~0[uU]?|0[xX][fF]{8}[uUlL]*")
 #: Macros of C's and CUDA's headers.
 CONSTANTS = {
     "INFINITY": "INFINITY", "HUGE_VALF": "INFINITY", "CUDART_INF_F": "INFINITY", "FLT_MAX": "3.402823466e+38f",
@@ -23,11 +24,12 @@ CONSTANTS = {
     "M_LN2": "0.69314718055994530942", "M_LN10": "2.30258509299404568402", "M_LOG2E": "1.4426950408889634074",
     "M_LOG10E": "0.43429448190325182765", "CUDART_PI_F": "3.141592654f", "CUDART_PI": "3.1415926535897931e+0",
 }  # fmt: skip
-SHUFFLES = {"__shfl_xor_sync": "xor", "__shfl_down_sync": "down", "__shfl_up_sync": "up", "__shfl_sync": "idx"}
 
 
 class Expressions(Arithmetic):
     """Values of expressions, put into the block at hand."""
+
+    struct: Struct | None  # whose method is read
 
     # Expressions --------------------------------------------------------------------------------------------------
 
@@ -74,9 +76,10 @@ class Expressions(Arithmetic):
         var = self.lookup(name)
         if var is not None:
             return self.read(node, var)
+        if self.struct is not None and name in self.struct.constants:
+            return self.member_constant(node, self.struct, name)
         if name in self.file.constants:
-            kind, value = self.file.constants[name]
-            return self.within_top(lambda: self.converted(node, self.scalar(value), self.scalar_type(kind)))
+            return self.within_top(lambda: self.constant(node, *self.file.constants[name]))
         if name in self.file.enumerators:
             number = self.file.enumerators[name]
             return self.value(node, "int", "const", attr=str(number), const=number)
@@ -90,10 +93,11 @@ class Expressions(Arithmetic):
 
     def on_unary_expression(self, node: Any) -> Any:
         sign = text_of(node.child_by_field_name("operator"))
-        own = self.operated(node, sign, [node.child_by_field_name("argument")])
+        given = self.given(node.child_by_field_name("argument"))
+        own = self.operated(node, sign, [given])
         if own is not None:
-            return own
-        found = self.expression(node.child_by_field_name("argument"))
+            return self.valued(node, own[0])
+        found = self.taken(given)
         if sign == "!" and isinstance(found, Pointer):
             return self.null(node, found, "==")
         value = self.number(node, found)
@@ -115,13 +119,13 @@ class Expressions(Arithmetic):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if sign in ("&&", "||"):
             return self.logical(node, sign, left, right)
-        own = self.operated(node, sign, [left, right])
-        if own is not None:
-            return own
         if sign in ("==", "!=") and "null" in (left.type, right.type):
             return self.null(node, self.expression(right if left.type == "null" else left), sign)
-        a, b = self.expression(left), self.expression(right)
-        a, b = self.as_pointer(a), self.as_pointer(b)
+        args = [self.given(left), self.given(right)]
+        own = self.operated(node, sign, args)
+        if own is not None:
+            return self.valued(node, own[0])
+        a, b = (self.as_pointer(self.taken(each)) for each in args)
         if isinstance(b, Pointer | Local) and isinstance(a, Value) and sign == "+":
             a, b = b, a
         if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
@@ -140,8 +144,8 @@ class Expressions(Arithmetic):
         a = self.test(left)
         inner = Block()
         made = If(node.start_point[0] + 1, self.block, condition=a)
-        b = self.alone(right, inner, lambda: self.test(right))
-        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
+        b, changed = self.alone(inner, lambda: self.test(right))
+        if not changed and all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
             for item in inner.items:
                 item.block = self.block
             self.block.items += inner.items
@@ -158,29 +162,73 @@ class Expressions(Arithmetic):
         self.block.items.append(made)
         result = self.value(node, "bool", "result", attr=made)
         made.results.append((result, b, fixed) if sign == "&&" else (result, fixed, b))
+        self.change(node, made, *((changed, {}) if sign == "&&" else ({}, changed)))
         return result
 
     def on_conditional_expression(self, node: Any) -> Any:
         parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
         condition = self.test(parts[0])
+        if condition.const is not None:
+            return self._known(node, parts[1 if condition.const else 2], parts[2 if condition.const else 1])
         made = If(node.start_point[0] + 1, self.block, condition=condition)
         then, other = Block(parent=made), Block(parent=made)
-        a = self.alone(node, then, lambda: self.scalar(parts[1]))
-        b = self.alone(node, other, lambda: self.scalar(parts[2]))
-        kind = types.common(a.type, b.type) if a.type != b.type else a.type
-        a = self.within(then, lambda: self.converted(node, a, kind))
-        b = self.within(other, lambda: self.converted(node, b, kind))
-        items = [*then.items, *other.items]
-        if all(isinstance(i, Value) and i.op not in ("load", "shfl", "result", "call") for i in items):
-            for item in items:
+        a, first = self.alone(then, lambda: self.as_pointer(self.expression(parts[1])))
+        b, second = self.alone(other, lambda: self.as_pointer(self.expression(parts[2])))
+        if isinstance(a, Value) and isinstance(b, Value):
+            kind = types.common(a.type, b.type) if a.type != b.type else a.type
+            a = self.within(then, lambda: self.converted(node, a, kind))
+            b = self.within(other, lambda: self.converted(node, b, kind))
+        simple = not (first or second) and all(
+            isinstance(i, Value) and i.op not in ("load", "shfl", "result", "call") for i in (*then.items, *other.items)
+        )
+        if simple:
+            for item in (*then.items, *other.items):
                 item.block = self.block
-            self.block.items += items
-            const = None if condition.const is None else (a if condition.const else b).const
-            return self.value(node, kind, "select", (condition, a, b), const=const)
-        made.then, made.other = then, other
-        self.block.items.append(made)
-        result = self.value(node, kind, "result", attr=made)
-        made.results.append((result, a, b))
-        return result
+            self.block.items += [*then.items, *other.items]
+        else:
+            made.then, made.other = then, other
+            self.block.items.append(made)
+            self.change(node, made, first, second)
 
-    # Calls that compute -------------------------------------------------------------------------------------------
+        def either(x: Value, y: Value) -> Value:
+            if simple:
+                return self.value(node, x.type, "select", (condition, x, y))
+            result = self.value(node, x.type, "result", attr=made)
+            made.results.append((result, x, y))
+            return result
+
+        return self.merged(node, a, b, either, lambda side, make: self.within(then if side else other, make))
+
+    def _known(self, node: Any, chosen: Any, other: Any) -> Any:
+        """A choice that is known when deriving; its type is that of both sides."""
+        kind, found = self.kind(other), self.expression(chosen)
+        if isinstance(kind, str) and isinstance(found, Value):
+            return self.converted(node, found, kind if kind == found.type else types.common(found.type, kind))
+        return found
+
+    def kind(self, node: Any) -> Any:
+        raise NotImplementedError
+
+    def merged(self, node: Any, a: Any, b: Any, either: Any, within: Any) -> Any:
+        """One of two values, pointers or aggregates."""
+        if isinstance(a, Value) and isinstance(b, Value):
+            return either(a, b)
+        if isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None):
+            ends = [within(side, lambda p=p: self.offset(node, p)) for side, p in ((True, a), (False, b))]
+            return replace(a, offset=either(*ends))
+        if isinstance(a, Var) and isinstance(b, Var) and isinstance(a.type, Aggregate) and a.type == b.type:
+            pairs = zip(a.leaves(), b.leaves(), strict=True)
+            parts = iter([either(self.read(node, x), self.read(node, y)) for x, y in pairs])
+            return self.aggregate("either", a.type, lambda *_: next(parts))
+        raise self.refuse(node, f"{text_of(node)!r} chooses between what is no number", "write an if")
+
+    def member_constant(self, node: Any, struct: Struct, name: str) -> Any:
+        raise NotImplementedError
+
+    def constant(self, node: Any, kind: Any, declarator: Any, value: Any) -> Any:
+        """A constant of the source or of a struct."""
+        raise NotImplementedError
+
+    def valued(self, node: Any, found: Any) -> Any:
+        """What a call gives, as a value: a reference is read."""
+        return self.read(node, found) if isinstance(found, (Var, Cell)) else found

@@ -1,229 +1,263 @@
-"""Device functions of the source, put in where they are called."""
+"""Functions of the source, put in where they are called: device functions, operators, methods, lambdas."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Block, Value
-from rawkern.gradients.reading.expressions import Expressions
-from rawkern.gradients.reading.places import Callee, Local, Marker, Pointer, Var
-from rawkern.gradients.reading.syntax import identifier, named, parameters_of, text_of, words
+from rawkern.gradients.reading.overloads import Overloads, defaults, is_pointer, name_of
+from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var
+from rawkern.gradients.reading.syntax import contains, function_name, parameters_of, words
 from rawkern.gradients.types import Aggregate, Type
 
 DEEPEST = 32  # functions that call one another
 
 
-class Functions(Expressions):
-    """Calls of the source's own functions and operators."""
+class Returned(Exception):
+    """The type of what a function returns, found by reading it."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class Functions(Overloads):
+    """Calls of the source's own functions."""
 
     callers: list[list[dict[str, Var]]]
     called: list[str]  # the functions that are being put in
     returned: Var | None
+    asked: bool  # whether only the type of what is returned is asked for
     breaking: list[Var | None]
-    type_names: dict[str, Type]
+    left: Var | None
+    loops: list[int]
+    path: str  # the namespace of the function that is read
+    struct: Struct | None  # whose method is read
 
-    def inline(self, node: Any, name: str, arguments: list[Any], given: Sequence[Any]) -> Any:
-        """The body of a device function, in place of its call."""
-        definition, template = self._chosen(node, name, arguments)
+    def inline(self, node: Any, name: str, arguments: Sequence[Any], given: Sequence[Any]) -> Any:
+        """What a call of a device function gives: its body is put in its place."""
+        args = [self.given(a) for a in arguments]
+        function = self.chosen(node, name, self.file.functions[name], args)
+        return self.put_in(node, name, function, args, given)
+
+    def put_in(
+        self, node: Any, name: str, function: tuple[Any, Any], args: Sequence[Given], given: Sequence[Any] = (),
+        of: tuple[Struct, Var | Cell | None] | None = None, within: Lambda | None = None,
+    ) -> Any:  # fmt: skip
+        """The body of a function in place of its call; `of`: the struct and the object whose method it is."""
+        definition, template = function
         params = parameters_of(definition)
-        given_here, arguments = len(arguments), [*arguments, *defaults(params)[len(arguments) :]]
-        if len(params) != len(arguments) or definition.has_error:
-            raise self.refuse(node, f"the call of {name} with {len(arguments)} arguments", "pass every argument")
+        late = defaults(params)[len(args) :]
+        if len(params) != len(args) + len(late) or definition.has_error:
+            raise self.refuse(node, f"the call of {name} with {len(args)} arguments", "pass every argument")
         if len(self.callers) >= DEEPEST:
             raise self.refuse(node, f"{name} calls itself", "write a loop")
-        values = [self._argument(p, a) for p, a in zip(params, arguments[:given_here], strict=False)]
-        values += [self.within_top(lambda a=a: self.expression(a)) for a in arguments[given_here:]]
-        types_before, returned_before = self.type_names, self.returned
-        self.type_names = dict(self.type_names) if template is not None else {}
+        args = [self._for(p, a) for p, a in zip(params, args, strict=False)]
+        instance = self.deduced(node, template, params, args, given) if template is not None else []
+        args += [Given(each, self.within_top(lambda e=each: self.expression(e))) for each in late]
+        before = self.type_names, self.returned, self.path, self.struct, self.scopes
+        leaving = self.breaking, self.left, self.asked
         self.callers.append(self.scopes)
-        breaking, self.breaking = self.breaking, []
         self.called.append(f"{name} at {definition.start_byte}")
-        self.scopes = [self.scopes[0], {}]
-        if template is not None:
-            instance = self._deduced(node, template, params, values[:given_here], given)
-            bound = self.bind_template(definition, template, instance)
-            self.called[-1] += f" of {bound}"  # which has shared arrays of its own
-        for param, value in zip(params, values, strict=True):
-            self._bind(node, param, value)
-        kind_node = definition.child_by_field_name("type")
-        kind = None if text_of(kind_node) == "void" else self.type_of(kind_node)
-        self.returned = None if kind is None else self.fresh(f"{name}_", kind)
-        self.scopes.append({})
-        self.sequence(named(definition.child_by_field_name("body")), lambda: None)
-        result = self.returned
-        self.scopes, self.breaking = self.callers.pop(), breaking
-        self.called.pop()
-        self.type_names, self.returned = types_before, returned_before
-        if result is None:
-            return None
-        return result if result.fields else self.read(node, result)
-
-    def _chosen(self, node: Any, name: str, arguments: list[Any]) -> tuple[Any, Any]:
-        """A function with its template parameters: of several the one for so many arguments, or of these types."""
-        found = self.file.functions[name]
-        fitting = []
-        for each in found:
-            params = parameters_of(each[0])
-            fitting += [each] if least(params) <= len(arguments) <= len(params) else []
-        if len(found) == 1 or len(fitting) == 1:
-            return found[0] if len(found) == 1 else fitting[0]
-        kinds = [self.kind(a) for a in arguments]
-        exact = [
-            each
-            for each in fitting
-            if each[1] is None and [self._takes(p) for p in parameters_of(each[0])[: len(kinds)]] == kinds
-        ]
-        if len(exact) != 1:
-            raise self.refuse(
-                node, f"{name} has several overloads, and none for just these types", "convert the arguments to those"
-            )
-        return exact[0]
-
-    def _takes(self, param: Any) -> Any:
-        declarator = param.child_by_field_name("declarator")
-        kind = self.type_of(param.child_by_field_name("type"))
-        pointer = declarator is not None and declarator.type in ("pointer_declarator", "array_declarator")
-        return ("*", kind) if pointer else kind
-
-    def kind(self, node: Any) -> Any:
-        """The type of an expression, which is read for that alone."""
-        leaves, block = self.leaves(), self.block
-        before = [v.value for v in leaves]
-        self.block = Block(parent=block.parent)
+        self.breaking, self.left, self.asked = [], None, False
+        self._enter(definition, of, within)
         try:
-            found = self.expression(node)
+            if template is not None:
+                names, numbers = self.bind(definition, template, instance)
+                self.type_names = {**self.type_names, **names}
+                self.scopes.append(numbers)
+                self.called[-1] += f" of {instance}"  # which has shared arrays of its own
+            if of is not None:
+                self.called[-1] += f" of {of[0].type.name}"
+            self.scopes.append({})
+            for param, arg in zip(params, args, strict=True):
+                self._bind(node, param, arg)
+            return self._run(node, name, definition)
         finally:
-            self.block = block
-            for leaf, value in zip(leaves, before, strict=True):
-                leaf.value = value
-        return ("*", found.type) if isinstance(found, Pointer) else getattr(found, "type", None)
+            self.type_names, self.returned, self.path, self.struct, self.scopes = before
+            self.breaking, self.left, self.asked = leaving
+            self.callers.pop()
+            self.called.pop()
 
-    def operated(self, node: Any, sign: str, arguments: list[Any]) -> Any:
-        """What an operator of the source's own returns; None where it is none."""
-        name = f"operator{sign}"
-        if name not in self.file.functions or not any(isinstance(self.kind(a), Aggregate) for a in arguments):
-            return None
-        return self.inline(node, name, arguments, [])
+    def _enter(self, definition: Any, of: tuple[Struct, Any] | None, within: Lambda | None) -> None:
+        """The names that a function's body sees."""
+        if within is not None:
+            self.scopes, self.type_names, self.struct = list(within.scopes), within.names, within.struct
+            return
+        self.scopes, self.type_names, self.struct = [self.scopes[0]], {}, None
+        name = of[0].base if of is not None else function_name(definition)
+        self.path = self.file.paths.get(name, "")
+        if of is not None:
+            self.struct, self.type_names = of[0], dict(of[0].names)
+            self.scopes += self.members(of[0], of[1])
 
-    def _argument(self, param: Any, node: Any) -> Any:
+    def members(self, struct: Struct, this: Var | Cell | None) -> list[dict[str, Var]]:
+        """What the names of a struct's members mean in its methods."""
+        numbers: dict[str, Var] = {}
+        for name, var in struct.numbers.items():
+            value = var.value
+            if isinstance(value, Value):
+                value = self.value(value.line, value.type, "const", attr=value.attr, const=value.const)
+            numbers[name] = Var(name, var.type, value)
+        own = {"this": Var("this", None, this)} if this is not None else {}
+        if isinstance(this, Var):
+            own |= this.fields
+        elif this is not None:
+            own |= {n: Var(n, None, self.part(this.place, this, (n,), kind)) for n, kind in struct.type.fields}
+        return [numbers, own]
+
+    def _for(self, param: Any, arg: Given) -> Given:
+        """An argument as the parameter takes it: read, unless it is a reference."""
         declarator = param.child_by_field_name("declarator")
-        if declarator is not None and declarator.type == "reference_declarator" and "const" not in words(param):
-            found = self.target(node)
-            if not isinstance(found, Var):
-                raise self.refuse(node, f"{text_of(node)!r} is passed by reference", "pass a variable")
-            return found
-        if node.type == "pointer_expression" and text_of(node.child_by_field_name("operator")) == "&":
-            inner = self.target(node.child_by_field_name("argument"))
-            if isinstance(inner, Var):
-                raise self.refuse(node, f"the address {text_of(node)}", "pass the variable by reference")
-        return self.expression(node)
+        reference = declarator is not None and "reference" in declarator.type
+        if isinstance(arg.found, Cell) and not reference:
+            return Given(arg.node, self.read(arg.node, arg.found))
+        if isinstance(arg.found, Var) and not arg.found.whole and not reference:
+            return Given(arg.node, self.read(arg.node, arg.found))
+        lasting = reference and "const" not in words(param) and text_of(declarator)[:2] != "&&"
+        if lasting and isinstance(arg.found, Value):
+            raise self.refuse(arg.node, f"{text_of(arg.node)!r} is passed by reference", "pass a variable")
+        return arg
 
-    def _bind(self, node: Any, param: Any, value: Any) -> None:
-        declarator = param.child_by_field_name("declarator")
-        name = identifier(declarator)
+    def _bind(self, node: Any, param: Any, arg: Given) -> None:
+        """Give a parameter its argument."""
+        declarator, name = param.child_by_field_name("declarator"), name_of(param)
         if name is None:
             return
-        team = value.value if isinstance(value, Var) else value
-        if isinstance(team, Marker):
-            self.scopes[-1][name] = Var(name, None, team)
+        found = arg.found
+        marker = found.value if isinstance(found, Var) and not found.whole else found
+        if isinstance(marker, Marker):
+            self.scopes[-1][name] = Var(name, None, marker)
             return
         if words(param) - {"const", "__restrict__", "="}:
             raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
-        if isinstance(value, Pointer | Local) and declarator.type in ("pointer_declarator", "array_declarator"):
-            kind = self.type_of(param.child_by_field_name("type"))
-            if (value.type if isinstance(value, Pointer) else value.view or value.leaves[0].type) != kind:
-                raise self.refuse(node, f"{name} points to another type", "use the type of the array")
-            self.scopes[-1][name] = Var(name, None, value)
-        elif isinstance(value, Var) and (value.type is None or declarator.type == "reference_declarator"):
-            if declarator.type == "reference_declarator" and value.type != self.type_of(
-                param.child_by_field_name("type")
-            ):
-                raise self.refuse(node, f"{name} refers to another type", "use the type of the variable")
-            if declarator.type == "identifier":
-                raise self.refuse(node, f"the parameter {name} of an array", "declare a pointer")
-            self.scopes[-1][name] = value
-        elif declarator.type in ("identifier", "reference_declarator"):
-            var = self.fresh(name, self.type_of(param.child_by_field_name("type")))
-            self.assign(node, var, value)
-            self.scopes[-1][name] = var
-        else:
+        auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
+        kind = arg.type if auto else self.type_of(param.child_by_field_name("type"))
+        if is_pointer(declarator):
+            self._bind_pointer(node, param, name, arg, kind)
+        elif "reference" in declarator.type and isinstance(found, (Var, Cell)) and found.type == kind:
+            self.scopes[-1][name] = found if isinstance(found, Var) else Var(name, None, found)
+        elif declarator.type not in ("identifier", "reference_declarator") or isinstance(kind, tuple):
             raise self.refuse(node, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
+        elif "reference" in declarator.type and "const" not in words(param) and isinstance(found, (Var, Cell)):
+            raise self.refuse(node, f"{name} refers to another type", "use the type of the variable")
+        else:
+            self.scopes[-1][name] = self.made_of(arg.node, name, kind, arg)
 
-    def _deduced(
-        self, node: Any, template: Any, params: list[Any], values: list[Any], given: Sequence[Any]
-    ) -> list[str]:
-        """The arguments of a function template, as texts: those given, and types that the call's arguments have."""
-        found = [g if isinstance(g, str) else text_of(g) for g in given]
-        for each in named(template)[len(found) :]:
-            name = text_of(named(each)[0]) if each.type == "type_parameter_declaration" else None
-            kinds = {
-                v.type for p, v in zip(params, values, strict=False)
-                if isinstance(v, Value) and text_of(p.child_by_field_name("type")) == name
-            }  # fmt: skip
-            if len(kinds) != 1:
-                raise self.refuse(node, "template arguments that are not given", "name them in angle brackets")
-            found.append(kinds.pop())
-        return found
+    def _bind_pointer(self, node: Any, param: Any, name: str, arg: Given, kind: Any) -> None:
+        found = arg.found.value if isinstance(arg.found, Var) and not arg.found.whole else arg.found
+        own = arg.type[1] if isinstance(arg.type, tuple) else arg.type
+        points = isinstance(found, Pointer | Local) or (isinstance(found, Var) and found.whole)
+        if not points or (param.child_by_field_name("type").type != "placeholder_type_specifier" and own != kind):
+            raise self.refuse(node, f"{name} points to another type", "use the type of the array")
+        self.scopes[-1][name] = found if isinstance(found, Var) else Var(name, None, found)
 
-    def _callee(self, text: str) -> Callee | None:
-        """The function that the argument of a template names."""
-        base, _, rest = text.partition("<")
-        known = next((s[text] for c in self.callers[-1:] for s in reversed(c) if text in s), None)
-        if known is not None and isinstance(known.value, Callee):
-            return known.value
-        if base.strip() not in self.file.functions or base.strip() in self.file.unclear:
+    def _run(self, node: Any, name: str, definition: Any) -> Any:
+        """The body of a function whose parameters are bound; what it returns."""
+        body = definition.child_by_field_name("body")
+        if self.struct is not None and definition.child_by_field_name("type") is None and name == self.struct.base:
+            self.initialize(node, definition)
+        kind = self._returns(node, definition)
+        if kind == "&":
+            return self._referred(node, name, body)
+        self.returned = None if kind is None else self.fresh(f"{name}_" if name.isidentifier() else "value", kind)
+        self.scopes.append({})
+        self.sequence(named(body), lambda: None)
+        result = self.returned
+        if result is None:
             return None
-        given = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-        return Callee(base.strip(), tuple(str(self.type_names.get(a, a)) for a in given))
+        return result if result.whole else self.read(node, result)
 
-    def bind_template(self, definition: Any, template: Any, arguments: Sequence[str]) -> list[Any]:
-        """Give a template's parameters what an instance has for them, and return that."""
-        bound: list[Any] = []
-        params = named(template) if template is not None else []
-        if len(params) != len(arguments):
-            raise self.refuse(
-                definition, f"{len(params)} template parameters and {len(arguments)} arguments", "name each"
-            )
-        for param, text in zip(params, arguments, strict=True):
-            if param.type == "type_parameter_declaration":
-                bound.append(self.type_named(definition, text))
-                self.type_names[text_of(named(param)[0])] = bound[-1]
-                continue
-            name = identifier(param.child_by_field_name("declarator"))
-            callee = self._callee(text)
-            if callee is not None and name is not None:
-                self.scopes[-1][name] = Var(name, None, callee)
-                bound.append(callee)
-                continue
-            value = {"true": 1, "false": 0}.get(text)
-            known = self.scopes[-1].get(text) or next(
-                (s[text] for c in self.callers[-1:] for s in reversed(c) if text in s), None
-            )
-            if value is None and known is not None and known.value is not None:
-                value = known.value.const
-            if value is None and text.lstrip("-").isdigit():
-                value = int(text)
-            if value is None or param.type != "parameter_declaration" or name is None:
-                raise self.refuse(definition, f"the template argument {text}", "use types and whole numbers")
-            kind = self.scalar_type(param.child_by_field_name("type"))
-            made = self.value(definition, kind, "const", attr=str(value), const=value)
-            self.scopes[-1][name] = Var(name, kind, made)
-            bound.append(value)
-        return bound
+    def _returns(self, node: Any, definition: Any) -> Type | str | None:
+        """The type of what a function returns: None for nothing, "&" for a reference."""
+        declarator, kind = definition.child_by_field_name("declarator"), definition.child_by_field_name("type")
+        outer = declarator.type if declarator is not None else ""
+        if outer == "reference_declarator":
+            return "&"
+        trailing = next((c for c in named(declarator) if c.type == "trailing_return_type"), None) if outer else None
+        if trailing is not None:
+            kind = named(trailing)[0]
+        if kind is not None and text_of(kind) == "void":
+            return None
+        if kind is not None and outer == "pointer_declarator":
+            raise self.refuse(node, "a function that returns a pointer", "return an index")
+        if kind is not None and kind.type != "placeholder_type_specifier":
+            return self.type_of(kind)
+        if not contains(definition.child_by_field_name("body"), ("return_statement",), ("lambda_expression",)):
+            return None
+        return self.tried(lambda: self._first(definition))
+
+    def _first(self, definition: Any) -> Any:
+        """The type of the first value that a function returns."""
+        self.returned, self.asked = None, True
+        try:
+            self.sequence(named(definition.child_by_field_name("body")), lambda: None)
+        except Returned as found:
+            return found.kind
+        finally:
+            self.asked = False
+        return None
+
+    def _referred(self, node: Any, name: str, body: Any) -> Any:
+        """The place that a function returns a reference to."""
+        statements = named(body)
+        last = statements[-1] if statements else body
+        if last.type != "return_statement" or any(contains(s, ("return_statement",)) for s in statements[:-1]):
+            raise self.refuse(node, f"{name} returns a reference on several paths", "return a value")
+        self.returned = None
+        self.scopes.append({})
+        found: list[Any] = []
+        self.sequence(statements[:-1], lambda: found.append(self.target(named(last)[0])))
+        if len(found) != 1:
+            raise self.refuse(node, f"{name} returns a reference on several paths", "return a value")
+        return found[0]
+
+    def tried(self, make: Any) -> Any:
+        """Call, and take back all that it put into the kernel."""
+        leaves, block, scopes = self.leaves(), self.block, self.scopes
+        before, state = [v.value for v in leaves], (
+            self.stored, dict(self.begun), self.returned, self.loops, self.breaking, self.left,
+        )  # fmt: skip
+        self.block, self.scopes = Block(parent=block.parent), [dict(s) for s in scopes]
+        self.loops, self.breaking = list(self.loops), list(self.breaking)
+        try:
+            return make()
+        finally:
+            self.block, self.scopes = block, scopes
+            self.stored, self.begun, self.returned, self.loops, self.breaking, self.left = state
+            for leaf, value in zip(leaves, before, strict=True):
+                leaf.value = value
+
+    def kind(self, node: Any) -> Any:
+        """The type of an expression, which is read for that alone."""
+        return self.tried(lambda: self.given(node).type)
 
     def leave(self, node: Any) -> None:
         given = named(node)
+        if self.asked:
+            found = self.given(given[0]) if given else None
+            kind = found.type if found is not None else None
+            if found is None or not isinstance(kind, (str, Aggregate)):
+                raise self.refuse(node, f"{text_of(node)!r} has no type by itself", "write the type that is returned")
+            raise Returned(kind)
         if bool(given) != (self.returned is not None):
             raise self.refuse(node, f"{text_of(node)!r}", "return what the function declares")
-        if given:
+        if given and given[0].type == "initializer_list":
+            made = self.construct(node, self.returned.name, self.returned.type, named(given[0]), True)  # type: ignore
+            self.assign(node, self.returned, made if made.whole else self.read(node, made))
+        elif given:
             self.assign(node, self.returned, self.expression(given[0]))
 
-    # Of `Declarations`, `Calls` and `Lowering`.
-    def type_named(self, node: Any, text: str) -> Type:
+    # Of `Declarations`, `Calls`, `Structs` and `Lowering`.
+    def made_of(self, node: Any, name: str, kind: Type, arg: Given) -> Var:
         raise NotImplementedError
 
-    def type_of(self, node: Any) -> Type:
+    def construct(self, node: Any, name: str, kind: Type, arguments: Sequence[Any], braces: bool) -> Var:
+        raise NotImplementedError
+
+    def initialize(self, node: Any, definition: Any) -> None:
         raise NotImplementedError
 
     def fresh(self, name: str, kind: Type) -> Var:
@@ -234,14 +268,3 @@ class Functions(Expressions):
 
     def sequence(self, nodes: Sequence[Any], then: Any) -> None:
         raise NotImplementedError
-
-
-def defaults(params: Sequence[Any]) -> list[Any]:
-    """The default of each parameter, as far as they have one."""
-    found = [p.child_by_field_name("default_value") for p in params]
-    return [] if None in found[least(params) :] else found
-
-
-def least(params: Sequence[Any]) -> int:
-    """How many arguments have to be given."""
-    return sum(p.type != "optional_parameter_declaration" for p in params)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, If, Place, Value
-from rawkern.gradients.reading.halves import Halves
-from rawkern.gradients.reading.places import Cell, Marker
-from rawkern.gradients.reading.syntax import named, text_of
-from rawkern.gradients.types import Aggregate
+from rawkern.gradients.reading.places import Cell, Given, Marker, Var
+from rawkern.gradients.reading.warps import Warps
 
 _OPERATORS = {
     "plus": "+", "Sum": "+", "greater": "fmax", "Max": "fmax", "maximum": "fmax", "less": "fmin", "Min": "fmin",
@@ -43,7 +42,7 @@ class Storage(Marker):
     """Memory of such a reduction, which has its own."""
 
 
-class Groups(Halves):
+class Groups(Warps):
     """Groups and reductions."""
 
     kept: dict[Any, Array]
@@ -80,10 +79,6 @@ class Groups(Halves):
             return int(text)
         var = self.lookup(text)
         return var.value.const if var is not None and isinstance(var.value, Value) else None
-
-    def threads(self) -> int:
-        x, y, z = self.block_shape
-        return x * y * z
 
     def on_field_expression(self, node: Any) -> Any:
         """Also ``block.thread_index().x`` and its like."""
@@ -145,12 +140,11 @@ class Groups(Halves):
         collective = self._instance(of)
         if collective is not None:
             return (self._collect(node, collective, name, arguments),)
-        base = self.lookup(text_of(of)) if of.type == "identifier" else None
-        team = base.value if base is not None else None
-        if of.type == "call_expression":
-            team = self.expression(of)
+        arrow = text_of(callee.child_by_field_name("operator")) == "->"
+        this = Given(of, self.pointee(node, of)) if arrow else self.given(of)
+        team = this.found.value if isinstance(this.found, Var) and not this.found.whole else this.found
         if not isinstance(team, Team):
-            return None
+            return (self.of_object(node, this, callee.child_by_field_name("field"), arguments),)
         if name == "sync" and not arguments:
             return (self._sync(node, team),)
         if name in ("thread_rank", "size", "num_threads", "meta_group_rank", "meta_group_size") and not arguments:
@@ -169,39 +163,22 @@ class Groups(Halves):
         if name == "meta_group_rank":
             if not team.lanes:
                 raise self.refuse(node, "meta_group_rank of a block", "use a tile")
-            return self.binary(node, "/", self._rank(node, Team()), self._unsigned(node, lanes))
-        return self._unsigned(node, lanes if name != "meta_group_size" else self.threads() // lanes)
-
-    def _unsigned(self, node: Any, number: int) -> Value:
-        return self.value(node, "unsigned int", "const", attr=f"{number}u", const=number)
+            return self.binary(node, "/", self._rank(node, Team()), self.unsigned(node, lanes))
+        return self.unsigned(node, lanes if name != "meta_group_size" else self.threads() // lanes)
 
     def _rank(self, node: Any, team: Team) -> Value:
         """The number of the thread in its group."""
-        x, y, z = self.block_shape
-        rank, before = None, 1
-        for axis, extent in zip("xyz", (x, y, z), strict=True):
-            if extent == 1:
-                continue
-            own = self.special(node, "threadIdx", axis)
-            own = self.binary(node, "*", own, self._unsigned(node, before)) if before > 1 else own
-            rank = own if rank is None else self.binary(node, "+", rank, own)
-            before *= extent
-        if rank is None:
-            return self._unsigned(node, 0)
-        if team.lanes in (0, self.threads()):
-            return rank
-        return self.binary(node, "%", rank, self._unsigned(node, team.lanes))
+        whole = team.lanes in (0, self.threads())
+        return self.rank(node) if whole else self.part_of_warp(node, team.lanes)
 
     # Reductions ---------------------------------------------------------------------------------------------------
 
     def _exchanged(self, node: Any, team: Team, name: str, arguments: Sequence[Any]) -> Value:
         value, by = self.scalar(arguments[0]), self.converted(node, self.scalar(arguments[1]), "int")
         which = {"shfl": "idx", "shfl_down": "down", "shfl_up": "up", "shfl_xor": "xor"}.get(name)
-        if which is None or (team.lanes != 32 and (which != "xor" or by.const is None)):
-            raise self.refuse(node, f"{name} of a tile of {team.lanes} threads", "use a tile of 32")
-        if (by.const is None and which == "idx") or (by.const is not None and not 0 <= by.const < team.lanes):
-            raise self.refuse(node, f"{text_of(node)!r} is from a lane that is not known", "use a constant lane")
-        return self.value(node, value.type, "shfl", (value, by), which)
+        if which is None or self.threads() % 32:
+            raise self.refuse(node, f"{name} of a tile of {team.lanes} threads", "use tiles in blocks of whole warps")
+        return self.exchanged(node, which, value, by, team.lanes)
 
     def _reduced(self, node: Any, team: Team, value: Value, sign: str) -> Value:
         """The sum or maximum over a group, in each of its threads."""
@@ -234,9 +211,9 @@ class Groups(Halves):
         array = self.kept[key] = Array(name, value.type, True, (warps,))
         self.shared.append(array)
         rank = self._rank(node, Team())
-        lane = self.binary(node, "%", rank, self._unsigned(node, 32))
-        first = self.binary(node, "==", lane, self._unsigned(node, 0))
-        at = self.binary(node, "/", rank, self._unsigned(node, 32))
+        lane = self.binary(node, "%", rank, self.unsigned(node, 32))
+        first = self.binary(node, "==", lane, self.unsigned(node, 0))
+        at = self.binary(node, "/", rank, self.unsigned(node, 32))
         made = If(node.start_point[0] + 1, self.block, condition=first)
         made.then.parent = made.other.parent = made
         self.within(made.then, lambda: self.write(node, Cell(Place(array), (at,), value.type), value))
@@ -275,7 +252,3 @@ class Groups(Halves):
             raise self.refuse(node, f"{text_of(node)!r} of a part of the block", "reduce the whole block")
         value = self.converted(node, self.scalar(arguments[0]), of.type)
         return self._reduced(node, of.team, value, sign)
-
-    # Of `Declarations`.
-    def type_named(self, node: Any, text: str) -> str | Aggregate:
-        raise NotImplementedError

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Var
-from rawkern.gradients.reading.syntax import text_of
 from rawkern.gradients.reading.views import Views
 from rawkern.gradients.types import VECTORS, Aggregate
 
@@ -98,10 +98,6 @@ class Halves(Views):
         if a.type != b.type or a.type not in pairs:
             return None
         return self._each(node, True, lambda x, y: self.binary(node, sign, x, y), (a, b))
-
-    def is_type(self, node: Any) -> bool:
-        """Whether a name is that of a type, and of nothing else."""
-        raise NotImplementedError
 
     def _one(self, node: Any, value: Any) -> Value:
         if not isinstance(value, Value):

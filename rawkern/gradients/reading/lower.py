@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rawkern.base.tree import named
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, If, Kernel, Loop, Value, children, walk
-from rawkern.gradients.reading.places import Var
+from rawkern.gradients.reading.places import Struct, Var
 from rawkern.gradients.reading.repeats import Repeats, substitute
-from rawkern.gradients.reading.syntax import File, Where, named, parameters_of
+from rawkern.gradients.reading.source import File
+from rawkern.gradients.reading.syntax import Where, function_name, parameters_of
 from rawkern.gradients.types import Aggregate, Type
 
 
@@ -25,20 +27,29 @@ class Lowering(Repeats):
         unroll: frozenset[int],
         shared_mem: int,
         retyped: dict[str, Type],
+        starts: frozenset[tuple[int, str]],
     ) -> None:
         self.file, self.where = file, where
         self.block_shape, self.grid_shape = block, grid
         self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
+        self.starts = starts
         self.views: dict[str, set[Aggregate | None]] = {}
         self.kept: dict[Any, Array] = {}
         self.body = self.block = Block()
         self.scopes: list[dict[str, Var]] = [{}]
         self.callers: list[list[dict[str, Var]]] = []
         self.called: list[str] = []
-        self.type_names: dict[str, Type] = {}
+        self.type_names: dict[str, Any] = {}
+        self.made: dict[str, Struct] = {}
+        self.instances: dict[tuple[Any, ...], Struct] = {}
+        self.struct: Struct | None = None
+        self.path = ""
+        self.asked = False
         self.loops: list[int] = []
         self.stored: dict[Array, dict[Any, tuple[Value, Block]]] = {}
+        self.begun: dict[Any, Block] = {}
         self.breaking: list[Var | None] = []
+        self.left: Var | None = None
         self.shared: list[Array] = []
         self.computed: dict[Block, dict[Any, Value]] = {}
         self.returned: Var | None = None
@@ -50,8 +61,10 @@ class Lowering(Repeats):
         """Read a kernel, an instance of a template with these arguments."""
         if definition.has_error:
             raise self.refuse(definition, "its text is not understood", "write it in simpler terms")
-        self.bind_template(definition, template, arguments)
-        self.scopes.append({})
+        given = self.template_arguments(", ".join(arguments))
+        self.type_names, numbers = self.bind(definition, template, given)
+        self.scopes += [numbers, {}]
+        self.path = self.file.paths.get(function_name(definition), "")
         for node in parameters_of(definition):
             self.parameter(node)
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)

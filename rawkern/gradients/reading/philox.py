@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.groups import Groups
 from rawkern.gradients.reading.places import Var
-from rawkern.gradients.reading.syntax import text_of
 from rawkern.gradients.types import PHILOX, VECTORS
 
 WIDE = "unsigned long long"

@@ -18,9 +18,20 @@ class Var:
     value: Any = None  # Value, Pointer or None (not set yet)
     fields: dict[str, Var] = field(default_factory=dict)
     constant: bool = False
+    lost: int = -1  # the loop that gave it a value, and before which it had none
 
     def leaves(self) -> list[Var]:
-        return [leaf for each in self.fields.values() for leaf in each.leaves()] if self.fields else [self]
+        if self.fields or isinstance(self.type, Aggregate):
+            return [leaf for each in self.fields.values() for leaf in each.leaves()]
+        return [self]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is an aggregate or a local array."""
+        return bool(self.fields) or isinstance(self.type, Aggregate)
+
+    def copied(self) -> Var:
+        return Var(self.name, self.type, self.value, {n: v.copied() for n, v in self.fields.items()}, self.constant)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,62 @@ class Pointer:
 
 class Marker:
     """What a variable may stand for that is no value: a group of threads."""
+
+
+@dataclass(frozen=True)
+class Maker(Marker):
+    """A template of structs, as the argument of a template."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Lambda(Marker):
+    """A lambda with what the names in it mean."""
+
+    node: Any
+    scopes: list[dict[str, Var]]
+    names: dict[str, Any]  # types
+    struct: Struct | None
+
+
+@dataclass(eq=False)
+class Struct:
+    """A struct of the source, or an instance of a template of them: its type and what belongs to it."""
+
+    type: Aggregate
+    base: str  # the name without the template's arguments
+    node: Any
+    arguments: tuple[Any, ...]
+    names: dict[str, Any]  # types within
+    numbers: dict[str, Var]  # of its template
+    constants: dict[str, tuple[Any, Any, Any]] = field(default_factory=dict)  # as those of a source
+    initial: dict[str, Any] = field(default_factory=dict)  # what members begin with
+    methods: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)  # constructors by the struct's name
+    friends: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
+    aligned: int = 1  # as its text says
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """An argument of a call, read once: a place or a value; None for a list in braces."""
+
+    node: Any
+    found: Any
+
+    @property
+    def type(self) -> Any:
+        """Its type, ``("*", type)`` for pointers and arrays; None where it has none by itself."""
+        found = self.found.value if isinstance(self.found, Var) and not self.found.whole else self.found
+        if found is None and isinstance(self.found, Var):
+            return self.found.type
+        if isinstance(found, Pointer):
+            return "*", found.type
+        if isinstance(found, Local):
+            return "*", found.view or found.leaves[0].type
+        if isinstance(found, Var) and found.type is None:
+            return "*", next(iter(found.fields.values())).type
+        return found if isinstance(found, Marker) else getattr(found, "type", None)
 
 
 @dataclass(frozen=True)
@@ -83,9 +150,17 @@ class NeedsType(Exception):
         self.array, self.kind = array, kind
 
 
-class NeedsUnrolling(Exception):
-    """A loop has to be written out, for the reason given."""
+class NeedsStart(Exception):
+    """A variable has to have a value before a loop, as it is read behind it."""
 
-    def __init__(self, node: int, reason: Exception) -> None:
+    def __init__(self, start: tuple[int, str]) -> None:
+        super().__init__(start)
+        self.start = start
+
+
+class NeedsUnrolling(Exception):
+    """One of these loops has to be written out, for the reason given; the innermost is the first."""
+
+    def __init__(self, nodes: tuple[int, ...], reason: Exception) -> None:
         super().__init__(str(reason))
-        self.node, self.reason = node, reason
+        self.nodes, self.reason = nodes, reason

@@ -10,8 +10,9 @@ from typing import TypeVar
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel
 from rawkern.gradients.reading.lower import Lowering
-from rawkern.gradients.reading.places import NeedsType, NeedsUnrolling
-from rawkern.gradients.reading.syntax import File, Where
+from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling
+from rawkern.gradients.reading.source import File
+from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
 
 Made = TypeVar("Made")
@@ -39,6 +40,7 @@ class Reader:
     vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
     unroll: frozenset[int] = frozenset()
     retyped: dict[str, Type] = field(default_factory=dict)
+    starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
 
     def __post_init__(self) -> None:
         self.file = File(self.text, tuple(self.options), self.where)
@@ -50,20 +52,27 @@ class Reader:
         while True:
             try:
                 return make(self._typed())
+            except NeedsStart as error:
+                self.starts |= {error.start}
             except NeedsUnrolling as error:
-                if error.node in self.unroll or not self._finishes(error.node):
+                single = [frozenset({node}) for node in error.nodes]
+                several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
+                for nodes in (*single, *several):
+                    if not nodes <= self.unroll and self._finishes(nodes):
+                        self.unroll |= nodes
+                        break
+                else:
                     raise error.reason from None
-                self.unroll |= {error.node}
 
     def again(self) -> Kernel:
         """Another copy of the kernel that `settle` called with."""
         return self._read(self.unroll, self.retyped)[0]
 
-    def _finishes(self, node: int) -> bool:
-        """Whether a loop can be written out: by trying."""
+    def _finishes(self, nodes: frozenset[int]) -> bool:
+        """Whether loops can be written out: by trying."""
         try:
-            self._read(self.unroll | {node}, self.retyped)
-        except NeedsUnrolling:
+            self._read(self.unroll | nodes, self.retyped)
+        except (NeedsStart, NeedsUnrolling):
             return True
         except NotDifferentiable:
             return False
@@ -86,7 +95,7 @@ class Reader:
                 try:
                     kernel, _ = self._read(self.unroll, {**self.retyped, name: view})
                     self.retyped = {**self.retyped, name: view}
-                except (NotDifferentiable, NeedsUnrolling):  # then its elements are read one by one
+                except (NotDifferentiable, NeedsStart, NeedsUnrolling):  # then its elements are read one by one
                     pass
         return kernel
 
@@ -103,5 +112,8 @@ class Reader:
         if base in file.unclear:
             raise where.refuse(1, f"{base} is also something else in the source", "give it a name of its own")
         x, y, z = (1 if unit else None for unit in self.units)
-        lowering = Lowering(file, where, self.launched.block, (x, y, z), unroll, self.launched.shared_mem, retyped)
+        launched = self.launched
+        lowering = Lowering(
+            file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts
+        )  # fmt: skip
         return lowering.kernel(*found[0], arguments), lowering.views

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import named
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import NeedsUnrolling, Pointer, Var
-from rawkern.gradients.reading.syntax import assigned, contains, moved, named
+from rawkern.gradients.reading.places import Lambda, NeedsUnrolling, Pointer, Var
+from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 
@@ -25,7 +26,9 @@ class Repeats(Branches):
             start = node.child_by_field_name("initializer")
             if start is not None:
                 self.declare(start) if start.type == "declaration" else self.effect(start)
-            self.loop(node, node.child_by_field_name("condition"), node.child_by_field_name("update"))
+            update = node.child_by_field_name("update")
+            own = start is not None and start.type == "declaration" and update is not None and _counts(start, update)
+            self.loop(node, node.child_by_field_name("condition"), update, own)
 
         self.scoped(run)
 
@@ -36,10 +39,12 @@ class Repeats(Branches):
     def do_do_statement(self, node: Any) -> None:
         self.loop(node, node.child_by_field_name("condition"), None)
 
-    def loop(self, node: Any, condition: Any, update: Any) -> None:
+    def loop(self, node: Any, condition: Any, update: Any, own: bool = False) -> None:
+        """A loop; `own`: its update changes only what nothing behind the loop sees, so it may follow a break."""
         body, late = node.child_by_field_name("body"), node.type == "do_statement"
         statements = named(body) if body.type == "compound_statement" else [body]
-        breaks = contains(body, ("break_statement",), BREAKABLE)
+        returns = contains(body, ("return_statement",))
+        breaks = returns or contains(body, ("break_statement",), BREAKABLE)
         if condition is None and not breaks:
             raise self.refuse(node, "a loop without condition", "give it one")
         scopes = self.scopes
@@ -58,7 +63,7 @@ class Repeats(Branches):
             self.breaking.append(goes_on)
             self.scoped(lambda: self.sequence(statements, lambda: None))
             self.breaking.pop()
-            if breaks and goes_on is not None:
+            if breaks and goes_on is not None and not own:
                 self.branch(node, goes_on.value, advance, lambda: None)
             else:
                 advance()
@@ -72,10 +77,25 @@ class Repeats(Branches):
             self._written_out(node, test, iteration, 0)
         else:
             self.loops.append(node.start_byte)
-            names = assigned(node) | ({f"goes on at {node.start_byte}"} if goes_on is not None else set())
-            self._kept(node, test, iteration, names)
+            visible = {var for name in self._changing(node) if (var := self.lookup(name)) is not None}
+            visible |= {goes_on} if goes_on is not None else set()
+            if returns:
+                visible |= {v for v in (self.left, self.returned, *self.breaking) if v is not None}
+            self._kept(node, test, iteration, visible)
             self.loops.pop()
         self.scopes = scopes
+
+    def _changing(self, node: Any) -> set[str]:
+        """The names of variables that a loop may change, also through lambdas and methods of its object."""
+        names, called = assigned(node), calls(node)
+        for name in called:
+            var = self.lookup(name)
+            if var is not None and isinstance(var.value, Lambda):
+                names |= assigned(var.value.node)
+        this = self.lookup("this")
+        if self.struct is not None and called & set(self.struct.methods) and this is not None:
+            names |= set(getattr(this.value, "fields", ()))
+        return names
 
     def _and(self, node: Any, goes_on: Value, condition: Any) -> Value:
         """The condition of a loop that may be left by a break; computed after that as well."""
@@ -117,13 +137,16 @@ class Repeats(Branches):
                 return self.branch(node, known, rest, lambda: None)
             iteration()
 
-    def _kept(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], names: set[str]) -> None:
+    def _kept(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], visible: set[Var]) -> None:
         line, moving = node.start_point[0] + 1, moved(node)
         made = Loop(line, self.block, node=node.start_byte)
         made.test.parent = made.body.parent = made
-        visible = {var for name in names if (var := self.lookup(name)) is not None}
-        leaves = [v for v in self.leaves() if v in {leaf for var in visible for leaf in var.leaves()}]
-        before = [v.value for v in leaves]
+        within = {leaf for var in visible for leaf in var.leaves()}
+        leaves, others = ([v for v in self.leaves() if (v in within) == inside] for inside in (True, False))
+        for var in leaves:
+            if var.value is None and (node.start_byte, var.name) in self.starts and isinstance(var.type, str):
+                var.value = self.converted(node, self.integer(node, 0), var.type)
+        before, steady = [v.value for v in leaves], [v.value for v in others]
         pointers: dict[Var, Pointer] = {}
         for k, (var, init) in enumerate(zip(leaves, before, strict=True)):
             if isinstance(init, Pointer) and var.name in moving:
@@ -138,6 +161,10 @@ class Repeats(Branches):
                 var.value = replace(pointers[var], offset=phi)
         made.condition = self.within(made.test, test)
         self.within(made.body, iteration)
+        for var, value in zip(others, steady, strict=True):
+            if var.value is not value:
+                raise self.refuse(node, f"{var.name} changes in the loop in a way that is not followed",
+                                  "assign to it in the loop itself")  # fmt: skip
         for var, start in pointers.items():
             if not isinstance(var.value, Pointer) or replace(var.value, offset=start.offset) != start:
                 raise self.refuse(node, f"the pointer {var.name} moves to another array in a loop", "write an index")
@@ -160,7 +187,7 @@ class Repeats(Branches):
             elif isinstance(init, Pointer) and new != init:
                 raise self.refuse(node, f"the pointer {var.name} moves in a loop", "write an index")
             elif init is None:
-                var.value = None
+                var.value, var.lost = None, node.start_byte if isinstance(new, Value) else -1
         self.block.items.append(made)
         self.block.items += [c.result for c in made.carried]
         while drop:
@@ -175,7 +202,14 @@ class Repeats(Branches):
     def unrollable(self, node: Any, reason: str) -> Exception:
         error = self.refuse(node, reason, "make the bounds of the loops around it constants")
         left = [each for each in self.loops if each not in self.unroll]
-        return NeedsUnrolling(left[-1], error) if left else error
+        return NeedsUnrolling(tuple(left[::-1]), error) if left else error
+
+
+def _counts(start: Any, update: Any) -> bool:
+    """Whether an update only counts on what the loop declares."""
+    declared = {identifier(d) for d in start.children_by_field_name("declarator")}
+    plain = not contains(update, ("call_expression", "subscript_expression", "field_expression", "pointer_expression"))
+    return plain and assigned(update) <= declared
 
 
 def substitute(items: Sequence[Any], drop: dict[Value, Value]) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rawkern.base.tree import text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
-from rawkern.gradients.reading.functions import Functions
 from rawkern.gradients.reading.places import Local, NeedsType, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES, text_of
+from rawkern.gradients.reading.structs import Structs
+from rawkern.gradients.reading.syntax import TYPES
 from rawkern.gradients.types import Aggregate, Type
 
 CASTS = ("static_cast", "reinterpret_cast", "const_cast")
 
 
-class Views(Functions):
+class Views(Structs):
     """Conversions."""
 
     def on_cast_expression(self, node: Any) -> Any:
@@ -43,8 +44,8 @@ class Views(Functions):
             return replace(found, unit=0)
         if isinstance(found, (Pointer, Local)) and not getattr(found, "unit", 0):
             own = found.array.type if isinstance(found, Pointer) else found.leaves[0].type
-            scalars = isinstance(kind, Aggregate) and {t for _, t in kind.fields} == {own}
-            if kind == own or (scalars and len(kind.fields) > 1):  # type: ignore[union-attr]
+            scalars = isinstance(kind, Aggregate) and set(types.scalars(kind)) == {own}
+            if kind == own or (scalars and types.count(kind) > 1):
                 return found.viewed(None if kind == own else kind)
         raise self.refuse(
             node,

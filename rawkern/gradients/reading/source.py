@@ -1,0 +1,194 @@
+"""What a source declares, by name: functions, structs, constants, names of types, in namespaces too."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.base.tree import named, parse, text_of
+from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
+from rawkern.gradients.reading.syntax import Where, function_name, identifier, words
+
+KEYWORDS = frozenset(
+    ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
+     "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
+     "__global__")
+)  # fmt: skip
+#: Names of cooperative groups.
+GROUPS = frozenset(
+    ("this_thread_block", "tiled_partition", "thread_block", "thread_block_tile", "thread_group", "reduce", "sync")
+)
+
+
+class File:
+    """What a source declares at its top, by name."""
+
+    def __init__(self, text: str, options: tuple[str, ...], where: Where) -> None:
+        try:
+            self.preprocessed = preprocess(text, options)
+        except Unclear as error:
+            raise where.refuse(error.line, str(error), "leave the preprocessor out of it") from None
+        # The grammar wants friend first.
+        self.text = re.sub(r"\b((?:__(?:host|device|forceinline)__\s+)+)friend\b", r"friend \1", self.preprocessed.text)
+        self.root = parse(self.text)
+        self.functions: dict[str, list[tuple[Any, Any]]] = {}  # definition, its template parameters or None
+        self.structs: dict[str, tuple[Any, Any]] = {}  # definition, its template parameters or None
+        self.constants: dict[str, tuple[Any, Any, Any]] = {}  # type node, declarator, value node
+        self.aliases: dict[str, Any] = {}
+        self.enumerators: dict[str, int] = {}
+        self.enums: set[str] = set()
+        self.paths: dict[str, str] = {}  # the namespace of each name
+        self.spaces: dict[str, str] = {}  # other names of namespaces
+        self.using: set[str] = set()  # namespaces whose names stand alone
+        self.imported: set[str] = set()  # names of namespaces that do
+        self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
+        #: Names that something here defines in a way that is not followed, so that using one is refused.
+        self.unclear: set[str] = set(self.preprocessed.left)
+        for node in named(self.root):
+            self._declare(node, "")
+        #: Macros of the options, which are there in the derived text, too.
+        self.options = frozenset(defined_by(options))
+        self.keywords = sorted(KEYWORDS & (self.unclear | self.options))
+
+    def _declare(self, node: Any, path: str) -> None:
+        if node.type == "linkage_specification":
+            body = node.child_by_field_name("body")
+            for child in named(body) if body.type == "declaration_list" else [body]:
+                self._declare(child, path)
+        elif node.type == "namespace_definition":
+            name = node.child_by_field_name("name")
+            inner = path if name is None else f"{path}::{_plain(name)}" if path else _plain(name)
+            for child in named(node.child_by_field_name("body")):
+                self._declare(child, inner)
+        elif node.type == "function_definition":
+            self._function(node, None, path)
+        elif node.type == "template_declaration":
+            inner, parameters = named(node)[-1], node.child_by_field_name("parameters")
+            if inner.type == "function_definition":
+                self._function(inner, parameters, path)
+            elif not self._struct(inner, parameters, path) and not _prototype(inner):
+                self._unclear(inner)
+        elif node.type == "type_definition" and node.child_by_field_name("declarator").type == "type_identifier":
+            kind, name = node.child_by_field_name("type"), text_of(node.child_by_field_name("declarator"))
+            self._at(name, path)
+            if kind.type == "struct_specifier" and kind.child_by_field_name("body") is not None:
+                self.structs[name] = kind, None
+            else:
+                self.aliases[name] = kind
+        elif node.type == "namespace_alias_definition":
+            self.spaces[text_of(named(node)[0])] = text_of(named(node)[1])
+        elif node.type == "using_declaration" and text_of(node).split()[1:2] == ["namespace"]:
+            self.using.add(_plain(named(node)[-1]))
+        elif node.type == "using_declaration":
+            self.imported.add(_plain(named(node)[-1]).rpartition("::")[2])
+        elif node.type == "alias_declaration":
+            name = text_of(node.child_by_field_name("name"))
+            self._at(name, path)
+            self.aliases[name] = node.child_by_field_name("type")
+        elif node.type == "declaration" and words(node) & {"const", "constexpr"} and "__constant__" not in words(node):
+            for each in node.children_by_field_name("declarator"):
+                value = each.child_by_field_name("value")
+                if each.type == "init_declarator" and value is not None:
+                    name, declarator = identifier(each) or "", each.child_by_field_name("declarator")
+                    self._at(name, path)
+                    self.constants[name] = node.child_by_field_name("type"), declarator, value
+        elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
+            self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
+        elif node.type == "enum_specifier" and self._enumerated(node):
+            pass
+        elif not (self._struct(node, None, path) or _prototype(node) or node.type == "static_assert_declaration"):
+            self._unclear(node)
+
+    def _function(self, node: Any, parameters: Any, path: str) -> None:
+        name = function_name(node)
+        if "<" in name and not name.startswith("operator"):  # a special case of a template
+            self.unclear.add(name.partition("<")[0])
+        if not name.startswith("operator"):
+            self._at(name, path)
+        self.functions.setdefault(name, []).append((node, parameters))
+
+    def _struct(self, node: Any, parameters: Any, path: str) -> bool:
+        """Take a struct; False for what is none."""
+        if node.type not in ("struct_specifier", "class_specifier"):
+            return False
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is None or name.type != "type_identifier":
+            self.unclear |= {_plain(name).partition("<")[0]} if name is not None else set()
+        elif body is not None:
+            known = text_of(name)
+            self._at(known, path)
+            self.unclear |= {known} & set(self.structs)
+            self.structs[known] = node, parameters
+        return True
+
+    def _at(self, name: str, path: str) -> None:
+        """Note where a name is; one that is in several namespaces may mean any of them."""
+        if self.paths.setdefault(name, path) != path:
+            self.unclear.add(name)
+
+    def plain(self, name: str) -> str | None:
+        """What a name with its namespaces is called here; None if it is not of this source."""
+        first, colons, rest = name.removeprefix("::").replace(" ", "").partition("::")
+        full = f"{self.spaces.get(first, first)}{colons}{rest}"
+        path, _, last = full.rpartition("::")
+        own = self.paths.get(last)
+        return last if own is not None and (own == path or (path and own.endswith(f"::{path}"))) else None
+
+    def sees(self, name: str, path: str) -> bool:
+        """Whether a name stands for what the source has by that name, within a namespace."""
+        own = self.paths.get(name, "")
+        inside = own == "" or path == own or path.startswith(f"{own}::")
+        return inside or own in self.using or name in self.imported
+
+    def _unclear(self, node: Any) -> None:
+        """Whatever is named in something that is not followed (``#if``, a namespace, a class) may mean anything."""
+        if node.type not in ("preproc_include", "preproc_call", "comment", ";"):
+            self.unclear |= set(re.findall(r"[A-Za-z_]\w*", _declared(text_of(node))))
+
+    def _enumerated(self, node: Any) -> bool:
+        """Take the names of an enum; False if one of its values is more than a number."""
+        found, now = {}, -1
+        body, name = node.child_by_field_name("body"), node.child_by_field_name("name")
+        if body is None or any(text_of(c) in ("class", "struct") for c in node.children):
+            return False
+        for each in named(body):
+            value = each.child_by_field_name("value")
+            if each.type != "enumerator" or not (value is None or text_of(value).isdigit()):
+                return False
+            now = now + 1 if value is None else int(text_of(value))
+            found[text_of(each.child_by_field_name("name"))] = now
+        self.enumerators |= found
+        self.enums |= {text_of(name)} if name is not None else set()
+        return True
+
+    def qualified(self, name: str) -> str:
+        """The full name of one of cooperative groups; others as they are."""
+        first, colons, rest = name.partition("::")
+        if colons:
+            return f"{self.spaces.get(first.strip(), first.strip())}::{rest}"
+        plain = re.split(r"\W", name)[0]
+        own = plain in self.functions or plain in self.structs or plain in self.unclear
+        return (
+            f"cooperative_groups::{name}"
+            if plain in GROUPS and self.using & {"cooperative_groups"} and not own
+            else name
+        )
+
+    def headers(self) -> list[str]:
+        """Headers included, as they are spelled."""
+        return re.findall(r"^[ \t]*#[ \t]*include[ \t]*(\S+)", self.text, re.M)
+
+
+def _plain(node: Any) -> str:
+    return re.sub(r"\s", "", text_of(node))
+
+
+def _prototype(node: Any) -> bool:
+    """Whether a declaration only announces functions."""
+    declared = node.children_by_field_name("declarator") if node.type == "declaration" else []
+    return bool(declared) and all(d.type == "function_declarator" for d in declared)
+
+
+def _declared(text: str) -> str:
+    """The names that a piece of text may declare: those before ``(``, ``=``, ``;``, ``{`` or ``[``."""
+    return " ".join(re.findall(r"(\w+)\s*(?:[(=;{\[,]|:(?!:))", text))
