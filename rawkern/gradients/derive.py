@@ -9,6 +9,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
+from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
@@ -43,7 +44,7 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double, assume))
+    return reader.settle(lambda kernel: _derived(reader, forwarded(kernel), where, wrt, max_iterations, double, assume))
 
 
 def forward(
@@ -51,7 +52,7 @@ def forward(
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False)
-    return reader.settle(lambda kernel: _forward(reader, kernel, double))
+    return reader.settle(lambda kernel: _forward(reader, forwarded(kernel), double))
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
@@ -135,7 +136,7 @@ def _derived(
     assumed: list[Any] | None = [] if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
     gathering = [
-        Gathering(g, reader.again, names, where, names.fresh(f"size_{g.array.name}"))
+        Gathering(g, lambda: forwarded(reader.again()), names, where, names.fresh(f"size_{g.array.name}"))
         for g in gathers(kernel, active, wrt, plain)
     ]
     lines = [line for g in gathering for line in g.lines(kernel)]

@@ -10,7 +10,7 @@ import torch
 from rawkern.base.border import border
 from rawkern.errors import LaunchError
 from rawkern.gradients import verify
-from rawkern.gradients.analysis.coverage import at_most, begin, summed
+from rawkern.gradients.analysis.coverage import begin, summed
 from rawkern.gradients.derive import derive, forward
 from rawkern.gradients.launching import Backward, Launch
 from rawkern.gradients.reading.reader import Launched
@@ -99,8 +99,7 @@ class Derived:
         if right is not self:
             return right(grid, args, grads)
         self.check_overlaps(named)
-        named = verify.floats(named, self._text)
-        grads = verify.floats(grads, self._text)
+        named, grads = verify.floats(named, self._text), verify.floats(grads, self._text)
         run = self.launch(named, shape)
         found: dict[str, torch.Tensor] = {}
         given: list[Any] = []
@@ -168,7 +167,7 @@ class Derived:
 
     def fitting(self, grid: Shape, named: Mapping[str, Any]) -> Derived:
         """This backward, or one that assumes nothing of a launch's numbers if this is not right for it."""
-        if all(at_most(low, high, named, grid) for low, high in self._text.assumed):
+        if not self._text.assumed or self.launch(named, grid).fits:
             return self
         if self._other is None:
             self._other = self._general()
@@ -217,7 +216,7 @@ class Derived:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
         value = named[name]
         if isinstance(value, torch.Tensor):
-            return begin(self._text.sets, value, name, named, grid)
+            return begin(value, self.launch(named, grid).certain.get(name))
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
         kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
         return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)

@@ -10,10 +10,14 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
+from rawkern.gradients.analysis.coverage import at_most
 from rawkern.gradients.text import Text
 from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
+
+
+MOST_KEPT = 64  # launches
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Launch:
     grid: tuple[int, int, int]
     shared_mem: int
     numbers: Mapping[tuple[str, str], int]  # by kind and name of a parameter
+    certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
+    fits: bool  # whether what the text assumes of a launch's numbers holds
 
 
 class Backward:
@@ -32,6 +38,7 @@ class Backward:
     def __init__(self, text: Text, make: Callable[[str], Any]) -> None:
         self.text, self._make = text, make
         self._kernels: dict[tuple[bool, ...], Any] = {}
+        self._launches: dict[tuple[Any, ...], Launch] = {}
 
     def kernel(self, flags: tuple[bool, ...]) -> Any:
         """The kernel of a choice."""
@@ -40,25 +47,41 @@ class Backward:
         return self._kernels[flags]
 
     def launch(self, named: Mapping[str, Any], grid: tuple[int, int, int]) -> Launch:
-        """What to launch for a forward with these arguments and grid."""
+        """What to launch for a forward with these arguments and grid; kept by their numbers and sizes."""
+        device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
+        sizes = [v.numel() if isinstance(v, torch.Tensor) else v for v in named.values() if not isinstance(v, float)]
+        if not all(isinstance(size, int | None) for size in sizes):
+            return self._launch(named, grid, device)
+        key = (grid, device, *sizes)
+        if key not in self._launches:
+            if len(self._launches) >= MOST_KEPT:
+                self._launches.clear()
+            self._launches[key] = self._launch(named, grid, device)
+        return self._launches[key]
+
+    def _launch(self, named: Mapping[str, Any], grid: tuple[int, int, int], device: torch.device) -> Launch:
         text = self.text
         numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
         numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
+        known = {
+            "numbers": numbers,
+            "certain": {n: s.certain(named, grid) for n, s in text.sets.items()},
+            "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
+        }
         if not text.sums:
-            return Launch(self.kernel(()), grid, text.shared_mem, numbers)
+            return Launch(self.kernel(()), grid, text.shared_mem, **known)
         taken, flags = 0, []
         for name, size in text.sums:
             needed = size * numbers.get(("size", name), 1)
             flags.append(taken + needed <= ROOM)
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
-        device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
             chosen = self.kernel(tuple(flags))
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
-                return Launch(chosen, (most, 1, 1), text.shared_mem + taken, numbers)
-        return Launch(self.kernel((False,) * len(flags)), (min(total, 2**31 - 1), 1, 1), text.shared_mem, numbers)
+                return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
+        return Launch(self.kernel((False,) * len(flags)), (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
 
 
 def _processors(device: torch.device) -> int:

@@ -49,13 +49,14 @@ def verify(
         twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
+    run = twin["backward"].launch(wide, grid)
     grads = {
-        n: begin(text.sets, wide[n], n, wide, grid, float("nan"))
+        n: begin(wide[n], run.certain.get(n), float("nan"))
         if isinstance(wide[n], torch.Tensor)
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
-    run, given = twin["backward"].launch(wide, grid), []
+    given = []
     for kind, n in twin["backward"].text.parameters:
         if (kind, n) in run.numbers:
             given.append(run.numbers[kind, n])

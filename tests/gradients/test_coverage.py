@@ -55,7 +55,7 @@ def test_claims_what_is_read(name) -> None:
     source = f'extern "C" __global__ void k(const float* x, const float* z, float* y, int n, int m) {{ {text} }}'
     found = derive(source, "k", where=Where("a test", "k", str), launched=Launched(block), wrt=("x",))
     numbers = {"n": 20, "m": 5}
-    grad = begin(found.sets, torch.ones(100), "x", numbers, grid, 7.0)
+    grad = begin(torch.ones(100), found.sets["x"].certain(numbers, grid), 7.0)
     claimed = set((grad == 7).nonzero().flatten().tolist())
     assert ("x" in found.sets) and (grad[[k for k in range(100) if k not in claimed]] == 0).all()
     threads = itertools.product(range(grid[0]), range(grid[1]), range(block[0]), range(block[1]))

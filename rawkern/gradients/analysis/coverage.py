@@ -56,19 +56,11 @@ class Sets:
     covers: tuple[Cover, ...]  # none: nothing is certain
     fields: int
 
-    def begin(self, grad: torch.Tensor, numbers: Mapping[str, Any], grid: tuple[int, int, int], unset: float) -> None:
-        """Put zeros where the backward may set nothing, and `unset` elsewhere, unless that is 0 as well."""
+    def certain(self, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:
+        """The range of numbers that a backward with these arguments and this grid sets for certain."""
         ranges = [covered(c, numbers, grid) for c in self.covers]
         first, end = max((r[0] for r in ranges), default=0), min((r[1] for r in ranges), default=0)
-        flat = grad.view(-1)
-        end = min(end * self.fields, flat.numel())
-        first = min(first * self.fields, end)
-        if first:
-            flat[:first].zero_()
-        if end < flat.numel():
-            flat[end:].zero_()
-        if unset:
-            flat[first:end].fill_(unset)
+        return first * self.fields, end * self.fields
 
 
 def summed(dtype: torch.dtype) -> torch.dtype:
@@ -76,14 +68,21 @@ def summed(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
-def begin(sets: Mapping[str, Sets], value: torch.Tensor, name: str, numbers: Mapping[str, Any],
-          grid: tuple[int, int, int], unset: float = 0.0) -> torch.Tensor:  # fmt: skip
-    """Memory for the gradient of a tensor, for a backward that sets these."""
+def begin(value: torch.Tensor, certain: tuple[int, int] | None, unset: float = 0.0) -> torch.Tensor:
+    """Memory for the gradient of a tensor: zeros; where it is set for certain, `unset`, or anything if that is 0."""
     like = {"dtype": summed(value.dtype), "memory_format": torch.contiguous_format}
-    if name not in sets:
+    if certain is None:
         return torch.zeros_like(value, **like)
     grad = torch.empty_like(value, **like)
-    sets[name].begin(grad, numbers, grid, unset)
+    flat = grad.view(-1)
+    end = min(certain[1], flat.numel())
+    first = min(certain[0], end)
+    if first:
+        flat[:first].zero_()
+    if end < flat.numel():
+        flat[end:].zero_()
+    if unset:
+        flat[first:end].fill_(unset)
     return grad
 
 
