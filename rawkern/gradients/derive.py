@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from rawkern.errors import NotDifferentiable
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.forwarding import forwarded
-from rawkern.gradients.analysis.gather import gathers
+from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.ir import Kernel, Loop, Store, walk
+from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.layout import Names, rendered, spelling
+from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, structs
 from rawkern.gradients.types import Aggregate
+
+DEAREST = 12  # loads and calls that gathering a window may take, by those of the forward; else it adds atomically
 
 
 def derive(
@@ -135,13 +141,14 @@ def _derived(
     names = Names(_taken(kernel) | reader.file.options, double)
     assumed: list[Any] | None = [] if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
-    gathering = [
-        Gathering(g, lambda: forwarded(reader.again()), names, where, names.fresh(f"size_{g.array.name}"))
-        for g in gathers(kernel, active, wrt, plain)
-    ]
-    lines = [line for g in gathering for line in g.lines(kernel)]
+
+    def again(more: frozenset[int] = frozenset()) -> Kernel:
+        return forwarded(reader.again(more))
+
+    gathering = _gathering(again, kernel, wrt, names, where, assumed)
+    lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
-    parts = dealt(deals(kernel, active, wrt, plain), reader.again, kernel, names, where)
+    parts = dealt(deals(kernel, active, wrt, plain), again, kernel, names, where)
     done = {*gathered, *(n for part in parts for n in part.deal.arrays)}
     rest = activity(kernel, tuple(n for n in wrt if n not in done))
     reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
@@ -150,6 +157,28 @@ def _derived(
         reverse.include(part.copy)
     lines += reverse.run() if reverse.active.outputs else []
     return backward_text(kernel, reverse, active.outputs, wrt, lines, names, reader.units, gathered)
+
+
+def _gathering(
+    again: Callable[..., Kernel], kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where,
+    assumed: list[Any] | None,
+) -> list[Gathering]:  # fmt: skip
+    """What gathers gradients: in the kernel as it is, or with its short loops written out."""
+    for more in (frozenset(), short_loops(kernel)):
+        try:
+            copy = again(more)
+        except (NotDifferentiable, NeedsUnrolling):
+            break
+        active = activity(copy, wrt)
+        found = gathers(copy, active, wrt, Reverse(copy, active, names, where, None, assumed).injective)
+        if found:
+            given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
+            made = []
+            for g in found:
+                made.append(Gathering(g, partial(again, more), names, where, names.fresh(f"size_{g.array.name}")))
+                made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
+            return [g for g in made if g.made]
+    return []
 
 
 def _has_floats(kind: types.Type) -> bool:

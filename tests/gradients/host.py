@@ -113,7 +113,7 @@ def watched(source: str) -> str:
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
 
-    source = re.sub(rf"(?m)^( +(?:if \(\w+\) )?){PLACE} (\+?=) ", plain, source)
+    source = re.sub(rf"(?m)^( +(?:if \(sums_\w+\) )?){PLACE} (\+?=) ", plain, source)
     return re.sub(rf"(atomicAdd|warp_add)\({PLACE}, ", atomic, source)
 
 

@@ -18,6 +18,8 @@ class Stencil:
         self.block = (64, 1, 1) if self.flat else (8, 8, 1)
         self.grid = (self.r.choice([1, 2]), 1, 1) if self.flat else (self.r.choice([1, 2]), self.r.choice([1, 2]), 1)
         self.source = self._flat() if self.flat else self._rows()
+        if self.r.random() < 0.25:
+            self.source = self._window()
 
     def arguments(self) -> tuple:
         return arguments(self.seed)
@@ -106,4 +108,42 @@ class Stencil:
             else:
                 reads.append(place)
         lines += self._outputs("r * m + c", reads)
+        return self._wrapped(lines + ["}"] * (sum(line.count("{") - line.count("}") for line in lines)))
+
+    def _window(self) -> str:
+        """Constant loops over the elements around one."""
+        r = self.r
+        low, high, step = r.choice([(-1, 1, 1), (0, 2, 1), (-1, 0, 1), (-2, 2, 2)])
+        loop = lambda name: f"for (int {name} = {low}; {name} <= {high}; {name} += {step}) {{"  # noqa: E731
+        carried = r.choice(
+            ["sum += v;", "sum += v;", "sum -= v * own;", "sum = 0.5f * sum + v;", "sum = fmaxf(sum, v);"]
+        )
+        if self.flat:
+            lines = [
+                "int i = blockIdx.x * blockDim.x + threadIdx.x;",
+                "if (i < n) {",
+                "float own = w[i % 7], sum = 0.2f;",
+            ]
+            place, test, weight, out = "x[i + a]", "i + a >= 0 && i + a < n", f"w[(a + {-low}) % 7]", "i"
+            lines += [loop("a")]
+        else:
+            lines = ["int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;"]
+            lines += [
+                r.choice(
+                    [
+                        "if (r < n / m && c < m) {",
+                        "if (r >= n / m || c >= m) return;",
+                        "if (r < n / m - 2 && c < m && r > 2) {",
+                    ]
+                )
+            ]
+            lines += ["float own = w[c % 7], sum = 0.2f;", loop("a"), loop("b"), "int q = r + a, d = c + b;"]
+            place, weight, out = "x[q * m + d]", f"w[(a + b + {-2 * low}) % 7]", "r * m + c"
+            test = r.choice(["q >= 0 && q < n / m && d >= 0 && d < m"] * 3 + ["q * m + d >= 0 && q * m + d < n"])
+        value = r.choice([f"{place} * {weight}", f"sinf({place})", f"{place} * own"])
+        body = [f"if (!({test})) continue;", f"float v = {value};", carried]
+        if r.random() < 0.4:
+            body = [f"if ({test}) {{", f"float v = {value};", carried, "}"]
+        lines += [*body, "}"] + ["}"] * (not self.flat)
+        lines += [f"y[{out}] = {r.choice(['sum', 'sum * own', 'sinf(sum)'])};"]
         return self._wrapped(lines + ["}"] * (sum(line.count("{") - line.count("}") for line in lines)))

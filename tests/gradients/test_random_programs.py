@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.analysis import ownership
+from rawkern.gradients.analysis import digits
 from rawkern.gradients.backward import barriers, block_sums, dealt, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
 from tests.conftest import SEED
@@ -73,8 +73,8 @@ def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_offsets_that_lead_to_another_threads_element(monkeypatch) -> None:
-    fits = ownership.fits
+    fits = digits.fits
     beside = lambda total: any("beside" in key for key in total)  # noqa: E731
-    monkeypatch.setattr(ownership, "fits", lambda total, *others: beside(total) or fits(total, *others))
+    monkeypatch.setattr(digits, "fits", lambda total, *others: beside(total) or fits(total, *others))
     _, _, wrong = host.outcomes(range(9, 200, 16))
     assert sum("without an atomic operation" in said for said in wrong.values()) >= 2

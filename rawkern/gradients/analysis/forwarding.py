@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rawkern.gradients.analysis.ownership import induction, loops_around, signature
+from rawkern.gradients.analysis.digits import signature
+from rawkern.gradients.analysis.ownership import induction, loops_around
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Store, Value, inside, walk
 from rawkern.gradients.reading.lower import count
 from rawkern.gradients.reading.repeats import substitute

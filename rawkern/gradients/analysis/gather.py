@@ -10,12 +10,13 @@ out of the grid, nobody owns the element, and the reading thread adds to it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
 from rawkern.gradients.ir import Array, Barrier, Kernel, Loop, Store, Value, operands, walk
@@ -61,6 +62,16 @@ def gathers(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Calla
     return [g for g in found if g is not None]
 
 
+def short_loops(kernel: Kernel) -> frozenset[int]:
+    """The loops to write out, so that what they read may be gathered: all, if each place in them runs a few times."""
+    found = [i for i in walk(kernel.body) if isinstance(i, Loop)]
+    for loop in found:
+        runs = [loops.iterations(each) for each in (loop, *ownership.loops_around(loop.block))]
+        if None in runs or math.prod(n for n in runs if n is not None) > MOST:
+            return frozenset()
+    return frozenset() if kernel.shared else frozenset(loop.node for loop in found)
+
+
 def places(kernel: Kernel) -> dict[str, Poly]:
     """The place of a thread along each axis that has several."""
     found: dict[str, Poly] = {}
@@ -97,7 +108,7 @@ def _gather(kernel: Kernel, array: Array, active: Activity, coordinates: dict[in
     if len(reads) < 2 or isinstance(array.type, types.Aggregate):
         return None
     indices = [poly(r.args[0]) for r in reads]
-    base = next((p for p in indices if () not in p), indices[0])
+    base = min(indices, key=lambda p: sum(not any(map(_digit, key)) for key in p))
     axes = _axes(kernel, base)
     if axes is None:
         return None
@@ -169,7 +180,7 @@ def _outside(kernel: Kernel, read: Value, axes: tuple[Axis, ...], step: tuple[in
     for k, (axis, by) in enumerate(zip(axes, step, strict=True)):
         to = add(whole[axis.name], {(): by} if by else {})
         positive = by >= 0 or any(_at_least(add(to, {(): 1}), fact) for fact in known.above)
-        if axis.extent is not None and not (positive and ownership.fits(to, None, axis.extent, known)):
+        if axis.extent is not None and not (positive and digits.fits(to, None, axis.extent, known)):
             return None
         if by > 0 or not positive:
             found.append((k, by))

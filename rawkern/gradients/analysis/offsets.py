@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rawkern.gradients.analysis import ownership
-from rawkern.gradients.analysis.ownership import Beside, Poly, add
+from rawkern.gradients.analysis import digits, ownership
+from rawkern.gradients.analysis.digits import Beside
+from rawkern.gradients.analysis.ownership import Poly, add
 from rawkern.gradients.ir import Kernel, Store, Value
 
 
@@ -19,16 +20,16 @@ def which(
 ) -> dict[Value | Store, int] | None:  # fmt: skip
     """A number for the offset of each read (or store); None unless an element says which thread made it, by which.
 
-    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `ownership.signature`.
+    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`.
     """
-    found = [ownership.parts(_index(r), within_block) for r in reads]
+    found = [digits.parts(_index(r), within_block) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:
         return None
     beside, numbers = spread
     needed: list[tuple[Poly, Poly]] | None = None if assumed is None else []
     signatures = {
-        ownership.signature(
+        digits.signature(
             kernel, _index(r), r.block, r.order, within_block=within_block, beside=beside,
             loops=ownership.loops_around(r.block) if iterations else (), assumed=needed,
         )
@@ -57,7 +58,7 @@ def _spread(offsets: list[Poly]) -> tuple[Beside, list[int]] | None:
         else:
             gap = min(some, key=lambda f: max(f.values()))
         numbers = [_times(f, gap) for f in far]
-        if None not in numbers:
+        if None not in numbers and all(v > 0 for v in gap.values()):
             known = [n for n in numbers if n is not None]
             return Beside(base, gap, max(known)), known
     return None

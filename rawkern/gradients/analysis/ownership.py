@@ -1,15 +1,8 @@
-"""Which thread owns which element: indices as polynomials of thread, block and iteration, read as mixed-radix numbers.
-
-An index ``c0*d0 + c1*d1 + ...`` of digits d (threadIdx, blockIdx, the count of a loop's iterations), where each
-coefficient is at least one above the most that the digits before it add up to, says which digits it was made of: so two
-threads never mean the same element. That a sum of digits is below the next coefficient is known from the block's shape
-or from a condition that holds there, such as ``col < n``.
-"""
+"""Indices as polynomials of thread, block and iteration, and what is known of these where an index is used."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -167,9 +160,9 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
     found.exact = False
     if sign == ("==" if holds else "!=") and not types.is_float(args[0].type):
         rest = add(poly(args[0]), poly(args[1]), -1)
-        for key in [k for k in rest if len(k) == 1 and _is_digit(k[0]) and abs(rest[k]) == 1]:
+        for key in [k for k in rest if len(k) == 1 and is_digit(k[0]) and abs(rest[k]) == 1]:
             others = {k: v for k, v in rest.items() if k != key}
-            if not any(_is_digit(s) or isinstance(s, Value) for k in others for s in k):
+            if not any(is_digit(s) or isinstance(s, Value) for k in others for s in k):
                 found.fixed[key[0]] = add({}, others, -rest[key])
     return None
 
@@ -192,7 +185,8 @@ def settled(value: Value) -> bool:
     return value.op in ("const", "param")
 
 
-def _is_digit(symbol: Any) -> bool:
+def is_digit(symbol: Any) -> bool:
+    """Whether it is of a thread, a block or an iteration."""
     return isinstance(symbol, Loop) or (isinstance(symbol, str) and symbol.startswith(("threadIdx", "blockIdx")))
 
 
@@ -202,140 +196,3 @@ def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:
     if not within_block:
         found |= {f"blockIdx.{a}": e for a, e in zip("xyz", kernel.grid, strict=True) if e != 1}
     return found
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Of reads whose indices differ by multiples of a gap: the least offset, the gap, and the most multiples."""
-
-    base: Poly
-    gap: Poly
-    most: int
-
-
-def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
-              loops: Iterable[Loop] = (), same: Collection[Value] = (), beside: Beside | None = None,
-              assumed: list[tuple[Poly, Poly]] | None = None) -> tuple[Any, ...] | None:  # fmt: skip
-    """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
-
-    Values in `same` are the same for all threads. With `assumed`, it may need that one number of the launch is at most
-    another, which is added there.
-
-    Two accesses with the same signature meet in an element only if they are of the same thread; `beside` others, only
-    if their offsets are the same as well.
-    """
-    known, digits, found = facts(block, order), threads(kernel, within_block), parts(index, within_block, same)
-    if found is None or {*digits, *loops} - set(found[0]) - set(known.fixed):
-        return None
-    coefficients, offset = found
-    downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
-    if downwards:  # as in x[n - 1 - i]: what is below an end is read
-        coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
-    if beside is not None:
-        offset = beside.base
-        if not beside.most:
-            beside = None
-        elif downwards:
-            return None
-    common = math.gcd(*(v for c in coefficients.values() for v in c.values())) or 1
-    sizes, order_found = dict(digits), None
-    if beside is None or (set(beside.gap) == {()} and beside.most * beside.gap[()] < common):
-        coefficients = {d: {k: v // common for k, v in c.items()} for d, c in coefficients.items()}
-    else:
-        common, sizes["beside"] = 1, beside.most + 1
-        coefficients["beside"] = beside.gap
-    order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known)
-    if order_found is None and assumed is not None:
-        needed: list[tuple[Poly, Poly]] = []
-        order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known, needed)
-        assumed += [each for each in needed if each not in assumed] if order_found is not None else []
-    if order_found is None:
-        return None
-    fixed = tuple(
-        sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
-    )
-    return order_found, common, downwards, _frozen(offset), fixed
-
-
-def parts(index: Value, within_block: bool = False, same: Collection[Value] = ()) -> Any:
-    """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
-    coefficients: dict[Any, Poly] = {}
-    offset: Poly = {}
-    for key, value in poly(index).items():
-        inner = [s for s in key if _is_digit(s)]
-        if any(isinstance(s, Value) and s not in same and not settled(s) for s in key) or len(inner) > 1:
-            return None
-        if within_block and inner and isinstance(inner[0], str) and inner[0].startswith("blockIdx"):
-            inner = []  # the same for all threads of the block
-        rest = tuple(s for s in key if s not in inner)
-        part = coefficients.setdefault(inner[0], {}) if inner else offset
-        part[rest] = part.get(rest, 0) + value
-    if any(_is_digit(s) for c in coefficients.values() for k in c for s in k):
-        return None
-    return coefficients, offset
-
-
-def _read_as_digits(
-    total: Poly, extent: Poly | None, left: dict[Any, Poly], digits: dict[str, int | None], known: Facts,
-    assumed: list[tuple[Poly, Poly]] | None = None,
-) -> tuple[Any, ...] | None:  # fmt: skip
-    """An order of the digits in which each is above those before; None where none is certain to be one."""
-    if not left:
-        return ()
-    for digit, c in left.items():
-        more = []
-        if not fits(total, extent, c, known):
-            if assumed is None or assumed or extent is None or not _may_fit(extent, c):
-                continue
-            more = [(extent, c)]
-        size = digits.get(digit) if isinstance(digit, str) else None
-        if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
-            above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})
-        else:
-            above = None if size is None else multiply(c, {(): size})
-        rest = {d: other for d, other in left.items() if d is not digit}
-        after = None if assumed is None else [*assumed, *more]
-        found = _read_as_digits(add(total, multiply(c, {(digit,): 1})), above, rest, digits, known, after)
-        if found is not None:
-            if assumed is not None and after is not None:
-                assumed[:] = after
-            return (("k" if isinstance(digit, Loop) else digit, _frozen(c)), *found)
-    return None
-
-
-def _multiplied(p: Poly) -> Poly | None:
-    """What a positive multiple of a quotient is at most: ``2 * (n / 2)`` is at most n."""
-    key, number = next(iter(p.items())) if len(p) == 1 else ((), 0)
-    v = key[0] if len(key) == 1 else None
-    if not isinstance(v, Value) or v.op != "binary" or v.attr not in ("/", ">>") or v.args[1].const is None:
-        return None
-    by = v.args[1].const if v.attr == "/" else 1 << min(v.args[1].const, 31)
-    return poly(v.args[0]) if 0 < number <= by else None
-
-
-def _may_fit(low: Poly, high: Poly) -> bool:
-    """Whether a launch may tell that one is at most the other: they are made of parameters and the grid."""
-    known = set(high) != {()} or 0 < sum(low.values()) <= high[()]
-    symbols = [s for key in (*low, *high) for s in key]
-    return known and bool(symbols) and all(isinstance(s, str) and not _is_digit(s) for s in symbols)
-
-
-def _frozen(p: Poly) -> tuple[Any, ...]:
-    return tuple(sorted(p.items(), key=repr))
-
-
-def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
-    """Whether the digits so far add up to less than a coefficient, which is so positive."""
-    if extent is not None:
-        if _multiplied(extent) == coefficient:
-            return True
-        if extent == coefficient and (set(extent) != {()} or extent[()] > 0):
-            return True
-        if set(extent) == {()} and set(coefficient) == {()} and extent[()] <= coefficient[()]:
-            return True
-    room = add(coefficient, total, -1)
-    for fact in known.above:
-        rest = add(room, fact, -1)
-        if not rest or (set(rest) == {()} and rest[()] > 0):
-            return True
-    return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.ownership import Poly, add, poly
 from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value
 
@@ -86,7 +86,7 @@ class Phases:
 
     def _signature(self, r: Value, alike: bool) -> Any:
         same = self._same(poly(r.args[0])) if alike else set()
-        return ownership.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
+        return digits.signature(self.kernel, r.args[0], r.block, r.order, within_block=True, same=same)
 
     def _same(self, p: Poly) -> set[Value]:
         """The values in a polynomial that are the same for all threads of a phase."""
@@ -98,24 +98,24 @@ class Phases:
     def _below(self, a: Value, b: Value) -> bool:
         """Whether every index of `a` is less than each of `b`, by a bound that all threads share."""
         low, high = poly(a.args[0]), poly(b.args[0])
-        digits = ownership.threads(self.kernel, True)
+        extents = ownership.threads(self.kernel, True)
         bound: Poly = {}
         for key, value in high.items():
-            if len(key) == 1 and key[0] in digits and value > 0:
+            if len(key) == 1 and key[0] in extents and value > 0:
                 continue
             bound[key] = value
         values = {s for p in (low, bound) for key in p for s in key if isinstance(s, Value)}
-        if any(isinstance(s, Loop) or s in digits for key in bound for s in key):
+        if any(isinstance(s, Loop) or s in extents for key in bound for s in key):
             return False
         if values - self._same(low) - self._same(bound):
             return False
         most: Poly = {}
         for key, value in low.items():
-            if len(key) == 1 and key[0] in digits and value > 0:
-                most = add(most, {(): value * ((digits[key[0]] or 0) - 1)})
+            if len(key) == 1 and key[0] in extents and value > 0:
+                most = add(most, {(): value * ((extents[key[0]] or 0) - 1)})
             else:
                 most = add(most, {key: value})
-        return ownership.fits(most, None, bound, ownership.Facts([], {})) or ownership.fits(
+        return digits.fits(most, None, bound, ownership.Facts([], {})) or digits.fits(
             low, None, bound, ownership.facts(a.block, a.order)
         )
 

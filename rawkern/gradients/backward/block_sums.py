@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import ownership
+from rawkern.gradients.analysis import digits
 from rawkern.gradients.analysis.phases import uniform
 from rawkern.gradients.ir import Barrier, Exit, Kernel, Value, walk
 from rawkern.gradients.layout import Group, Names, summed_spelling
@@ -91,7 +91,7 @@ def _alike(value: Value, seen: frozenset[Value] = frozenset()) -> bool:
 
 def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
     """Whether of each block the same thread alone reads an element, in all of these reads."""
-    found = {ownership.signature(kernel, r.args[0], r.block, r.order, within_block=True) for r in reads}
+    found = {digits.signature(kernel, r.args[0], r.block, r.order, within_block=True) for r in reads}
     return len(found) == 1 and None not in found and "blockIdx" not in repr(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +15,7 @@ from rawkern.gradients.analysis.ownership import Comparison
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Block, Exit, If, Kernel, Store, Value, walk
-from rawkern.gradients.layout import Group, Names, written
+from rawkern.gradients.layout import Group, Names, rendered, written
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -35,9 +37,10 @@ class Gathering:
     where: Where
     size: str  # the parameter with the number of elements
     helpers: set[str] = field(default_factory=set)
+    made: list[Any] = field(default_factory=list)  # the lines
 
-    def lines(self, kernel: Kernel) -> list[Any]:
-        """Lines that set the gradient of the array."""
+    def lines(self, kernel: Kernel, most: float = math.inf) -> list[Any]:
+        """Lines that set the gradient of the array; none if they will load and call more than `most` times."""
         g = self.gather
         self.total, self.here = self.names.fresh(f"d_{g.array.name}"), self._places(kernel)
         found: list[Any] = [
@@ -50,8 +53,11 @@ class Gathering:
         owns += [f"{element} >= 0"] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
         group = Group(f"if ({' && '.join([*owns, f'{element} < {self.size}'])}) {{")
         group.body.append(f"{kind} {self.total} = {number(0.0, kind)};")
-        for step in sorted(set(g.steps.values())):
+        steps = sorted(set(g.steps.values()))
+        for k, step in enumerate(steps, 1):
             group.body += self._gathered(step)
+            if sum(len(re.findall(r"\w[\[(]", line)) for line in rendered(group.body)) * len(steps) > most * k:
+                return []
         group.body.append(f"grad_{g.array.name}[{element}] = {self.total};")
         return [*found, group, *self._left()]
 
@@ -151,11 +157,14 @@ def _enclosed(body: Block) -> None:
     """Put what follows an early return into a branch, so that a thread goes on after the copy."""
     for at, item in enumerate(body.items):
         if isinstance(item, Exit):
-            stays = Value(item.line, body, item.order, type="bool", op="unary", args=(item.condition,), attr="!")
+            stays, more = item.condition.args[0] if item.condition.args else item.condition, []
+            if item.condition.op != "unary" or item.condition.attr != "!":
+                stays = Value(item.line, body, item.order, type="bool", op="unary", args=(item.condition,), attr="!")
+                more = [stays]
             branch = If(item.line, body, item.order, condition=stays, last=2**31)
             branch.then, branch.other = Block(body.items[at + 1 :], branch), Block([], branch)
             for inner in branch.then.items:
                 inner.block = branch.then
-            body.items[at:] = [stays, branch]
+            body.items[at:] = [*more, branch]
             _enclosed(branch.then)
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import keys, loops, offsets, ownership
+from rawkern.gradients.analysis import digits, keys, loops, offsets, ownership
 from rawkern.gradients.analysis.phases import Phases, together, uniform
 from rawkern.gradients.backward import block_sums
 from rawkern.gradients.backward.block_sums import BlockSum
@@ -116,16 +116,16 @@ class MemoryReverse(TileReverse):
     def _signature(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         if len(index) > 1:  # row-major, if each index stays within its extent
             return self._rows(array, index, block, order)
-        return ownership.signature(self.kernel, index[0], block, order, within_block=array.shared)
+        return digits.signature(self.kernel, index[0], block, order, within_block=array.shared)
 
     def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
-        digits = ownership.threads(self.kernel, True)
+        extents = ownership.threads(self.kernel, True)
         known = ownership.facts(block, order)
         found = [ownership.poly(i) for i in index]
         alone = [{k: v for k, v in p.items() if k != ()} for p in found]
-        seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in digits}
-        if set(digits) - seen - set(known.fixed):
+        seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in extents}
+        if set(extents) - seen - set(known.fixed):
             return None
         return tuple(tuple(sorted(p.items(), key=repr)) for p in found), tuple(
             sorted((str(d), repr(p)) for d, p in known.fixed.items())

@@ -21,6 +21,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    inside,
     walk,
 )
 from rawkern.gradients.layout import Group, Names, bare
@@ -45,6 +46,7 @@ class Reverse(ValueReverse):
         self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
         self.maximum_of: dict[Value, Loop] = {}
         self.dropped: set[Value] = set()
+        self.passed: set[tuple[Value, Value]] = set()
         self.partial = 0
         self.steady: set[Any] = set()
         self.helpers: set[str] = set()
@@ -193,6 +195,11 @@ class Reverse(ValueReverse):
     def branch(self, item: If, frame: Frame, out: list[Any]) -> None:
         """The reverse of an if: of the side that was taken."""
         found = [(r, a, b, self.adjoint(r, out)) for r, a, b in item.results if r in self.active.values]
+        for r, a, b, d in found:
+            for kept, other in ((a, b), (b, a)):
+                if d is not None and r not in self.special and (link := self._added_to(kept, other, item)) is not None:
+                    self.contribute(kept, d, out)  # on either side
+                    self.passed |= {link, (r, kept)}
         sides: list[list[Any]] = []
         late = self._late(item, frame)
         if late and self._final(item):
@@ -208,7 +215,8 @@ class Reverse(ValueReverse):
                     if which == 0:
                         self.contribute(a, self.set_now(r, d), out)
                     continue
-                self.contribute((a, b)[which], d, lines)
+                if (r, (a, b)[which]) not in self.passed:
+                    self.contribute((a, b)[which], d, lines)
             self.block_lines(block, inner, lines)
             if late:
                 inner.settle()
@@ -221,6 +229,23 @@ class Reverse(ValueReverse):
                 out.append(Group(f"if ({condition}) {{", sides[0], sides[1]))
             else:
                 out.append(Group(f"if (!({condition})) {{", sides[1]))
+
+    def _added_to(self, kept: Value, other: Value, item: If) -> tuple[Value, Value] | None:
+        """Where one side of a branch only adds to a value that the other keeps: the sum with it as an operand."""
+        around = children(item)
+        if kept is other or any(inside(kept.block, block) for block in around) or kept not in self.active.values:
+            return None
+        v = other
+        while any(inside(v.block, block) for block in around) and self.uses[v] == 1 and v.op == "binary":
+            if v.attr not in "+-":
+                return None
+            firsts = v.args if v.attr == "+" else v.args[:1]
+            if kept in firsts:
+                return (v, kept) if v.args[0] is not v.args[1] else None
+            v = next((a for a in firsts if a.op == "binary" and a.attr in "+-"), kept)
+            if v.block is not other.block:
+                return None
+        return None
 
     def block_lines(self, block: Block, frame: Frame, out: list[Any]) -> None:
         self.block(block, frame, out)

@@ -17,6 +17,7 @@ class ValueReverse(MemoryReverse):
     """Values; `Reverse` has the rest."""
 
     maximum_of: dict[Value, Loop]
+    passed: set[tuple[Value, Value]]  # sums, and operands that have the adjoint already
 
     def value(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """What a value's operands get of its adjoint."""
@@ -57,8 +58,10 @@ class ValueReverse(MemoryReverse):
         a, b = v.args
         active = [self.wants(x) for x in v.args]
         if v.attr in "+-":
-            self.contribute(a, d, out)
-            self.contribute(b, d if v.attr == "+" else f"-{d}", out)
+            if (v, a) not in self.passed:
+                self.contribute(a, d, out)
+            if (v, b) not in self.passed:
+                self.contribute(b, d if v.attr == "+" else f"-{d}", out)
         elif v.attr == "*":
             if active[0]:
                 self.contribute(a, f"{d} * {frame.use(b)}", out)

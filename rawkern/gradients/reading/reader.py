@@ -71,9 +71,9 @@ class Reader:
             except OfLoop as error:
                 raise error.reason from None
 
-    def again(self) -> Kernel:
-        """Another copy of the kernel that `settle` called with."""
-        return self._read(self.unroll, self.retyped)[0]
+    def again(self, more: frozenset[int] = frozenset()) -> Kernel:
+        """Another copy of the kernel that `settle` called with, with more loops written out."""
+        return self._read(self.unroll | more, self.retyped)[0]
 
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
