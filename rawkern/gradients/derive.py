@@ -13,6 +13,7 @@ from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.gather import gathers, short_loops
+from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -158,21 +159,33 @@ def _gathering(
     reader: Reader, kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where, assumed: list[Any] | None
 ) -> list[Gathering]:
     """What gathers gradients: in the kernel as it is, or with its short loops written out."""
-    for more in (frozenset(), short_loops(kernel)):
+    for more, strided in ((frozenset(), False), (short_loops(kernel), False), (frozenset(), True)):
+        again = partial(_flat, reader) if strided else partial(reader.again, more)
         try:
-            copy = reader.again(more)
+            copy = again()
         except (NotDifferentiable, NeedsUnrolling):
-            break
+            continue
+        if any(isinstance(i, Loop) for i in copy.body.items) or (strided and not flattened(reader.again())):
+            continue
         active = activity(copy, wrt)
-        found = gathers(copy, active, wrt, Reverse(copy, active, names, where, None, assumed).injective)
+        plain = Reverse(copy, active, names, where, None, assumed).injective
+        found = gathers(copy, active, wrt, plain, endless=strided)
         if found:
             given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
-            again, made = partial(reader.again, more), []
+            made = []
             for g in found:
-                made.append(Gathering(g, again, names, where, names.fresh(f"size_{g.array.name}")))
+                size = names.fresh(f"size_{g.array.name}")
+                made.append(Gathering(g, again, names, where, size, strided=strided))
                 made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
             return [g for g in made if g.made]
     return []
+
+
+def _flat(reader: Reader) -> Kernel:
+    """A copy of a kernel as if each place that its threads go through in strides had a thread."""
+    kernel = reader.again()
+    flattened(kernel)
+    return kernel
 
 
 def _has_floats(kind: types.Type) -> bool:
