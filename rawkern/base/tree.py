@@ -22,6 +22,8 @@ _DECLARED = """
     (pointer_declarator declarator: (identifier) @variable)
     (reference_declarator (identifier) @variable)
     (array_declarator declarator: (identifier) @variable)
+    (for_range_loop declarator: (identifier) @variable)
+    (structured_binding_declarator (identifier) @variable)
     (enumerator name: (identifier) @variable)
     (field_declaration declarator: (field_identifier) @field)
     (array_declarator declarator: (field_identifier) @field)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import torch
 
+from rawkern.base.ctype import Member, StructLayout
+
 MAX_DIMS = 8  # of a struct, after dimensions have been joined; reduce.cuh has the same number
 PACK_BYTES = 16  # what one thread loads at a time on a GPU
 
@@ -29,6 +31,17 @@ def joined(
             sizes.append(size)
             steps.append(step)
     return (sizes, steps) if sizes else ([1], [(0,) * len(strides)])
+
+
+def structs(columns: int) -> dict[str, StructLayout]:
+    """The layouts of the structs that `packed` fills for so many arrays, by name, as the compiler has them."""
+    members = (
+        Member("dims", "long long", 0),
+        Member("size", f"long long [{MAX_DIMS}]", 8),
+        Member("step", f"long long [{columns}][{MAX_DIMS}]", 8 + 8 * MAX_DIMS),
+    )
+    layout = StructLayout(8 + 8 * MAX_DIMS * (1 + columns), 8, members)
+    return {"Layout": layout, f"Axes<{columns}>": layout}
 
 
 def packed(sizes: list[int], steps: list[tuple[int, ...]]) -> bytes:

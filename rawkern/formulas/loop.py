@@ -11,7 +11,7 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
-from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout
+from rawkern.formulas.axes import PACK_BYTES, aligned_ways, strided_layout, structs
 from rawkern.formulas.loop_source import ARRAY, ONE, RAW, VALUE, Statements
 from rawkern.formulas.parameters import Parameter, c_name, parse_parameters
 from rawkern.formulas.promotion import joint_shape
@@ -81,7 +81,8 @@ class Loop(Statements):
             name = f"{self.name}{'_strided' if strided else ''}<{arguments}>"
             source = self.source(kinds, wanted)
             made = RawKernel(source, name=name, options=self.options, include_dirs=(own_sources(),), strided=True)
-            self.kernels[key] = RawKernel.of_unit(made.unit.standing(self.origin), name)
+            unit = made.unit.standing(self.origin, structs(kinds.count(ARRAY) + sum(wanted)))
+            self.kernels[key] = RawKernel.of_unit(unit, name)
         return self.kernels[key]
 
     def _launch(

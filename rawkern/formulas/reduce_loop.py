@@ -10,7 +10,7 @@ import torch
 
 from rawkern.base import frames
 from rawkern.base.operator_state import in_fake_op
-from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways
+from rawkern.formulas.axes import MAX_DIMS, PACK_BYTES, aligned_ways, structs
 from rawkern.formulas.derivative import names_in
 from rawkern.formulas.parameters import Parameter, c_name
 from rawkern.formulas.promotion import joint_shape
@@ -32,7 +32,8 @@ class ReduceLoop(Expressions):
         if (arguments, suffix) not in self.kernels:
             name = f"{self.name}{suffix}<{arguments}>" if arguments else f"{self.name}{suffix}"
             made = RawKernel(self.source, name=name, include_dirs=(own_sources(),), strided=True)
-            self.kernels[arguments, suffix] = RawKernel.of_unit(made.unit.standing(self.origin), name)
+            unit = made.unit.standing(self.origin, structs(len(self.inputs)))
+            self.kernels[arguments, suffix] = RawKernel.of_unit(unit, name)
         return self.kernels[arguments, suffix]
 
     def run(

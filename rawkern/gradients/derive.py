@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
+from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
@@ -50,7 +51,7 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(lambda kernel: _derived(reader, kernel, where, wrt, max_iterations, double, assume))
+    return reader.settle(lambda kernel: _derived(reader, forwarded(kernel), where, wrt, max_iterations, double, assume))
 
 
 def forward(
@@ -58,7 +59,7 @@ def forward(
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False)
-    return reader.settle(lambda kernel: _forward(reader, kernel, double))
+    return reader.settle(lambda kernel: _forward(reader, forwarded(kernel), double))
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
@@ -141,10 +142,14 @@ def _derived(
     names = Names(_taken(kernel) | reader.file.options, double)
     assumed: list[Any] | None = [] if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
-    gathering = _gathering(reader, kernel, wrt, names, where, assumed)
+
+    def again(more: frozenset[int] = frozenset()) -> Kernel:
+        return forwarded(reader.again(more))
+
+    gathering = _gathering(again, kernel, wrt, names, where, assumed)
     lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
-    parts = dealt(deals(kernel, active, wrt, plain), reader.again, kernel, names, where)
+    parts = dealt(deals(kernel, active, wrt, plain), again, kernel, names, where)
     done = {*gathered, *(n for part in parts for n in part.deal.arrays)}
     rest = activity(kernel, tuple(n for n in wrt if n not in done))
     reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
@@ -156,16 +161,17 @@ def _derived(
 
 
 def _gathering(
-    reader: Reader, kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where, assumed: list[Any] | None
-) -> list[Gathering]:
+    again: Callable[..., Kernel], kernel: Kernel, wrt: tuple[str, ...], names: Names, where: Where,
+    assumed: list[Any] | None,
+) -> list[Gathering]:  # fmt: skip
     """What gathers gradients: in the kernel as it is, or with its short loops written out."""
     for more, strided in ((frozenset(), False), (short_loops(kernel), False), (frozenset(), True)):
-        again = partial(_flat, reader) if strided else partial(reader.again, more)
+        another = partial(_flat, again) if strided else partial(again, more)
         try:
-            copy = again()
+            copy = another()
         except (NotDifferentiable, NeedsUnrolling):
             continue
-        if any(isinstance(i, Loop) for i in copy.body.items) or (strided and not flattened(reader.again())):
+        if any(isinstance(i, Loop) for i in copy.body.items) or (strided and not flattened(again())):
             continue
         active = activity(copy, wrt)
         plain = Reverse(copy, active, names, where, None, assumed).injective
@@ -175,15 +181,15 @@ def _gathering(
             made = []
             for g in found:
                 size = names.fresh(f"size_{g.array.name}")
-                made.append(Gathering(g, again, names, where, size, strided=strided))
+                made.append(Gathering(g, another, names, where, size, strided=strided))
                 made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
             return [g for g in made if g.made]
     return []
 
 
-def _flat(reader: Reader) -> Kernel:
+def _flat(again: Callable[..., Kernel]) -> Kernel:
     """A copy of a kernel as if each place that its threads go through in strides had a thread."""
-    kernel = reader.again()
+    kernel = again()
     flattened(kernel)
     return kernel
 

@@ -9,13 +9,15 @@ import ctypes
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from rawkern.base import frames
+from rawkern.base.ctype import StructLayout
 from rawkern.base.forking import Lock
 from rawkern.compile import programs, source
 from rawkern.compile.programs import CPU_ARCH, Program
@@ -65,6 +67,8 @@ class Settings:
     strided: bool
     cupy: CuPySettings
     origin: frames.Place | None = field(default=None, compare=False)  # where in Python the code stands
+    # Structs of the source whose layouts need not be asked for, by name.
+    structs: Mapping[str, StructLayout] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def title(self) -> str:
@@ -171,9 +175,9 @@ class Unit:
     def __reduce__(self) -> tuple[Any, ...]:
         return Unit, (self.settings,)
 
-    def standing(self, origin: frames.Place | None) -> Unit:
-        """The same source, not read yet, as one that stands in another place of Python."""
-        return Unit(replace(self.settings, origin=origin))
+    def standing(self, origin: frames.Place | None, structs: Mapping[str, StructLayout] = MappingProxyType({})) -> Unit:
+        """The same source, not read yet, as one that stands in another place of Python, with structs that are known."""
+        return Unit(replace(self.settings, origin=origin, structs=dict(structs)))
 
     def current(self) -> Build:
         """Return the build of the source as it is now. Call it under the lock."""

@@ -161,7 +161,8 @@ def find(build: Build, name: str | None, device: torch.device | None) -> State:
     if entry is None:
         raise ValueError(lookup.unknown(program, name))
     parameters = programs.parameter_names(build.source, entry)
-    signature = make_signature(entry, parameters, lambda struct: programs.struct_layout(program, struct))
+    known = build.settings.structs
+    signature = make_signature(entry, parameters, lambda name: known.get(name) or programs.struct_layout(program, name))
     return State(build, entry, name, asked, signature)
 
 

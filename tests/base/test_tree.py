@@ -108,6 +108,12 @@ def test_names_decide(text: str, meant: str) -> None:
     assert read(text) == meant
 
 
+def test_variables_of_loops_and_bindings() -> None:
+    root = parse("void f(P p) { auto [a, b] = p; for (float v : p.all) g((a)+b*v, (v)-a*b, v < a && b > (1)); }")
+    text = text_of(root)
+    assert " a +b*v,  v -a*b, (v) < a && b > (1)" in text
+
+
 def test_lines_stay() -> None:
     root = parse("void f(int a, int b) {\n  a = (a)+b\n  *2;\n}\nvoid g() {}\n")
     assert [node.start_point[0] for node in named(root)] == [0, 4]

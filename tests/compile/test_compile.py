@@ -18,6 +18,7 @@ from rawkern.compile import programs as compiler
 from rawkern.compile.programs import CPU_ARCH, Program, compile_program, parameter_names, templates
 from rawkern.compile.source import from_path, from_text
 from rawkern.errors import CompileError, MissingDependencyError
+from rawkern.kernel import RawKernel
 
 ROOT = Path(__file__).parents[2]
 SQUARE = (
@@ -295,9 +296,11 @@ def test_missing_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "_libraries", lambda: ["libnvrtc.so.0", os.devnull])
     toolchain.nvrtc.cache_clear()
     message = rf"NVRTC, which cannot be loaded \[{os.devnull}: .*\]; run: {re.escape(pip.command())}$"
+    code = "__global__ void missing_nvrtc() {}"
     try:
-        with pytest.raises(MissingDependencyError, match=message):
-            _compile("__global__ void missing_nvrtc() {}")
+        for use in (lambda: _compile(code), lambda: RawKernel(code)[1, 1]()):
+            with pytest.raises(MissingDependencyError, match=message):
+                use()
     finally:
         toolchain.nvrtc.cache_clear()
 

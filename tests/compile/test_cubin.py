@@ -37,9 +37,9 @@ def _reported(log: str, symbol: str) -> dict[str, int]:
     }
 
 
-def test_every_architecture_agrees_with_the_compilers_report() -> None:
+def test_every_generation_agrees_with_the_compilers_report() -> None:
     oldest, *_, newest = archs = sorted(toolchain.nvrtc().architectures)
-    for arch in sorted({oldest, newest, *(arch for arch in archs if arch in (80, 86, 89, 90, 100, 110, 120))}):
+    for arch in sorted({oldest, newest, *(arch for arch in archs if arch in (80, 90, 100))}):
         program = _compiled(f"sm_{arch}")
         found = cubin.resources(program.code, f"sm_{arch}")
         assert set(found) == {entry.symbol for entry in program.entries}

@@ -63,7 +63,7 @@ __global__ void trace_k(const float3* d, const float* r, float* y, int n) {
 def trace_k(d, r, y, n):
     t = torch.zeros(40, dtype=d.dtype)
     out = torch.full((40,), -1.0, dtype=d.dtype)
-    live = torch.ones(40, dtype=bool)
+    live = torch.ones(40, dtype=torch.bool)
     for _ in range(32):
         h = (t[:, None] * d + d.new_tensor([0, 0, -3.0])).norm(dim=-1) - r
         hit = live & (h < 1e-3)
@@ -339,3 +339,57 @@ def preprocess_gs(P, pts, view, proj, W, H, xy, depths, pre):
     w = 1 / (q[:, 3] + 1e-7)
     px = torch.stack([((q[:, 0] * w + 1) * W - 1) * 0.5, ((q[:, 1] * w + 1) * H - 1) * 0.5], -1)
     return {"depths": torch.where(ok, v[:, 2], 0.0), "points_xy_image": torch.where(ok[:, None], px, 0.0)}
+
+
+@case("""
+__global__ void softmax_forward_kernel1(float* out, const float* inp, int N, int C) {
+    // inp is (N, C); out is (N, C), each row of inp will get softmaxed
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < N) {
+        const float* inp_row = inp + i * C;
+        float* out_row = out + i * C;
+        float maxval = -INFINITY;
+        for (int j = 0; j < C; j++) {
+            if (inp_row[j] > maxval) {
+                maxval = inp_row[j];
+            }
+        }
+        double sum = 0.0;
+        for (int j = 0; j < C; j++) {
+            out_row[j] = expf(inp_row[j] - maxval);
+            sum += out_row[j];
+        }
+        for (int j = 0; j < C; j++) {
+            out_row[j] /= (float)sum;
+        }
+    }
+}""", 32, 1, lambda r: (r(20, 9), r(20, 9), 20, 9), name="softmax_forward_kernel1")  # fmt: skip
+def softmax_in_place(out, inp, N, C):
+    return {"out": inp.softmax(-1)}
+
+
+@case("""
+__global__ void fused_add_rms_norm(float* __restrict__ out, float* __restrict__ res_out, const float* __restrict__ x, const float* __restrict__ residual,
+    const float* __restrict__ weight, float eps, int hidden_size) {
+  __shared__ float s_variance[64];
+  float variance = 0.0f;
+  for (int idx = threadIdx.x; idx < hidden_size; idx += blockDim.x) {
+    float z = x[blockIdx.x * hidden_size + idx];
+    z += residual[blockIdx.x * hidden_size + idx];
+    variance += z * z;
+    res_out[blockIdx.x * hidden_size + idx] = z;
+  }
+  s_variance[threadIdx.x] = variance;
+  __syncthreads();
+  for (int k = blockDim.x / 2; k > 0; k /= 2) {
+    if (threadIdx.x < k) s_variance[threadIdx.x] += s_variance[threadIdx.x + k];
+    __syncthreads();
+  }
+  const float scale = rsqrtf(s_variance[0] / hidden_size + eps);
+  for (int idx = threadIdx.x; idx < hidden_size; idx += blockDim.x) {
+    out[blockIdx.x * hidden_size + idx] = res_out[blockIdx.x * hidden_size + idx] * scale * weight[idx];
+  }
+}""", 64, 3, lambda r: (r(3, 100), r(3, 100), r(3, 100), r(3, 100), r(100), 1e-5, 100))  # fmt: skip
+def fused_add_rms_norm(out, res_out, x, residual, weight, eps, h):
+    z = x + residual
+    return {"res_out": z, "out": z * (z.square().mean(-1, keepdim=True) + eps).rsqrt() * weight}

@@ -428,7 +428,7 @@ def julia(x, c, ptr, n):
     a = torch.complex(x[:, 0], x[:, 1])
     cc = torch.complex(c[0], c[1])
     out = torch.zeros(40, dtype=x.dtype)
-    live = torch.ones(40, dtype=bool)
+    live = torch.ones(40, dtype=torch.bool)
     for _ in range(6):
         a = torch.where(live, a * a + cc, a)
         m = a.real**2 + a.imag**2

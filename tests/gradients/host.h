@@ -6,7 +6,7 @@
 #include <functional>
 #include <unordered_map>
 #include <ucontext.h>
-#define __device__ static
+#define __device__
 #define __global__ static
 #define __forceinline__ inline
 #define __restrict__
@@ -55,10 +55,23 @@ template <typename T> static T from_lane(T value, unsigned lane) {
     __syncwarp();
     return found;
 }
-template <typename T> static T __shfl_xor_sync(unsigned, T v, int by) { return from_lane(v, (now % 32) ^ by); }
-template <typename T> static T __shfl_sync(unsigned, T v, int by) { return from_lane(v, by); }
-template <typename T> static T __shfl_down_sync(unsigned, T v, int by) { return from_lane(v, now % 32 + by < 32 ? now % 32 + by : now % 32); }
-template <typename T> static T __shfl_up_sync(unsigned, T v, int by) { return from_lane(v, int(now % 32) >= by ? now % 32 - by : now % 32); }
+// The lane `at` of a part of `width` lanes, or the thread's own if the part ends before it.
+template <typename T> static T from_part(T v, int at, int width) {
+    int lane = now % 32, start = lane / width * width;
+    return from_lane(v, at >= start && at < start + width ? at : lane);
+}
+template <typename T> static T __shfl_xor_sync(unsigned, T v, int by, int width = 32) { return from_part(v, (now % 32) ^ by, width); }
+template <typename T> static T __shfl_sync(unsigned, T v, int by, int width = 32) { return from_lane(v, now % 32 / width * width + by % width); }
+template <typename T> static T __shfl_down_sync(unsigned, T v, int by, int width = 32) { return from_part(v, int(now % 32) + by, width); }
+template <typename T> static T __shfl_up_sync(unsigned, T v, int by, int width = 32) { return from_part(v, int(now % 32) - by, width); }
+static unsigned __ballot_sync(unsigned, bool holds) {
+    unsigned found = 0;
+    for (unsigned lane = 0; lane < 32; ++lane) found |= unsigned(from_lane(int(holds), lane)) << lane;
+    return found;
+}
+static bool __any_sync(unsigned all, bool holds) { return __ballot_sync(all, holds) != 0; }
+static bool __all_sync(unsigned all, bool holds) { return __ballot_sync(all, holds) == 0xffffffff; }
+static int __popc(unsigned v) { return __builtin_popcount(v); }
 static unsigned __activemask() { return 0; }
 static void __match_all_sync(unsigned, unsigned long long, int*) {}
 static double atomicAdd(double* p, double v) { double old = *p; *p += v; return old; }

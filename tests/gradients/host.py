@@ -12,8 +12,9 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,11 +48,12 @@ def extents(source: str) -> str:
     )
 
 
-def programs(seeds: Iterable[int]) -> tuple[dict[int, tuple], dict[str, int]]:
-    """The texts of each seed's kernel, and how often kernels were refused for which reason."""
+def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple], dict[str, int]]:
+    """The texts of each seed's kernel, and how often kernels were refused for which reason; or those of programs."""
     found, refused = {}, {}
     for seed in seeds:
-        program, where = program_of(seed), Where("a random program", "program", str)
+        program = seeds[seed] if isinstance(seeds, Mapping) else program_of(seed)
+        where = Where("a random program", "program", str)
         launched = Launched(program.block, tuple(n == 1 for n in program.grid), program.shared_mem)  # type: ignore[arg-type]
         common = {"where": where, "launched": launched, "double": True}
         try:
@@ -83,7 +85,8 @@ def _calls(text, program, seed: int) -> str:
     cases = []
     numbers, grid = _numbers(text, program, seed)
     flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
-    for k, name in enumerate(("program", "program_forward", text.instance(flags))):
+    called = ("original::program", "understood::program_forward", f"backward::{text.instance(flags)}")
+    for k, name in enumerate(called):
         names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
             f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
@@ -118,8 +121,9 @@ def built(found: dict[int, tuple], folder: str) -> ctypes.CDLL:
     """All of them in one library."""
     parts = ['#include "host.h"']
     for seed, (original, understood, text, program) in found.items():
-        body = extents("\n".join([original, understood, watched(text.source)]).replace('extern "C" ', ""))
-        body = re.sub(r"#include <\w+\.h>", "", body)
+        spaces = {"original": original, "understood": understood, "backward": watched(text.source)}
+        body = "\n".join(f"namespace {name} {{\n{part}\n}}" for name, part in spaces.items())
+        body = re.sub(r"#include <\w+\.h>", "", extents(body.replace('extern "C" ', "")))
         parts.append(
             f"namespace p{seed} {{\n{body}\nvoid run(int which, void** args) {{ {_calls(text, program, seed)} }}\n}}"
         )
@@ -192,7 +196,7 @@ def check(library, text, seed: int, program) -> str | None:
     return f"derived {derived!r}, measured {measured!r}"
 
 
-def outcomes(seeds: Iterable[int]) -> tuple[int, dict[str, int], dict[int, str]]:
+def outcomes(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[int, dict[str, int], dict[int, str]]:
     """How many are right, how many were refused for which reason, and which are wrong."""
     found, refused = programs(seeds)
     wrong: dict[int, str] = {}

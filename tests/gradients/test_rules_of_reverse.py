@@ -190,6 +190,43 @@ def test_an_output_that_is_set_again_has_lost_its_first_value() -> None:
     torch.testing.assert_close(grads["x"], torch.where((t % 2 == 1) | (t % 3 == 0), 0.0, 2.0))
 
 
+OTHERS = {  # what a thread reads of y here is not for certain what it has set in the iteration of that number
+    "shift": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) z[i] = y[i + 1];",
+    "bounds": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n + 3; i += 32) z[i] = y[i];",
+    "start": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t + 1; i < n; i += 32) z[i] = y[i];",
+    "transposed": "for (int i = 0; i < 4; ++i) for (int j = 0; j < 4; ++j) y[t * 16 + i * 4 + j] = x[i * 4 + j] * x[t]; for (int i = 0; i < 4; ++i) for (int j = 0; j < 4; ++j) z[t * 16 + i * 4 + j] = y[t * 16 + j * 4 + i];",
+    "under": "for (int i = t; i < n; i += 32) { if (x[i] > 0.f) y[i] = x[i]; } for (int i = t; i < n; i += 32) z[i] = y[i];",
+    "twice": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int r = 0; r < 2; ++r) for (int i = t; i < n; i += 32) { z[i] += y[i]; y[i] = 2.f * x[i]; }",
+    "between": "for (int i = t; i < n; i += 32) y[i] = x[i]; y[t] = 5.f; for (int i = t; i < n; i += 32) z[i] = y[i];",
+    "same": "for (int i = 0; i < n; ++i) y[i / 2] = x[i]; for (int i = 0; i < n; ++i) z[i] = y[i / 2];",
+    "threads": "for (int i = 0; i < n; ++i) y[i] = x[i] * t; for (int i = 0; i < n; ++i) z[i] = y[i];",
+    "back": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) { z[i] = y[i]; if (i + 32 < n) y[i + 32] = 7.f; }",
+    "carried": "float s = 0.f; for (int i = t; i < n; i += 32) { s += x[i]; y[i] = s; } for (int i = t; i < n; i += 32) z[i] = y[i];",
+    "inner": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) for (int j = 0; j < 2; ++j) { z[i] = y[i] * j; y[i] = x[i] * x[i]; }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_only_what_a_thread_has_set_itself_is_read_again(what) -> None:
+    source = f'extern "C" __global__ void k(float* y, float* z, const float* x, int n) {{ int t = threadIdx.x; {OTHERS[what]} }}'
+    with pytest.raises(rawkern.NotDifferentiable, match=r"is both (read and written|set and added)"):
+        derived(source, block=32)
+
+
+def test_what_is_added_to_elements_set_before() -> None:
+    source = """extern "C" __global__ void k(float* y, const float* x, const float* b, int n) {
+        int t = threadIdx.x;
+        for (int i = t; i < n; i += 32) if (i < n - 2) y[i] = x[i] * x[i];
+        for (int i = t; i < n; i += 32) if (i < n - 2) y[i] += b[i];
+        for (int i = t; i < n; i += 32) if (i < n - 2) y[i] -= x[i] * b[i];
+    }"""
+    x, b = torch.rand(50), torch.rand(50)
+    grads = derived(source, block=32)(1, (torch.empty(50), x, b, 50), {"y": torch.ones(50)})
+    inside = torch.arange(50) < 48
+    torch.testing.assert_close(grads["x"], torch.where(inside, 2 * x - b, 0.0))
+    torch.testing.assert_close(grads["b"], torch.where(inside, 1 - x, 0.0))
+
+
 PRODUCT = """extern "C" __global__ void k(const float* a, const float* b, float* c, int n) {
     __shared__ float ta[8][8], tb[8][8];
     int tx = threadIdx.x, ty = threadIdx.y, r = blockIdx.y * 8 + ty, col = blockIdx.x * 8 + tx;

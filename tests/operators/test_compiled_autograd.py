@@ -18,8 +18,6 @@ OURS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     name: (CASES[name][0], CASES[name][2]) for name in ("mul", "two outputs", "hidden output", "in place", "list")
 }
 OURS |= {
-    "square": (rawkern.square, ((4, 4),)),
-    "softmax": (lambda x: rawkern.softmax(x, 0), ((4, 4),)),
     "layer_norm": (lambda x, w: rawkern.layer_norm(x, 4, w), ((3, 4), (4,))),
     "a formula": (gated, ((3, 4), (4,))),
     "a reduction": (lambda x: total(x, axis=1), ((3, 4),)),
@@ -54,7 +52,7 @@ def test_gradients(case: str, device: str) -> None:
 def test_values_are_no_constants(device: str) -> None:
     """A node of the same operator with other values, as a factor or a dimension, has a graph of its own."""
     x = numbers(4, 4, device=device)
-    calls = [lambda x, s=s: rawkern.scale(x, s) for s in (2.0, 3.0, 5.0)]
+    calls = [lambda x, s=s: rawkern.scale(x, s) for s in (2.0, 3.0)]
     calls += [lambda x, d=d: rawkern.softmax(x, d) for d in (0, 1)] + [lambda x, d=d: total(x, axis=d) for d in (0, 1)]
     for call in calls:
         inputs = [x.clone().requires_grad_()]

@@ -214,8 +214,7 @@ class Branches(Declarations):
         return text_of(right.child_by_field_name("left")), found
 
     def do_preproc_call(self, node: Any) -> None:
-        if text_of(node).split()[:2] not in (["#pragma", "unroll"], ["#pragma", "nounroll"]):
-            raise self.refuse(node, text_of(node).strip(), "leave it out")
+        raise self.refuse(node, text_of(node).strip(), "leave it out")
 
     def do_if_statement(self, node: Any) -> None:
         condition = self._condition(node)

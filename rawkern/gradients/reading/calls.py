@@ -35,6 +35,10 @@ class Calls(Philox):
             own = self.operated(node, sign, args)
             if own is not None:
                 return own[0]
+            if sign == "=":
+                made = self.made_of(node, "value", kind, args[1])
+                self.assign(node, found, made)
+                return found
             raise self.refuse(node, f"{sign} of {kind.name}", "write an operator of it, or its fields one by one")
         if isinstance(kind, Aggregate):
             made = self.made_of(node, "value", kind, self.given(value))

@@ -70,6 +70,9 @@ class Expressions(Arithmetic):
 
     def on_identifier(self, node: Any) -> Any:
         name = text_of(node)
+        if name in self.file.variables and self.lookup(name) is None:
+            raise self.refuse(node, f"{name} is a variable of the device, of which a backward has another copy",
+                              "pass it as a parameter, or declare it const")  # fmt: skip
         if name in self.file.unclear:
             raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
                               "give it a name of its own")  # fmt: skip
@@ -142,6 +145,8 @@ class Expressions(Arithmetic):
     def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
         """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""
         a = self.test(left)
+        if a.const is not None:
+            return a if bool(a.const) == (sign == "||") else self.test(right)
         inner = Block()
         made = If(node.start_point[0] + 1, self.block, condition=a)
         b, changed = self.alone(inner, lambda: self.test(right))
@@ -149,12 +154,8 @@ class Expressions(Arithmetic):
             for item in inner.items:
                 item.block = self.block
             self.block.items += inner.items
-            const = (
-                None
-                if a.const is None or b.const is None
-                else int(bool(a.const and b.const if sign == "&&" else a.const or b.const))
-            )
-            return self.value(node, "bool", "binary", (a, b), sign, const=const)
+            decided = b.const is not None and bool(b.const) == (sign == "||")
+            return self.value(node, "bool", "binary", (a, b), sign, const=int(sign == "||") if decided else None)
         inner.parent = made
         empty = Block(parent=made)
         fixed = self.within(empty, lambda: self.value(node, "bool", "const", attr="false" if sign == "&&" else "true"))

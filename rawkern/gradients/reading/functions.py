@@ -131,6 +131,9 @@ class Functions(Overloads):
         if isinstance(marker, Marker):
             self.scopes[-1][name] = Var(name, None, marker)
             return
+        if "volatile" in words(param):
+            raise self.refuse(param, f"{name} is volatile: what threads see of one another without a barrier",
+                              "use __syncwarp, or shuffles")  # fmt: skip
         if words(param) - {"const", "__restrict__", "="}:
             raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
         auto = param.child_by_field_name("type").type == "placeholder_type_specifier"

@@ -10,7 +10,7 @@ from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.places import Maker, Struct
-from rawkern.gradients.reading.syntax import TYPES, function_name, identifier, words
+from rawkern.gradients.reading.syntax import TYPES, function_name, identifier, parameters_of, words
 from rawkern.gradients.reading.templates import Templates
 from rawkern.gradients.types import Aggregate, Type
 
@@ -141,7 +141,7 @@ class Kinds(Templates):
                 template, inner = each.child_by_field_name("parameters"), named(each)[-1]
             if inner.type == "function_definition":
                 called = function_name(inner)
-                if called.startswith("~") or "virtual" in words(inner):
+                if called.startswith("~") or "virtual" in words(inner) or not called or not copies(made.base, inner):
                     raise self.refuse(inner, f"struct {name} has {text_of(inner)[:40]!r}", "leave it out")
                 table = made.friends if each.type == "friend_declaration" else made.methods
                 entries = table.setdefault(called, [])
@@ -223,3 +223,21 @@ class Kinds(Templates):
     def struct_of(self, kind: Any) -> Struct | None:
         """What belongs to a type; None for types that are none of the source's structs."""
         return self.made.get(kind.name) if isinstance(kind, Aggregate) else None
+
+
+def copies(base: str, definition: Any) -> bool:
+    """Whether a constructor or assignment, if it is from an object of the same struct, takes over its members alone."""
+    params, body = parameters_of(definition), definition.child_by_field_name("body")
+    called = function_name(definition)
+    if called not in (base, "operator=") or len(params) != 1 or body is None:
+        return True
+    if text_of(params[0].child_by_field_name("type")).partition("<")[0].strip() != base:
+        return True
+    name = identifier(params[0].child_by_field_name("declarator"))
+    listed = [each for c in named(definition) if c.type == "field_initializer_list" for each in named(c)]
+    done = [re.sub(r"\s", "", text_of(each)) for each in (*listed, *named(body))]
+    member = rf"(this->)?(\w+)(\({name}\.\2\)|\{{{name}\.\2\}}|={name}\.\2;)|return\*this;"
+    found = [re.fullmatch(member, each) for each in done]
+    fields = [c for c in named(definition.parent) if c.type == "field_declaration" and "static" not in words(c)]
+    count = sum(len(c.children_by_field_name("declarator")) for c in fields)
+    return None not in found and len({m[2] for m in found if m is not None and m[2]}) == count

@@ -108,7 +108,9 @@ class Given:
         if isinstance(found, Local):
             return "*", found.view or found.leaves[0].type
         if isinstance(found, Var) and found.type is None:
-            return "*", next(iter(found.fields.values())).type
+            while found.type is None and found.fields:
+                found = next(iter(found.fields.values()))
+            return "*", found.type
         return found if isinstance(found, Marker) else getattr(found, "type", None)
 
 
@@ -164,3 +166,11 @@ class NeedsUnrolling(Exception):
     def __init__(self, nodes: tuple[int, ...], reason: Exception) -> None:
         super().__init__(str(reason))
         self.nodes, self.reason = nodes, reason
+
+
+class OfLoop(Exception):
+    """Why a loop cannot be written out."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason

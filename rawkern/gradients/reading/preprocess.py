@@ -106,6 +106,8 @@ def preprocess(text: str, options: Sequence[str] = ()) -> Preprocessed:
         elif on and word in ("define", "undef"):
             flush()
             _define(word, rest, found, line)
+        elif on and word == "pragma" and re.match(r"(unroll|nounroll)\b", rest):
+            pass  # between a loop's head and its body it would be no C
         elif on and word in ("include", "pragma"):
             plain.append(each)
             continue

@@ -10,7 +10,7 @@ from typing import TypeVar
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.ir import Kernel
 from rawkern.gradients.reading.lower import Lowering
-from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling
+from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.types import Type
@@ -57,26 +57,33 @@ class Reader:
             except NeedsUnrolling as error:
                 single = [frozenset({node}) for node in error.nodes]
                 several = [frozenset(error.nodes[:k]) for k in range(2, len(error.nodes) + 1)]
+                reasons: list[Exception] = []
                 for nodes in (*single, *several):
-                    if not nodes <= self.unroll and self._finishes(nodes):
+                    reason = None if nodes <= self.unroll else self._hindered(nodes)
+                    if reason is not None:
+                        reasons.append(reason)
+                    elif not nodes <= self.unroll:
                         self.unroll |= nodes
                         break
-                else:
-                    raise error.reason from None
+                else:  # what else is in the way says more
+                    others = [r for r in reasons if not isinstance(r, OfLoop)]
+                    raise (others[0] if others else error.reason) from None
+            except OfLoop as error:
+                raise error.reason from None
 
     def again(self, more: frozenset[int] = frozenset()) -> Kernel:
         """Another copy of the kernel that `settle` called with, with more loops written out."""
         return self._read(self.unroll | more, self.retyped)[0]
 
-    def _finishes(self, nodes: frozenset[int]) -> bool:
-        """Whether loops can be written out: by trying."""
+    def _hindered(self, nodes: frozenset[int]) -> Exception | None:
+        """Why loops cannot be written out: by trying."""
         try:
             self._read(self.unroll | nodes, self.retyped)
         except (NeedsStart, NeedsUnrolling):
-            return True
-        except NotDifferentiable:
-            return False
-        return True
+            return None
+        except (NotDifferentiable, OfLoop) as error:
+            return error
+        return None
 
     def _typed(self) -> Kernel:
         while True:
@@ -95,7 +102,7 @@ class Reader:
                 try:
                     kernel, _ = self._read(self.unroll, {**self.retyped, name: view})
                     self.retyped = {**self.retyped, name: view}
-                except (NotDifferentiable, NeedsStart, NeedsUnrolling):  # then its elements are read one by one
+                except (NotDifferentiable, NeedsStart, NeedsUnrolling, OfLoop):  # then its elements are read one by one
                     pass
         return kernel
 

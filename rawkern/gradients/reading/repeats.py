@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rawkern.base.tree import named
+from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import Lambda, NeedsUnrolling, Pointer, Var
+from rawkern.gradients.reading.places import Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
@@ -74,10 +74,11 @@ class Repeats(Branches):
             return goes_on.value if late or condition is None else self._and(node, goes_on.value, condition)
 
         if node.start_byte in self.unroll:
-            self._written_out(node, test, iteration, 0)
+            joined = condition is not None and condition.type == "binary_expression" and "&&" in text_of(condition)
+            self._written_out(node, test, iteration, 0, joined or (condition is None and breaks))
         else:
             self.loops.append(node.start_byte)
-            visible = {var for name in self._changing(node) if (var := self.lookup(name)) is not None}
+            visible = self._changing(node)
             visible |= {goes_on} if goes_on is not None else set()
             if returns:
                 visible |= {v for v in (self.left, self.returned, *self.breaking) if v is not None}
@@ -85,17 +86,24 @@ class Repeats(Branches):
             self.loops.pop()
         self.scopes = scopes
 
-    def _changing(self, node: Any) -> set[str]:
-        """The names of variables that a loop may change, also through lambdas and methods of its object."""
+    def _changing(self, node: Any) -> set[Var]:
+        """The variables that a loop may change, also through pointers, lambdas, objects and methods."""
         names, called = assigned(node), calls(node)
         for name in called:
             var = self.lookup(name)
             if var is not None and isinstance(var.value, Lambda):
                 names |= assigned(var.value.node)
-        this = self.lookup("this")
-        if self.struct is not None and called & set(self.struct.methods) and this is not None:
-            names |= set(getattr(this.value, "fields", ()))
-        return names
+            elif var is not None:
+                names.add(name)
+        if self.struct is not None and called & set(self.struct.methods):
+            names.add("this")
+        found = {var for name in names if (var := self.lookup(name)) is not None}
+        for var in list(found):
+            if isinstance(var.value, Local):
+                found |= set(var.value.leaves)
+            elif isinstance(var.value, Var):
+                found.add(var.value)
+        return found
 
     def _and(self, node: Any, goes_on: Value, condition: Any) -> Value:
         """The condition of a loop that may be left by a break; computed after that as well."""
@@ -109,30 +117,40 @@ class Repeats(Branches):
             )
         return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
 
-    def _written_out(self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int) -> None:
-        """The iterations one after the other; behind a break that may have been taken, in a branch."""
+    def _written_out(
+        self, node: Any, test: Callable[[], Value], iteration: Callable[[], None], done: int, some: bool
+    ) -> None:
+        """The iterations one after the other; behind a break that may have been taken, in a branch.
+
+        `some`: a part of the condition may end the loop, also if the rest is not known.
+        """
         while True:
             known = test()
             if known.const is not None and not known.const:
                 return
             if done > MOST_UNROLLED:
-                raise self.refuse(
-                    node,
-                    f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
-                    "make it shorter",
+                raise OfLoop(
+                    self.refuse(
+                        node,
+                        f"a loop of more than {MOST_UNROLLED} iterations that has to be written out",
+                        "make it shorter",
+                    )
                 )
             done += 1
             if known.const is None:
-                if known.op != "result" and not (known.op == "binary" and known.attr == "&&" and known.args[1].const):
-                    raise self.refuse(
-                        node,
-                        "a loop whose number of iterations is not known when deriving",
-                        "make its bounds constants",
+                breaks = known.op == "result" or (known.op == "binary" and known.attr == "&&")
+                if not some and not breaks:
+                    raise OfLoop(
+                        self.refuse(
+                            node,
+                            "a loop whose number of iterations is not known when deriving",
+                            "make its bounds constants",
+                        )
                     )
 
                 def rest(done: int = done) -> None:
                     iteration()
-                    self._written_out(node, test, iteration, done)
+                    self._written_out(node, test, iteration, done, some)
 
                 return self.branch(node, known, rest, lambda: None)
             iteration()

@@ -14,6 +14,7 @@ KEYWORDS = frozenset(
      "unsigned", "true", "false", "threadIdx", "blockIdx", "blockDim", "gridDim", "__shared__", "__device__",
      "__global__")
 )  # fmt: skip
+VARIABLES = frozenset(("__constant__", "__device__", "__managed__"))
 #: Names of cooperative groups.
 GROUPS = frozenset(
     ("this_thread_block", "tiled_partition", "thread_block", "thread_block_tile", "thread_group", "reduce", "sync")
@@ -42,6 +43,7 @@ class File:
         self.using: set[str] = set()  # namespaces whose names stand alone
         self.imported: set[str] = set()  # names of namespaces that do
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
+        self.variables: set[str] = set()  # of the device, which whoever launches may set
         #: Names that something here defines in a way that is not followed, so that using one is refused.
         self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
@@ -94,6 +96,9 @@ class File:
                     self.constants[name] = node.child_by_field_name("type"), declarator, value
         elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
             self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
+        elif node.type == "declaration" and words(node) & VARIABLES and not _prototype(node):
+            self.variables |= {identifier(d) or "" for d in node.children_by_field_name("declarator")}
+            self._unclear(node)
         elif node.type == "enum_specifier" and self._enumerated(node):
             pass
         elif not (self._struct(node, None, path) or _prototype(node) or node.type == "static_assert_declaration"):

@@ -103,7 +103,7 @@ def moved(node: Any) -> set[str]:
 
 def _changed(node: Any) -> set[str]:
     """The variables that change if what an expression means does: not those of an index."""
-    if node.type == "identifier":
+    if node.type in ("identifier", "this"):
         return {text_of(node)}
     if node.type in ("subscript_expression", "field_expression"):
         return _changed(node.child_by_field_name("argument"))

@@ -12,6 +12,12 @@ from rawkern.gradients.reading.accesses import SPECIAL, Accesses
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Var
 from rawkern.gradients.types import Aggregate, Type
 
+#: Expressions that may make an object, or refer to one.
+COMPUTED = (
+    "compound_literal_expression", "binary_expression", "conditional_expression", "assignment_expression",
+    "unary_expression",
+)  # fmt: skip
+
 
 class Targets(Accesses):
     """Places; `Accesses` reads and writes them."""
@@ -77,7 +83,11 @@ class Targets(Accesses):
         if node.type == "subscript_expression":
             return self._subscripted(node)
         found = self.call(node) if node.type == "call_expression" else None
-        if node.type in ("compound_literal_expression", "binary_expression", "conditional_expression"):
+        if node.type == "conditional_expression":
+            known = self.test(node.child_by_field_name("condition")).const
+            if known is not None:
+                return self.target(node.child_by_field_name("consequence" if known else "alternative"))
+        if node.type in COMPUTED:
             found = self.expression(node)
         if not isinstance(found, (Var, Cell)):
             raise self.refuse(node, f"{text_of(node)!r} is no place to read or write", "use a variable or an element")
@@ -217,6 +227,9 @@ class Targets(Accesses):
 
     def quotient(self, node: Any, value: Value, by: int) -> Value | None:
         """A number divided, where it is seen to be a multiple."""
+        raise NotImplementedError
+
+    def test(self, node: Any) -> Value:
         raise NotImplementedError
 
     # Of `Overloads`, `Structs` and `Calls`.
