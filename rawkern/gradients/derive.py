@@ -14,6 +14,7 @@ from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
+from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -164,21 +165,33 @@ def _gathering(
     assumed: list[Any] | None,
 ) -> list[Gathering]:  # fmt: skip
     """What gathers gradients: in the kernel as it is, or with its short loops written out."""
-    for more in (frozenset(), short_loops(kernel)):
+    for more, strided in ((frozenset(), False), (short_loops(kernel), False), (frozenset(), True)):
+        another = partial(_flat, again) if strided else partial(again, more)
         try:
-            copy = again(more)
+            copy = another()
         except (NotDifferentiable, NeedsUnrolling):
-            break
+            continue
+        if any(isinstance(i, Loop) for i in copy.body.items) or (strided and not flattened(again())):
+            continue
         active = activity(copy, wrt)
-        found = gathers(copy, active, wrt, Reverse(copy, active, names, where, None, assumed).injective)
+        plain = Reverse(copy, active, names, where, None, assumed).injective
+        found = gathers(copy, active, wrt, plain, endless=strided)
         if found:
             given = sum(isinstance(i, Value) and i.op in ("load", "call") for i in walk(copy.body))
             made = []
             for g in found:
-                made.append(Gathering(g, partial(again, more), names, where, names.fresh(f"size_{g.array.name}")))
+                size = names.fresh(f"size_{g.array.name}")
+                made.append(Gathering(g, another, names, where, size, strided=strided))
                 made[-1].made = made[-1].lines(copy, DEAREST * given if more else math.inf)
             return [g for g in made if g.made]
     return []
+
+
+def _flat(again: Callable[..., Kernel]) -> Kernel:
+    """A copy of a kernel as if each place that its threads go through in strides had a thread."""
+    kernel = again()
+    flattened(kernel)
+    return kernel
 
 
 def _has_floats(kind: types.Type) -> bool:

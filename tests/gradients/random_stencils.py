@@ -81,6 +81,14 @@ class Stencil:
                 reads.append(f"v{k}")
             else:
                 reads.append(place)
+        if r.random() < 0.35 and start == "":  # in strides of the grid
+            step, kind = r.choice(["blockDim.x * gridDim.x"] * 3 + ["blockDim.x"]), lines[0].split(" i = ")[0]
+            if step != "blockDim.x" or self.grid == (1, 1, 1):
+                first = f"for ({kind} i = blockIdx.x * blockDim.x + threadIdx.x; i < {r.choice(['n', 'n', 'n - 3', 'm'])}; i += {step}) {{"
+                lines = [first, *(line.replace("return", "continue") for line in lines[1:])]
+                lines += ["float own = w[threadIdx.x % 7];"] if r.random() < 0.2 else []
+                reads += ["own"] if "own" in lines[-1] else []
+                self.strided = True
         lines += self._outputs("i", reads)
         return self._wrapped(lines + ["}"] * (sum(line.count("{") - line.count("}") for line in lines)))
 

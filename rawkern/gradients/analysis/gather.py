@@ -46,8 +46,13 @@ class Gather:
     wide: bool  # whether indices have 64 bits
 
 
-def gathers(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callable[[Store], bool]) -> list[Gather]:
-    """The arrays to gather. `plain`: whether the gradient of what a store sets can be read any number of times."""
+def gathers(
+    kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callable[[Store], bool], endless: bool = False
+) -> list[Gather]:
+    """The arrays to gather. `plain`: whether the gradient of what a store sets can be read any number of times.
+
+    If a grid is `endless`, every element has an owner: nothing may lead to others.
+    """
     for item in walk(kernel.body):
         if isinstance(item, Loop | Barrier) or getattr(item, "op", "") == "shfl":
             return []
@@ -58,7 +63,7 @@ def gathers(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Calla
     coordinates = _coordinates(kernel)
     if coordinates is None:
         return []
-    found = [_gather(kernel, kernel.arrays[n], active, coordinates) for n in wrt if n in kernel.arrays]
+    found = [_gather(kernel, kernel.arrays[n], active, coordinates, endless) for n in wrt if n in kernel.arrays]
     return [g for g in found if g is not None]
 
 
@@ -103,12 +108,16 @@ def _coordinates(kernel: Kernel) -> dict[int, str] | None:
     return found
 
 
-def _gather(kernel: Kernel, array: Array, active: Activity, coordinates: dict[int, str]) -> Gather | None:
+def _gather(
+    kernel: Kernel, array: Array, active: Activity, coordinates: dict[int, str], endless: bool
+) -> Gather | None:
     reads = [r for r in loops.reads(kernel.body, array) if r in active.values]
     if len(reads) < 2 or isinstance(array.type, types.Aggregate):
         return None
     indices = [poly(r.args[0]) for r in reads]
     base = min(indices, key=lambda p: sum(not any(map(_digit, key)) for key in p))
+    if endless:
+        base = {key: value for key, value in base.items() if key}
     axes = _axes(kernel, base)
     if axes is None:
         return None
@@ -123,6 +132,8 @@ def _gather(kernel: Kernel, array: Array, active: Activity, coordinates: dict[in
     if not 2 <= len(set(steps.values())) <= MOST:
         return None
     offset = {k: v for k, v in base.items() if not any(_digit(s) for s in k)}
+    if endless and (offset or any(by < 0 for leads in outside.values() for _, by in leads)):
+        return None
     wide = any(types.bits(r.args[0].type) == 64 for r in reads)
     return Gather(array, axes, offset, steps, outside, coordinates, wide)
 

@@ -38,6 +38,7 @@ class Gathering:
     size: str  # the parameter with the number of elements
     helpers: set[str] = field(default_factory=set)
     made: list[Any] = field(default_factory=list)  # the lines
+    strided: bool = False  # whether each thread has many places, a grid apart
 
     def lines(self, kernel: Kernel, most: float = math.inf) -> list[Any]:
         """Lines that set the gradient of the array; none if they will load and call more than `most` times."""
@@ -59,10 +60,17 @@ class Gathering:
             if sum(len(re.findall(r"\w[\[(]", line)) for line in rendered(group.body)) * len(steps) > most * k:
                 return []
         group.body.append(f"grad_{g.array.name}[{element}] = {self.total};")
+        if self.strided:
+            here, threads = self.here["x"], kernel.block[0]
+            first = f"long long {here} = blockIdx.x * {threads}LL + threadIdx.x"
+            group.head = f"for ({first}; {element} < {self.size}; {here} += gridDim.x * {threads}LL) {{"
+            return [group]
         return [*found, group, *self._left()]
 
     def sets(self, kernel: Kernel) -> Sets:
         """What is set: the elements of all owners."""
+        if self.strided:
+            return Sets((), 1)
         whole, index = places(kernel), dict(self.gather.offset)
         below = []
         for a in self.gather.axes:
@@ -96,7 +104,8 @@ class Gathering:
         lines = self._copy(chosen, step, lambda v, d, frame: f"{self.total} += {d};")
         if not lines:
             return []
-        tests = [self._inside(axis.name, -by) for axis, by in zip(self.gather.axes, step, strict=True) if by]
+        pairs = zip(self.gather.axes, step, strict=True)
+        tests = [self._inside(axis.name, -by) for axis, by in pairs if by > 0 or (by and not self.strided)]
         return [Group(f"if ({' && '.join(tests)}) {{", lines)] if tests else [Group("{", lines)]
 
     def _left(self) -> list[Any]:
