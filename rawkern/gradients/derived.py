@@ -46,7 +46,7 @@ class Derived:
     sets : mapping of str
         Of ``wrt``: those whose gradients it sets, not adds to.
     block : tuple of int
-        The shape of the blocks that it is right for; the grid is the forward's, or says the text how many.
+        The shape of the blocks that it is right for; the grid is the forward's, unless the text says otherwise.
     shared_mem : int
         Bytes of dynamic shared memory that its launch needs, less the sums of its blocks.
     atomics : int
