@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.torch_version import TorchVersion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,3 +28,14 @@ def untraced(function: F) -> F:
     except AttributeError:  # another torch: it would trace these functions, and break the graph at the launch in them
         pass
     return function
+
+
+def _exporting() -> bool:
+    return getattr(torch.compiler, "_is_exporting_flag", False)
+
+
+#: Whether torch.export traces. Dynamo before torch 2.13 takes the public function for True in graphs of its own as well;
+#: it reads a function of ours as it stands.
+exporting: Callable[[], bool] = (
+    torch.compiler.is_exporting if TorchVersion(torch.__version__) >= (2, 13) else _exporting
+)

@@ -10,6 +10,7 @@ import torch
 from rawkern.base import generated
 from rawkern.base import torch_private as private
 from rawkern.base.border import hide
+from rawkern.base.dynamo import exporting
 from rawkern.operators.checks import changed, refuse_changes, refuse_layouts, verify
 from rawkern.operators.declaration import Declaration
 from rawkern.operators.native import watching
@@ -36,7 +37,7 @@ def make_public(op: Operator) -> Callable[..., Any]:
         "_bump": private.increment_version,
         "_changed": lambda args: tuple(changed(decl, args)),
         "_compiling": torch.compiler.is_dynamo_compiling,
-        "_exporting": torch.compiler.is_exporting,
+        "_exporting": exporting,
         "_in_graphs": op.in_graphs,
         "_launch": op.function,
         "_overload": op.overload,
