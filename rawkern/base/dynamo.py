@@ -36,6 +36,4 @@ def _exporting() -> bool:
 
 #: Whether torch.export traces. Dynamo before torch 2.13 takes the public function for True in graphs of its own, too;
 #: it reads a function of ours as it stands.
-exporting: Callable[[], bool] = (
-    torch.compiler.is_exporting if TorchVersion(torch.__version__) >= "2.13" else _exporting
-)
+exporting: Callable[[], bool] = torch.compiler.is_exporting if TorchVersion(torch.__version__) >= "2.13" else _exporting
