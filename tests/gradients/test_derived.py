@@ -39,24 +39,23 @@ def test_agrees_with_autograd(name, device, monkeypatch) -> None:
     monkeypatch.setattr(launching, "_processors", lambda _: 1)
     monkeypatch.setattr(launching, "_at_a_time", lambda *_: 1)  # one block has the sums of all
     case, draw = CASES[name], torch.Generator().manual_seed(5)
-    args = arguments(case, device)
+    args, here = arguments(case, "cpu"), arguments(case, device)
     found = derived(case)
     wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-    named, own = found.named(wide), found.named(args)
+    named, own = found.named(wide), found.named(here)
     for each in found.wrt:
-        value = named[each]
-        named[each] = torch.as_tensor(value, dtype=torch.float64, device=device).detach().clone().requires_grad_()
+        named[each] = torch.as_tensor(named[each], dtype=torch.float64).detach().clone().requires_grad_()
     results = case.reference(*named.values())
-    weights = {n: torch.randn(r.shape, generator=draw, dtype=torch.float64).to(device) for n, r in results.items()}
+    weights = {n: torch.randn(r.shape, generator=draw, dtype=torch.float64) for n, r in results.items()}
     expected = torch.autograd.grad(
         sum((r * weights[n]).sum() for n, r in results.items()), [named[n] for n in found.wrt], allow_unused=True
     )
     with rawkern.check() if device == "cpu" else contextlib.nullcontext():
-        grads = found(case.grid, args, {n: w.to(own[n].dtype) for n, w in weights.items()})
+        grads = found(case.grid, here, {n: w.to(own[n]) for n, w in weights.items()})
     for each, right in zip(found.wrt, expected, strict=True):
         scale = max(1.0, float(right.abs().max()))
         torch.testing.assert_close(
-            grads[each].double().view(right.shape), right, rtol=case.tolerance, atol=0.1 * case.tolerance * scale
+            grads[each].cpu().double().view(right.shape), right, rtol=case.tolerance, atol=0.1 * case.tolerance * scale
         )
     if case.atomics is not None:
         assert found.atomics == case.atomics, found.source
