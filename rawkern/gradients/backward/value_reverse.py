@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients.analysis.ownership import loops_around
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
-from rawkern.gradients.ir import Loop, Value, inside
+from rawkern.gradients.ir import Block, Loop, Value, inside
 from rawkern.gradients.layout import bare
 from rawkern.gradients.rules import derivative, number
 
@@ -63,12 +63,26 @@ class ValueReverse(MemoryReverse):
             if (v, b) not in self.passed:
                 self.contribute(b, d if v.attr == "+" else f"-{d}", out)
         elif v.attr == "*":
-            if active[0]:
-                self.contribute(a, f"{d} * {frame.use(b)}", out)
-            if active[1]:
-                self.contribute(b, f"{d} * {frame.use(a)}", out)
+            for x, other in {a: b, b: a}.items():
+                if self.wants(x) and (v, x) not in self.passed:
+                    again = [v] if a is b else self._factors(other, x, v.block)
+                    self.passed |= {(product, x) for product in again}
+                    times = f"{number(1.0 + len(again), self.names.type(v.type))} * " if again else ""
+                    self.contribute(x, f"{times}{d} * {frame.use(other)}", out)
         else:
             self._quotient(v, active, d, frame, out)
+
+    def _factors(self, value: Value, x: Value, block: Block) -> list[Value]:
+        """Products that make up a value and have `x` as a factor, each as often: of x * value, x gets that of all.
+
+        The adjoint of such a product has what the factors around it make; with that times what else the product has it
+        is the adjoint of x * value, times value.
+        """
+        if value.op != "binary" or value.attr != "*" or value.block is not block:
+            return []
+        if self.uses[value] > 1 or not self.wants(value):
+            return []
+        return [value for a in value.args if a is x] + [p for a in value.args for p in self._factors(a, x, block)]
 
     def _quotient(self, v: Value, active: list[bool], d: str, frame: Frame, out: list[Any]) -> None:
         """Of a / b: d / b and -d / b * a / b; by a reciprocal where that saves a division, or a loop can share it."""
