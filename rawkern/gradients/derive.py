@@ -150,9 +150,11 @@ def _derived(
     lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
     parts = dealt(deals(kernel, active, wrt, plain), again, kernel, names, where)
-    done = {*gathered, *(n for part in parts for n in part.deal.arrays)}
-    rest = activity(kernel, tuple(n for n in wrt if n not in done))
+    taken = frozenset(order for part in parts for order in part.deal.reads)
+    left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
+    rest = activity(kernel, tuple(n for n in wrt if n not in gathered), left)
     reverse = Reverse(kernel, rest, names, where, max_iterations, assumed)
+    reverse.beside = frozenset(n for part in parts for n in part.deal.arrays)
     for part in parts:
         lines += part.found
         reverse.include(part.copy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +52,38 @@ def _indented(lines: list[Any], depth: int) -> list[str]:
             found += ["    " * depth + "} else {", *_indented(line.other, depth + 1)]
         found.append("    " * depth + "}")
     return found
+
+
+def without_unused(lines: list[Any]) -> list[Any]:
+    """Lines without empty blocks, and constants that no other line mentions and whose computation changes nothing."""
+    words = Counter(re.findall(r"\w+", "\n".join(rendered(lines))))
+    while True:
+        before = words.total()
+        lines = _used(lines, words)
+        if words.total() == before:
+            return lines
+
+
+def _used(lines: list[Any], words: Counter[str]) -> list[Any]:
+    found: list[Any] = []
+    for line in reversed(lines):
+        if isinstance(line, Group):
+            line = Group(line.head, _used(line.body, words), _used(line.other, words))
+            unused = not line.body and not line.other
+        else:
+            constant = re.match(r"const [\w ]+ (\w+) = (?!.*\b(take|atomic\w+)\()", line)
+            unused = constant is not None and words[constant[1]] == 1
+        if unused:
+            words -= Counter(re.findall(r"\w+", line.head if isinstance(line, Group) else line))
+        else:
+            found.append(line)
+    return found[::-1]
+
+
+def thread_number(block: tuple[int, int, int]) -> str:
+    """The number of a thread in its block."""
+    thread = "threadIdx.x" if block[1] == block[2] == 1 else f"threadIdx.x + {block[0]} * threadIdx.y"
+    return thread + (f" + {block[0] * block[1]} * threadIdx.z" if block[2] != 1 else "")
 
 
 class Names:

@@ -16,7 +16,7 @@ from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, written
+from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, thread_number, without_unused, written
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -70,7 +70,7 @@ def backward_text(
         *reverse.exchanges,
     ]
     checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
-    lines = [*checks, *_zeroed(kernel, reverse, names), *body]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *without_unused(body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
@@ -80,7 +80,7 @@ def backward_text(
         shared_mem = -(-shared_mem // ALIGNMENT) * ALIGNMENT
         memory = names.fresh("memory")
         arrays += _memory(kernel, reverse, shared_mem, memory)
-        lines, blocks = looped(kernel, sums, memory, lines, _thread(kernel.block), names.fresh)
+        lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
     inner = "\n".join(rendered([*arrays, *lines]))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
@@ -119,10 +119,11 @@ def backward_text(
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *_how_to_launch(sums, blocks, shared_mem),
     ]
-    kind = f"template <{', '.join(f'bool {s.flag}' for s in sums)}>\n__global__" if sums else 'extern "C" __global__'
-    head = f"{kind} void {name}({', '.join(spelled)}) {{"
+    kind = f"template <{', '.join(f'bool {s.flag}' for s in sums)}>\n" if sums else 'extern "C" '
+    kind += f"__global__ void {_bounds(kernel.block)} {name}"
+    head = f"{kind}({', '.join(spelled)}) {{"
     if len(head) > 120:
-        head = f"{kind} void {name}(\n    " + ",\n    ".join(spelled) + ") {"
+        head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
     before = helpers.texts("\n".join([*spelled, inner]), used)
     text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
     assigned = tuple(
@@ -137,6 +138,12 @@ def backward_text(
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
         tuple(reverse.assumed or ()),
     )  # fmt: skip
+
+
+def _bounds(block: Shape) -> str:
+    """What the compiler may count on: blocks of this size, and no more registers than without it."""
+    threads = math.prod(block)
+    return f"__launch_bounds__({threads}, {min(1024 // threads, 16)})"
 
 
 def _records(kernel: Kernel) -> dict[str, str]:
@@ -235,16 +242,10 @@ def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_m
     ]
 
 
-def _thread(block: Shape) -> str:
-    """The number of a thread in its block."""
-    thread = "threadIdx.x" if block[1] == block[2] == 1 else f"threadIdx.x + {block[0]} * threadIdx.y"
-    return thread + (f" + {block[0] * block[1]} * threadIdx.z" if block[2] != 1 else "")
-
-
 def _zeroed(kernel: Kernel, reverse: Reverse, names: Names) -> list[str]:
     """Lines that set the shadows to 0, all threads of the block together."""
     found: list[str] = []
-    thread = _thread(kernel.block)
+    thread = thread_number(kernel.block)
     for a in kernel.shared:
         if a not in reverse.shadows or a in reverse.set_whole:
             continue

@@ -3,6 +3,7 @@
 In ``ta[ty][tx] = a[r * n + k + tx]`` (r of blockIdx.y) all blocks along x read the same elements in an iteration of k,
 so each would add to their gradients. An iteration of a loop that carries on sums alone can be computed by itself, as
 any block has it. So each block takes iterations of its own, computes them as every block along x has them, and adds up.
+Other reads of the array, such as that of a thread's own element before the loop, are left to the rest of the backward.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def deals(kernel: Kernel, active: Activity, wrt: tuple[str, ...], plain: Callabl
     axes = [axis for axis in several if _alike(loop, f"blockIdx.{axis}")]
     found: dict[str, list[tuple[Array, list[Value]]]] = {}
     for array in (kernel.arrays[n] for n in wrt if n in kernel.arrays):
-        reads = [r for r in loops.reads(kernel.body, array) if r in active.values]
-        if not reads or any(ownership.loops_around(r.block) != [loop] for r in reads):
-            continue
-        fits = [a for a in axes if not any(_depends(i, f"blockIdx.{a}") for r in reads for i in r.args)]
-        if fits:
-            found.setdefault(fits[0], []).append((array, reads))
+        read = [r for r in loops.reads(kernel.body, array) if r in active.values]
+        read = [r for r in read if ownership.loops_around(r.block) == [loop]]
+        fits = {a: [r for r in read if not any(_depends(i, f"blockIdx.{a}") for i in r.args)] for a in axes}
+        axis = max(axes, key=lambda a: len(fits[a]), default="")
+        if axis and fits[axis]:
+            found.setdefault(axis, []).append((array, fits[axis]))
     return [
         Deal(tuple(a.name for a, _ in each), axis, loop.order, frozenset(r.order for _, rs in each for r in rs))
         for axis, each in found.items()

@@ -290,10 +290,13 @@ def fresh(array: Array, loop: Loop) -> bool:
     return not read or any(b.order < min(read) for b in between)
 
 
-def same_places(array: Array, kernel: Kernel) -> bool:
-    """Whether all stores to a shared array write the same places."""
+def same_places(array: Array, loop: Loop, kernel: Kernel) -> bool:
+    """Whether all stores to a shared array write the same places; of each field, and the loop sets all of those."""
     found = {_written(s, _innermost(s)) for s in stores(kernel.body, array)}
-    return len(found) == 1 and None not in found
+    if not found or None in found:
+        return False
+    here = {s.place.fields for s in stores(loop.body, array)}
+    return sorted(here) == sorted(fields for fields, *_ in found)
 
 
 def _innermost(store: Store) -> Loop | None:
@@ -337,6 +340,8 @@ def late(array: Array, loop: Loop, kernel: Kernel) -> str | None:
     inner = stores(loop.body, array)
     if inner and not fresh(array, loop):
         return f"what iterations read of {array.name} may be of another iteration"
-    if any(s.order > loop.last for s in stores(kernel.body, array)) and not (inner and same_places(array, kernel)):
+    if any(s.order > loop.last for s in stores(kernel.body, array)) and not (
+        inner and same_places(array, loop, kernel)
+    ):
         return f"{array.name} is written again after the loop that reads it"
     return None

@@ -25,6 +25,22 @@ __device__ __forceinline__ T warp_sum(T value) {
     return value;
 }
 """,
+    "block_sum": """\
+// The sum over the threads of a block, in each of them; all of them call it.
+template <typename T>
+__device__ T block_sum(T value) {
+    __shared__ T sums[32];
+    const int threads = blockDim.x * blockDim.y * blockDim.z;
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    value = warp_sum(value);
+    __syncthreads();
+    if (lane() == 0) sums[thread / 32] = value;
+    __syncthreads();
+    value = sums[0];
+    for (int k = 1; k < threads / 32; ++k) value += sums[k];
+    return value;
+}
+""",
     "warp_add": """\
 // Adds to *place; once for a warp whose lanes all mean the same place.
 template <typename T>
@@ -99,7 +115,7 @@ __device__ double digamma(double x) {
 __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,
 }
-NEEDS = {"warp_add": ("lane", "warp_sum")}
+NEEDS = {name: ("lane", "warp_sum") for name in ("warp_add", "block_sum")}
 
 
 def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:

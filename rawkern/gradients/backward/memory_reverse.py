@@ -16,7 +16,7 @@ from rawkern.gradients.backward.deferred import Added
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.tile_reverse import TileReverse
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
-from rawkern.gradients.layout import Group, bare
+from rawkern.gradients.layout import Group, bare, thread_number
 from rawkern.gradients.rules import number
 
 
@@ -28,6 +28,7 @@ class MemoryReverse(TileReverse):
     helpers: set[str]
     exchanged: set[Array]
     assumed: list[tuple[ownership.Poly, ownership.Poly]] | None  # of numbers of the launch: at most; None: nothing
+    beside: frozenset[str]  # arrays to whose gradients other lines add, too
     owned: dict[Array, bool]
     set_alone: dict[Array, bool]
     shadows: set[Array]
@@ -133,6 +134,8 @@ class MemoryReverse(TileReverse):
 
     def owns(self, array: Array) -> bool:
         """Whether the elements that threads read of an array are their own: all reads have one signature."""
+        if array.name in self.beside:
+            return False
         if array not in self.owned:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
             if all(len(r.args) == 1 for r in read):
@@ -143,18 +146,22 @@ class MemoryReverse(TileReverse):
                 self.owned[array] = len(rows) == 1 and None not in rows
         return self.owned[array]
 
-    def alone(self, v: Value) -> bool:
-        """Whether no other thread reads, between the same barriers, what a thread reads of a shared array here."""
+    def alone(self, v: Value, but_itself: bool = False) -> bool:
+        """Whether no other thread reads, between the same barriers, what a thread reads of a shared array here.
+
+        `but_itself`: by another of the text's reads.
+        """
         if self.phases is None:
             self.phases = Phases(self.kernel)
-        return self.phases.apart(v, [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values])
+        read = [r for r in loops.reads(self.kernel.body, v.attr.array) if r in self.active.values]
+        return self.phases.apart(v, [r for r in read if not (but_itself and r is v)])
 
     def sets(self, array: Array) -> bool:
         """Whether each element (or field) in global memory is given its gradient by one thread, by each read once.
 
         Where several reads mean the same, all mean the same elements in every thread: so the first sets them all.
         """
-        if array.shared:
+        if array.shared or array.name in self.beside:
             return False
         if array not in self.set_alone:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]
@@ -240,7 +247,8 @@ class MemoryReverse(TileReverse):
             if sums is not None and sums.own:
                 out += adds(lambda p: f"{p} += {d};" if p != place else f"atomicAdd(&{p}, {d});")
             elif not (some or self.partial) and all(map(uniform, v.args)) and self.warps_together(v.block):
-                self.add_as_warp(adds, v.type, d, out, self.outer_of(v.block, d, out))
+                first = array.shared and math.prod(self.kernel.block) > 32 and self.alone(v, but_itself=True)
+                self.add_once(adds, v.type, d, out, self.outer_of(v.block, d, out), alone=first)
             elif not any(self._by_lane(i) for i in v.args):
                 self.helpers.add("warp_add")
                 out += adds(lambda p: f"warp_add(&{p}, {d});")
@@ -268,13 +276,20 @@ class MemoryReverse(TileReverse):
             return out
         return self.home[block.parent.block]
 
-    def add_as_warp(self, adds: Callable[..., list[str]], kind: str, d: str, out: list[Any], sum_at: list[Any]) -> None:
-        """Add to a place that all lanes mean, once for each warp; `adds` makes lines of one for a place."""
-        self.helpers |= {"lane", "warp_sum"}
+    def add_once(
+        self, adds: Callable[..., list[str]], kind: str, d: str, out: list[Any], sum_at: list[Any], alone: bool = False
+    ) -> None:
+        """Add to a place that all threads mean, once for each block; `adds` makes lines of one for a place.
+
+        `alone`: only this line of the text adds to the place between two barriers.
+        """
+        block = self.kernel.block
+        whole, first = ("warp_sum", "lane()") if math.prod(block) == 32 else ("block_sum", thread_number(block))
+        self.helpers |= {whole, "lane"}
         name = self.names.fresh(f"{d}_all")
-        sum_at.append(f"const {self.names.type(kind)} {name} = warp_sum({d});")
-        lines = adds(lambda p: f"atomicAdd(&{p}, {name});")
-        out.append(Group("if (lane() == 0) {", lines) if len(lines) > 1 else f"if (lane() == 0) {lines[0]}")
+        sum_at.append(f"const {self.names.type(kind)} {name} = {whole}({d});")
+        lines = adds(lambda p: f"{p} += {name};" if alone else f"atomicAdd(&{p}, {name});")
+        out.append(Group(f"if ({first} == 0) {{", lines) if len(lines) > 1 else f"if ({first} == 0) {lines[0]}")
 
     def _by_lane(self, index: Value) -> bool:
         """Whether the lanes of a warp are likely to read different places."""

@@ -51,6 +51,7 @@ class Reverse(ValueReverse):
         self.steady: set[Any] = set()
         self.helpers: set[str] = set()
         self.exchanged: set[Array] = set()  # outputs whose gradient is taken out of memory
+        self.beside: frozenset[str] = frozenset()
         self.owned: dict[Array, bool] = {}
         self.set_alone: dict[Array, bool] = {}
         self.shadows: set[Array] = set()
@@ -94,7 +95,7 @@ class Reverse(ValueReverse):
                         return sums.adding(place, "0", "", line) if sums else [line(place)]
 
                     if self.warps_together(self.kernel.body):
-                        self.add_as_warp(adds, item.type, d, out, out)
+                        self.add_once(adds, item.type, d, out, out)
                         continue
                     self.helpers.add("warp_add")
                     out += adds(lambda p, d=d: f"warp_add(&{p}, {d});")
@@ -117,11 +118,8 @@ class Reverse(ValueReverse):
             found = frame.loads | frame.after
             if frame.loop is not None:  # what an iteration itself writes before it reads it
                 body = frame.loop.body
-                found = {
-                    a
-                    for a in found
-                    if not (loops.stores(body, a) and loops.fresh(a, frame.loop) and loops.same_places(a, self.kernel))
-                }
+                own = {a for a in found if loops.stores(body, a) and loops.fresh(a, frame.loop)}
+                found = {a for a in found if a not in own or not loops.same_places(a, frame.loop, self.kernel)}
             frame.outer.after |= found
 
     # Adjoints -----------------------------------------------------------------------------------------------------

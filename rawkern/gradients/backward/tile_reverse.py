@@ -14,7 +14,7 @@ from rawkern.gradients.analysis.tiles import Tile
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.loop_reverse import LoopReverse
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside
-from rawkern.gradients.layout import Group, Names
+from rawkern.gradients.layout import Group, Names, thread_number
 from rawkern.gradients.rules import number
 
 
@@ -178,7 +178,7 @@ class TileReverse(LoopReverse):
             stride *= tile.extents[d]
         threads = math.prod(self.kernel.block)
         return (
-            f"for (int {e} = {_own(self.kernel.block)}; {e} < {stride}; {e} += {threads}) {{",
+            f"for (int {e} = {thread_number(self.kernel.block)}; {e} < {stride}; {e} += {threads}) {{",
             lines,
         )
 
@@ -191,7 +191,7 @@ class TileReverse(LoopReverse):
                 step = self.names.fresh("step")
                 lines.insert(
                     0,
-                    f"const {kind} {name} = ({step} + {_own(self.kernel.block)}) % {extent};",
+                    f"const {kind} {name} = ({step} + {thread_number(self.kernel.block)}) % {extent};",
                 )
                 name, kind = step, "unsigned int"
             lines = [Group(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{", lines)]
@@ -217,7 +217,3 @@ def _number(block: tuple[int, int, int], layout: tuple[str, ...], digits: dict[A
         found.append(name if stride == 1 else f"{stride} * {name}")
         stride *= block["xyz".index(d[-1])]
     return " + ".join(found) or "0"
-
-
-def _own(block: tuple[int, int, int]) -> str:
-    return _number(block, tuple(f"threadIdx.{a}" for a, e in zip("zyx", reversed(block), strict=True) if e > 1))
