@@ -101,16 +101,9 @@ class Derived:
         self.check_overlaps(named)
         named, grads = verify.floats(named, self._text), verify.floats(grads, self._text)
         run = self.launch(named, shape)
-        found: dict[str, torch.Tensor] = {}
-        given: list[Any] = []
-        for kind, name in self.parameters:
-            if kind == "value" or (kind, name) in run.numbers:
-                given.append(named[name] if kind == "value" else run.numbers[kind, name])
-            elif name in self.wrt:
-                found[name] = self.start(named, name, shape)
-                given.append(found[name])
-            else:
-                given.append(self._gradient(named, name, grads))
+        found = {name: self.start(named, name, run) for name in self.wrt}
+        read = {n for kind, n in self.parameters if kind == "grad" and n not in found}
+        given = run.given(self.parameters, named, found | {n: self._gradient(named, n, grads) for n in read})
         unknown = set(grads) - set(self.outputs)
         if unknown:
             raise ValueError(
@@ -212,11 +205,11 @@ class Derived:
         """What to launch for a forward with these arguments and grid."""
         return self._backward.launch(named, grid)
 
-    def start(self, named: Mapping[str, Any], name: str, grid: Shape) -> torch.Tensor:
+    def start(self, named: Mapping[str, Any], name: str, run: Launch) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""
         value = named[name]
         if isinstance(value, torch.Tensor):
-            return begin(value, self.launch(named, grid).certain.get(name))
+            return begin(value, run.certain.get(name))
         like = next(t for t in named.values() if isinstance(t, torch.Tensor))
         kind = next(p.ctype for p in self._original.state().signature.params if p.name == name)
         return torch.zeros(1, device=like.device, dtype=torch.float64 if "double" in str(kind.name) else torch.float32)

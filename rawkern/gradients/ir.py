@@ -6,7 +6,7 @@ the larger number stands later in the text; a loop or branch ends before whateve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,6 +174,26 @@ def operands(item: Any) -> tuple[Value, ...]:
     if isinstance(item, Loop):
         return (item.condition, *(v for c in item.carried for v in (c.init, c.next)))
     return (item.condition,) if isinstance(item, Exit) else ()
+
+
+def made_of(value: Value, ask: Callable[[Value], bool | tuple[Value, ...]]) -> bool:
+    """Whether all that a value is computed from, through loops, is right: `ask` says so, or what has to be in turn."""
+    seen, left = {value}, [value]
+    while left:
+        v = left.pop()
+        if v.op in ("const", "param"):
+            continue
+        if v.op == "phi":
+            c = next(c for c in v.attr.carried if c.phi is v)
+            found: bool | tuple[Value, ...] = (c.init, c.next)
+        else:
+            found = ask(v)
+        if found is False:
+            return False
+        rest = () if found is True else [a for a in found if a not in seen]
+        left += rest
+        seen.update(rest)
+    return True
 
 
 def inside(block: Block | None, outer: Block) -> bool:

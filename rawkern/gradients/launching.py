@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,6 @@ from rawkern.gradients.text import Text
 from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
-
-
 MOST_KEPT = 64  # launches
 
 
@@ -30,6 +28,15 @@ class Launch:
     numbers: Mapping[tuple[str, str], int]  # by kind and name of a parameter
     certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
     fits: bool  # whether what the text assumes of a launch's numbers holds
+
+    def given(
+        self, parameters: Sequence[tuple[str, str]], named: Mapping[str, Any], grads: Mapping[str, Any]
+    ) -> list[Any]:
+        """The arguments of the kernel with these parameters: the forward's, gradients, and its own numbers."""
+        return [
+            self.numbers[each] if each in self.numbers else named[each[1]] if each[0] == "value" else grads[each[1]]
+            for each in parameters
+        ]
 
 
 class Backward:

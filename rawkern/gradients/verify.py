@@ -56,12 +56,8 @@ def verify(
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
-    given = []
-    for kind, n in twin["backward"].text.parameters:
-        if (kind, n) in run.numbers:
-            given.append(run.numbers[kind, n])
-            continue
-        given.append(wide[n] if kind == "value" else grads[n] if n in grads else torch.as_tensor(weights[n]).clone())
+    read = {n: torch.as_tensor(v).clone() for n, v in weights.items()}
+    given = run.given(twin["backward"].text.parameters, wide, read | grads)
     bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
     run.kernel[run.grid, text.block, run.shared_mem](*bytes_of)
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)

@@ -261,34 +261,30 @@ class _Run:
         if not any(memories.get(n) in self.buffers for n in found.outputs):
             return
         run = found.launch(launch.arguments, launch.config.grid)
-        given, parts = [], []
+        grads, parts = {}, []
         memory_of = [memories.get(n) for n in found.wrt]
-        for kind, n in found.parameters:
-            if (kind, n) in run.numbers:
-                given.append(run.numbers[kind, n])
-                continue
+        for n in (n for kind, n in found.parameters if kind == "grad"):
             t, memory = launch.arguments[n], memories.get(n)
-            if kind != "grad" or memory is None:
-                given.append(t)
+            if memory is None:
+                grads[n] = t
                 continue
             if n in found.sets and (memory in self.buffers or memory_of.count(memory) > 1):
-                parts.append((n, found.start(launch.arguments, n, launch.config.grid)))
-                given.append(parts[-1][1])
+                grads[n] = found.start(launch.arguments, n, run)
+                parts.append((memory, t, grads[n]))
                 continue
             if n in found.sets and t.numel() == memory.tensor.numel():
-                self.buffers[memory] = found.start(launch.arguments, n, launch.config.grid).view(-1)
+                self.buffers[memory] = found.start(launch.arguments, n, run).view(-1)
             elif n in found.wrt or n in found.exchanged or memory not in self.buffers:
                 self._own(memory)
-            given.append(self._part(memory, t))
+            grads[n] = self._part(memory, t)
+        given = run.given(found.parameters, launch.arguments, grads)
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             found.verify(launch.config.grid, tuple(launch.arguments.values()))
         run.kernel[run.grid, found.block, run.shared_mem](*given)
-        for n, part in parts:
-            memory = memories[n]
-            assert memory is not None
+        for memory, t, part in parts:
             self._own(memory)
-            self._part(memory, launch.arguments[n]).add_(part)
+            self._part(memory, t).add_(part)
 
     def _verifies(self, launch: Recorded, found: Derived) -> bool:
         """Whether this run compares a derived backward with a difference quotient."""

@@ -8,16 +8,7 @@ from pathlib import Path
 
 import rawkern
 from rawkern.gradients.rules import ALIASES, BOTH, PAIRS, RULES, TESTS
-from tests.gradients import (
-    cases_control,
-    cases_flow,
-    cases_groups,
-    cases_half,
-    cases_models,
-    cases_objects,
-    cases_public,
-)
-from tests.gradients.cases import CASES
+from tests.gradients.all_cases import CASES
 from tests.gradients.test_refused import REFUSED
 
 PAGE = Path(__file__).parents[2] / "docs" / "gradients-support.md"
@@ -37,7 +28,6 @@ FILES = {
     "tests.gradients.cases_objects": "with structs, methods, namespaces", "tests.gradients.cases_flow": "with returns in loops, parts of warps",
     "tests.gradients.cases_groups": "groups and cub", "tests.gradients.cases_half": "half precision",
 }  # fmt: skip
-OWN = (cases_control, cases_flow, cases_groups, cases_half, cases_models, cases_objects, cases_public)
 
 
 def kernels() -> list[str]:

@@ -9,16 +9,7 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching
-from tests.gradients import (  # noqa: F401 (they add their own)
-    cases_control,
-    cases_flow,
-    cases_groups,
-    cases_half,
-    cases_models,
-    cases_objects,
-    cases_public,
-)
-from tests.gradients.cases import CASES
+from tests.gradients.all_cases import CASES
 
 
 def arguments(case, device):

@@ -16,7 +16,7 @@ from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.phases import uniform
-from rawkern.gradients.ir import Array, Barrier, Exit, Kernel, Loop, Store, Value, children, inside, walk
+from rawkern.gradients.ir import Array, Barrier, Exit, Kernel, Loop, Store, Value, children, inside, made_of, walk
 
 LEAST = 8  # iterations of a loop in the loop, for which it pays to load tiles once more
 
@@ -110,15 +110,8 @@ def _alike(loop: Loop, what: str) -> bool:
 
 def _depends(value: Value, what: str) -> bool:
     """Whether a value may depend on a special one."""
-    seen, left = {value}, [value]
-    while left:
-        v = left.pop()
-        args = v.args
-        if v.op in ("load", "result", "shfl") or (v.op == "special" and v.attr == what):
-            return True
-        if v.op == "phi":
-            c = next(c for c in v.attr.carried if c.phi is v)
-            args = (c.init, c.next)
-        left += [a for a in args if a not in seen]
-        seen.update(args)
-    return False
+
+    def ask(v: Value) -> bool | tuple[Value, ...]:
+        return v.attr != what if v.op == "special" else v.op not in ("load", "result", "shfl") and v.args
+
+    return not made_of(value, ask)

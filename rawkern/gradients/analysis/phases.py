@@ -12,7 +12,7 @@ from typing import Any
 
 from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.ownership import Poly, add, poly
-from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value
+from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value, made_of
 
 Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
 
@@ -120,17 +120,15 @@ class Phases:
         )
 
 
-def uniform(value: Value, seen: frozenset[Value] = frozenset()) -> bool:
+def uniform(value: Value) -> bool:
     """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
-    if value in seen or value.op in ("const", "param"):
-        return True
-    if value.op == "special":
-        return not value.attr.startswith("threadIdx")
-    if value.op == "phi":
-        loop: Any = value.attr
-        c = next(c for c in loop.carried if c.phi is value)
-        return all(uniform(v, seen | {value}) for v in (c.init, c.next))
-    return value.op in ("cast", "unary", "binary", "select") and all(uniform(a, seen) for a in value.args)
+
+    def ask(v: Value) -> bool | tuple[Value, ...]:
+        if v.op == "special":
+            return not v.attr.startswith("threadIdx")
+        return v.op in ("cast", "unary", "binary", "select") and v.args
+
+    return made_of(value, ask)
 
 
 def together(kernel: Kernel, block: Block) -> bool:

@@ -8,6 +8,7 @@ own in shared memory, and in the end these to the gradient.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.analysis import digits
 from rawkern.gradients.analysis.phases import uniform
-from rawkern.gradients.ir import Barrier, Exit, Kernel, Value, walk
+from rawkern.gradients.ir import Barrier, Exit, Kernel, Value, made_of, walk
 from rawkern.gradients.layout import Group, Names, summed_spelling
 from rawkern.gradients.rules import number
 
@@ -73,20 +74,19 @@ def _meets(kernel: Kernel) -> bool:
     return bool(kernel.shared) or any(isinstance(i, Barrier) for i in walk(kernel.body))
 
 
-def _alike(value: Value, seen: frozenset[Value] = frozenset()) -> bool:
+def _alike(value: Value) -> bool:
     """Whether what a thread computes by this is the same in every block, or a remainder, of which there are few."""
-    if value in seen or value.op in ("const", "param"):
-        return True
-    if value.op == "special":
-        return not value.attr.startswith("blockIdx")
-    if value.op == "phi":
-        c = next(c for c in value.attr.carried if c.phi is value)
-        return all(_alike(v, seen | {value}) for v in (c.init, c.next))
-    if value.op == "load" and value.attr.array.shared:
-        return False
-    if value.op == "binary" and value.attr == "%":
-        return _alike(value.args[1], seen)
-    return value.op in ("cast", "unary", "binary", "select", "load") and all(_alike(a, seen) for a in value.args)
+
+    def ask(v: Value) -> bool | tuple[Value, ...]:
+        if v.op == "special":
+            return not v.attr.startswith("blockIdx")
+        if v.op == "load" and v.attr.array.shared:
+            return False
+        if v.op == "binary" and v.attr == "%":
+            return v.args[1:]
+        return v.op in ("cast", "unary", "binary", "select", "load") and v.args
+
+    return made_of(value, ask)
 
 
 def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
@@ -101,7 +101,7 @@ def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Any
 
     `memory`: the name of where the sums are; `body`: lines for each block of the forward.
     """
-    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+    threads = math.prod(kernel.block)
     axes = [a for a, extent in zip("xyz", kernel.grid, strict=True) if extent != 1]
     blocks, here = ({a: fresh(f"{hint}_{a}") for a in axes} for hint in ("blocks", "block"))
     lines: list[Any] = []

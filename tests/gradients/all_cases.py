@@ -1,0 +1,12 @@
+"""All kernels of the tests: the files add theirs to `CASES` when they are imported."""
+
+from tests.gradients import (  # noqa: F401
+    cases_control,
+    cases_flow,
+    cases_groups,
+    cases_half,
+    cases_models,
+    cases_objects,
+    cases_public,
+)
+from tests.gradients.cases import CASES as CASES
