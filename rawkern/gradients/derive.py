@@ -14,6 +14,7 @@ from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
 from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
+from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
@@ -51,7 +52,12 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(lambda kernel: _derived(reader, forwarded(kernel), where, wrt, max_iterations, double, assume))
+    return reader.settle(lambda kernel: _derived(reader, _prepared(kernel), where, wrt, max_iterations, double, assume))
+
+
+def _prepared(kernel: Kernel) -> Kernel:
+    """A kernel that reads nothing which it has written, as far as that can be."""
+    return forwarded(split(kernel))
 
 
 def forward(
@@ -59,7 +65,7 @@ def forward(
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False)
-    return reader.settle(lambda kernel: _forward(reader, forwarded(kernel), double))
+    return reader.settle(lambda kernel: _forward(reader, _prepared(kernel), double))
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
@@ -144,12 +150,13 @@ def _derived(
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 
     def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return forwarded(reader.again(more))
+        return _prepared(reader.again(more))
 
-    gathering = _gathering(again, kernel, wrt, names, where, assumed)
+    others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
+    gathering = _gathering(again, kernel, others, names, where, assumed)
     lines = [line for g in gathering for line in g.made]
     gathered = {g.gather.array.name: g for g in gathering}
-    parts = dealt(deals(kernel, active, wrt, plain), again, kernel, names, where)
+    parts = dealt(deals(kernel, active, others, plain), again, kernel, names, where)
     taken = frozenset(order for part in parts for order in part.deal.reads)
     left = {i for i in walk(kernel.body) if isinstance(i, Value) and i.op == "load" and i.order not in taken}
     rest = activity(kernel, tuple(n for n in wrt if n not in gathered), left)

@@ -49,6 +49,9 @@ class Derived:
         The shape of the blocks that it is right for; the grid is the forward's, unless the text says otherwise.
     shared_mem : int
         Bytes of dynamic shared memory that its launch needs, less the sums of its blocks.
+    before : mapping of str
+        Arrays that the kernel overwrites in place, as they were before it: ``{"y_before": "y"}``. A call takes that
+        value, so keep a copy of it before the forward.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -59,7 +62,7 @@ class Derived:
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
-        self.shared_mem = text.shared_mem
+        self.shared_mem, self.before = text.shared_mem, text.before
         self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
         self.kernel = self._backward.kernel((True,) * len(text.sums))
 
@@ -77,7 +80,7 @@ class Derived:
         grid : int or tuple of ints
             Blocks of the grid, as the forward's.
         args : sequence
-            The forward's arguments.
+            The forward's arguments, as they were before it ran.
         grads : mapping of str to torch.Tensor
             For each of ``outputs`` its gradient, of the output's shape and dtype; None or left out for zeros.
 
@@ -101,9 +104,15 @@ class Derived:
         self.check_overlaps(named)
         named, grads = verify.floats(named, self._text), verify.floats(grads, self._text)
         run = self.launch(named, shape)
-        found = {name: self.start(named, name, run) for name in self.wrt}
-        read = {n for kind, n in self.parameters if kind == "grad" and n not in found}
-        given = run.given(self.parameters, named, found | {n: self._gradient(named, n, grads) for n in read})
+        names = {n for kind, n in self.parameters if kind == "grad" and n not in self.wrt} | set(self.before.values())
+        read = {n: self._gradient(named, n, grads) for n in names}
+        found = {
+            n: read[self.before[n]].clone()
+            if n in self.before and n not in self._text.rest
+            else self.start(named, n, run)
+            for n in self.wrt
+        }
+        given = run.given(self.parameters, named, found | read)
         unknown = set(grads) - set(self.outputs)
         if unknown:
             raise ValueError(
@@ -112,6 +121,8 @@ class Derived:
         with torch.no_grad():
             packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
             run.kernel[run.grid, self.block, run.shared_mem](*packed)
+            for name in self._text.rest:
+                found[name] += read[self.before[name]]
         return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
@@ -176,7 +187,8 @@ class Derived:
         for p, value in zip(self._original.state().signature.params, args, strict=True):
             if p.is_pointer and value is not None and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
-        return dict(zip(names, args, strict=True))
+        named = dict(zip(names, args, strict=True))
+        return named | {name: named[of] for name, of in self.before.items()}
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:
         """What the forward wrote may be nothing that it also read; and indices are counted as the text does."""
@@ -190,7 +202,7 @@ class Derived:
         written = {p.name for p in self._original.state().signature.params if p.is_pointer and not p.const}
         for output in sorted(written & set(tensors)):
             for other, t in tensors.items():
-                if other != output and verify.overlap(tensors[output], t):
+                if other != output and self.before.get(other) != output and verify.overlap(tensors[output], t):
                     raise LaunchError(
                         f"{self._text.name}: {output} and {other} share memory, so the forward overwrote what it read; "
                         "give it an output of its own"

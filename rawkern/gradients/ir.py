@@ -146,6 +146,7 @@ class Kernel:
     structs: dict[str, tuple[Aggregate, str]]  # with the text of each that the kernel uses
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
+    before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
 
 
 def children(item: Any) -> tuple[Block, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
+from rawkern.gradients.analysis.inplace import mixed
 from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
@@ -47,6 +48,9 @@ class Text:
     sums: tuple[tuple[str, int], ...] = ()
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
+    before: Mapping[str, str] = field(default_factory=dict)  # arrays as they were before the kernel: of which
+    #: Of `before`: those whose gradients begin with 0, and get in the end what is left in those of the outputs.
+    rest: frozenset[str] = frozenset()
 
     def instance(self, flags: Sequence[bool]) -> str:
         """The name of the kernel that adds up these gradients."""
@@ -106,6 +110,7 @@ def backward_text(
         parameters.append(("blocks", axis))
         spelled.append(f"unsigned int {blocks_there}")
     name = f"{base_name(kernel.name)}_backward"
+    rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
     sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
     used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
@@ -115,7 +120,7 @@ def backward_text(
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
         f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
-        *_effects(wrt, sets, reverse.exchanged),
+        *_effects(wrt, sets, reverse.exchanged, kernel.before, rest),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *_how_to_launch(sums, blocks, shared_mem),
     ]
@@ -136,7 +141,7 @@ def backward_text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
-        tuple(reverse.assumed or ()),
+        tuple(reverse.assumed or ()), kernel.before, rest,
     )  # fmt: skip
 
 
@@ -156,11 +161,17 @@ def _structs(kernel: Kernel) -> list[Aggregate]:
     return [kind for kind, _ in kernel.structs.values()]
 
 
-def _effects(wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array]) -> list[str]:
+def _effects(
+    wrt: Sequence[str], sets: Mapping[str, Sets], exchanged: set[Array], before: Mapping[str, str], rest: Set[str]
+) -> list[str]:
     """Comments on what a backward does to gradients."""
-    added = [f"grad_{n}" for n in wrt if n not in sets]
+    added = [f"grad_{n}" for n in wrt if n not in sets and (n not in before or n in rest)]
     found = [f"// Sets {', '.join(f'grad_{n}' for n in sets)}; what it does not set begins with 0."] if sets else []
     found += [f"// Adds to {', '.join(added)}, which begin with 0."] if added else []
+    found += [f"// {n} is {of} as it was before." for n, of in before.items()]
+    changed = [(n, of) for n, of in before.items() if n in wrt and n not in rest]
+    found += [f"// Changes grad_{n}, which begins with a copy of grad_{of}." for n, of in changed]
+    found += [f"// Add to grad_{n} what is left in grad_{before[n]}." for n in sorted(rest)]
     return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
 
 

@@ -44,8 +44,8 @@ def verify(
         moved = dict(wide)
         for n, v in along.items():
             moved[n] = wide[n] + times * v if isinstance(wide[n], torch.Tensor) else float(wide[n] + times * v)
-        for n in text.outputs:
-            moved[n] = torch.zeros_like(wide[n])
+        moved |= {n: torch.zeros_like(wide[n]) for n in text.outputs}
+        moved |= {of: moved[n].clone() for n, of in text.before.items()}
         twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
@@ -56,10 +56,14 @@ def verify(
         else torch.zeros(1, dtype=torch.float64)
         for n in text.wrt
     }
+    changed = {n: of for n, of in text.before.items() if n in grads and n not in text.rest}
+    grads |= {n: torch.as_tensor(weights[of]).clone() for n, of in changed.items()}
     read = {n: torch.as_tensor(v).clone() for n, v in weights.items()}
     given = run.given(twin["backward"].text.parameters, wide, read | grads)
     bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
     run.kernel[run.grid, text.block, run.shared_mem](*bytes_of)
+    for n in text.rest:
+        grads[n] += read[text.before[n]]
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)
     size = sum(float((grads[n] * along[n]).abs().sum()) for n in text.wrt)
     for step in (STEP, STEP / 16, STEP * 8):
@@ -107,10 +111,9 @@ def _like(value: Any, draw: torch.Generator) -> torch.Tensor | float:
 def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str) -> None:
     """The kernel and the kernel as it was understood have to do the same."""
     results = []
-    for kernel in (original, single):
-        args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items()}
-        for n in text.outputs:
-            args[n] = torch.zeros_like(here[n])
+    for kernel, left_out in ((original, text.before), (single, ())):
+        args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items() if n not in left_out}
+        args |= {n: torch.zeros_like(here[n]) for n in text.outputs if n not in text.before.values()}
         kernel[at](*(packed(v, n, text) for n, v in args.items()))
         results.append({n: args[n].double() for n in text.outputs})
     for n in text.outputs:

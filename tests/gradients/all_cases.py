@@ -5,6 +5,7 @@ from tests.gradients import (  # noqa: F401
     cases_flow,
     cases_groups,
     cases_half,
+    cases_inplace,
     cases_models,
     cases_objects,
     cases_public,

@@ -26,6 +26,8 @@ from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_programs import program_of
 
 TYPES = {"x": "double*", "w": "double*", "at": "int*", "y": "double*", "z": "double*", "n": "int", "m": "int"}
+BEFORE = ("y_before", "z_before")  # outputs as they were, where a kernel overwrites them in place
+PLACES = (*TYPES, *BEFORE)  # of arguments; those of gradients follow
 PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "blocks": "blocks_"}
 STEP, TOLERANCE = 1e-6, 2e-6
 
@@ -87,11 +89,12 @@ def _calls(text, program, seed: int) -> str:
     flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
     called = ("original::program", "understood::program_forward", f"backward::{text.instance(flags)}")
     for k, name in enumerate(called):
-        names = list(TYPES) if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
+        given = [*TYPES, *text.before][: None if k else len(TYPES)]
+        names = given if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
         args = [
-            f"Pointer{{args[{list(TYPES).index(n)}]}}" if TYPES.get(n, "int") != "int"
-            else f"*(int*)args[{list(TYPES).index(n)}]" if n in TYPES else str(numbers[n]) if n in numbers
-            else f"Pointer{{args[{7 + list(TYPES).index(n.removeprefix('grad_'))}]}}"
+            f"*(int*)args[{PLACES.index(n)}]" if TYPES.get(n) == "int" else str(numbers[n]) if n in numbers
+            else f"Pointer{{args[{PLACES.index(n)}]}}" if n in PLACES
+            else f"Pointer{{args[{len(PLACES) + PLACES.index(n.removeprefix('grad_'))}]}}"
             for n in names
         ]  # fmt: skip
         blocks = sizes(grid if k == 2 else program.grid)
@@ -108,7 +111,7 @@ def watched(source: str) -> str:
     """A backward's text in which `host.h` sees which elements of gradients are touched, and how."""
 
     def plain(m: re.Match[str]) -> str:
-        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=')}) {m[4]} "
+        return f"{m[1]}*plain(&{m[2]}, {int(bool(m[3]))}, {int(m[4] == '=' and '_before' not in m[2])}) {m[4]} "
 
     def atomic(m: re.Match[str]) -> str:
         return f"{m[1]}(atomic(&{m[2]}, {int(bool(m[3]))}), "
@@ -154,39 +157,43 @@ def check(library, text, seed: int, program) -> str | None:
     args = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in program.arguments()]
     draw = torch.Generator().manual_seed(seed)
     rand = lambda t: torch.randn(t.shape, dtype=torch.float64, generator=draw)  # noqa: E731
-    along, weights = (rand(args[0]), rand(args[1])), (rand(args[3]), rand(args[4]))
+    args += [
+        rand(args[k]) if n in text.before else torch.zeros_like(args[k]) for k, n in zip((3, 4), BEFORE, strict=True)
+    ]
+    along, weights = {k: rand(args[k]) for k in (0, 1)}, (rand(args[3]), rand(args[4]))
+    along |= {PLACES.index(n): rand(args[PLACES.index(n)]) for n in text.before}
 
     def call(which, values, grads=()):
-        n, m = ctypes.c_int(values[5]), ctypes.c_int(values[6])
-        pointers = [*(v.data_ptr() for v in values[:5]), ctypes.addressof(n), ctypes.addressof(m)]
-        run(which, (ctypes.c_void_p * 14)(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
+        numbers = {k: ctypes.c_int(values[k]) for k in (5, 6)}
+        pointers = [ctypes.addressof(numbers[k]) if k in numbers else v.data_ptr() for k, v in enumerate(values)]
+        given = ctypes.c_void_p * (2 * len(PLACES))
+        run(which, given(*pointers, *(g.data_ptr() if g is not None else 0 for g in grads)))
 
     def outputs(which, times):
-        moved = [
-            args[0] + times * along[0],
-            args[1] + times * along[1],
-            args[2],
-            torch.zeros_like(args[3]),
-            torch.zeros_like(args[4]),
-            *args[5:],
-        ]
+        moved = [v + times * along[k] if k in along else v for k, v in enumerate(args)]
+        moved[3], moved[4] = moved[7].clone(), moved[8].clone()
         call(which, moved)
         return moved[3], moved[4]
 
     first, second = outputs(0, 0.0), outputs(1, 0.0)
     if not all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(first, second, strict=True)):
         return f"not understood: {max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))}"
-    numbers = dict(zip(TYPES, args, strict=True))
+    numbers = dict(zip(PLACES, args, strict=True))
     start = [
         begin(numbers[n], text.sets[n].certain(numbers, program.grid) if n in text.sets else None, float("nan"))
         for n in ("x", "w")
     ]
-    grads = [*start, None, weights[0].clone(), weights[1].clone(), None, None]
+    given = [w.clone() for w in weights]
+    old = [w.clone() if n not in text.rest else torch.zeros_like(w) for w, n in zip(weights, BEFORE, strict=True)]
+    grads = [*start, None, *given, None, None, *old]
     call(2, args, grads)
+    for k, n in enumerate(BEFORE):
+        if n in text.rest:
+            old[k] += given[k]
     if races():
         return "two threads meet in an element without an atomic operation"
-    derived = sum(float((g * v).sum()) for g, v in zip(grads, along, strict=False))
-    size = max(sum(float((g * v).abs().sum()) for g, v in zip(grads, along, strict=False)), 1e-6)
+    derived = sum(float((grads[k] * v).sum()) for k, v in along.items())
+    size = max(sum(float((grads[k] * v).abs().sum()) for k, v in along.items()), 1e-6)
     measured = 0.0
     for step in (STEP, STEP / 16, STEP * 16, STEP / 256):
         above, below = outputs(0, step), outputs(0, -step)

@@ -41,6 +41,9 @@ def _followed(
 ) -> tuple[set[Value], set[Array]]:
     values: set[Value] = set()
     arrays = {a for a in kernel.arrays.values() if a.name in wrt}
+    arrays |= {
+        kernel.arrays[of] for name, of in kernel.before.items() if name in wrt
+    }  # where nothing is set, as before
     before = -1
     while before != len(values) + len(arrays):
         before = len(values) + len(arrays)
@@ -82,4 +85,5 @@ def check_memory(kernel: Kernel, wrt: tuple[str, ...], where: Where) -> None:
         if len({bool(i.adds) for i in written}) > 1 and not all(i.begun for i in written if i.adds):
             raise where.refuse(written[0].line, f"{array.name} is both set and added to", "use two arrays, or only add")
         if written and array.name in wrt:
-            raise where.refuse(written[0].line, f"{array.name} is written, and so cannot be in wrt", "leave it out")
+            way = f"name {array.name}_before" if f"{array.name}_before" in kernel.before else "leave it out"
+            raise where.refuse(written[0].line, f"{array.name} is written, and so cannot be in wrt", way)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import digits, keys, loops, offsets, ownership
+from rawkern.gradients.analysis import digits, inplace, keys, loops, offsets, ownership
 from rawkern.gradients.analysis.phases import Phases, together, uniform
 from rawkern.gradients.backward import block_sums
 from rawkern.gradients.backward.block_sums import BlockSum
@@ -46,7 +46,9 @@ class MemoryReverse(TileReverse):
             return
         if array.shared:
             self.shadows.add(array)
-        if s.value not in self.active.values and (s.adds or not (array.shared or self._overwrites(s))):
+        before = self._before(array)
+        needed = array.shared or before is not None or self._overwrites(s)
+        if s.value not in self.active.values and (s.adds or not needed):
             return
         place = frame.used(s.place, s.index, self.grad(array.name))
         kind = self.names.type(s.value.type)
@@ -58,7 +60,7 @@ class MemoryReverse(TileReverse):
                 text, clear = f"take(&{place})", False
             else:
                 text, clear = place, array not in self.set_whole
-        elif self.injective(s):
+        elif self.injective(s) and not (before is not None and inplace.mixed(self.kernel, before.name)):
             text, clear = place, False
         else:
             self.helpers.add("take")
@@ -66,17 +68,31 @@ class MemoryReverse(TileReverse):
             text, clear = f"take(&{place})", False
         if s.value in self.active.values:
             name = self.names.fresh(f"d_{array.name}")
-            out.append(f"const {kind} {name} = {text};")
+            out += [f"const {kind} {name} = {text};", *self._lost(s, before, frame)]
             kept = self._kept(s) if clear else None
             if kept is not None:
                 self.dropped.add(kept[0])  # its part stays where it is
                 self.contribute(kept[1], f"{kept[2]}{name}", out)
                 return
             self.contribute(s.value, name, out)
-        elif not clear and text != place:
-            out.append(f"{text};")
+        elif not clear:
+            out += [f"{text};"] if text != place else []
+            out += self._lost(s, before, frame)
         if clear:
             out.append(f"{place} = {number(0.0, kind)};")
+
+    def _before(self, array: Array) -> Array | None:
+        """An array as it was before, if that has a gradient."""
+        found = next((self.kernel.arrays[n] for n, of in self.kernel.before.items() if of == array.name), None)
+        return found if found in self.active.arrays else None
+
+    def _lost(self, s: Store, before: Array | None, frame: Frame) -> list[str]:
+        """What was in an element before it was set has no part in it."""
+        if before is None or inplace.mixed(self.kernel, before.name):
+            return []
+        return [
+            f"{frame.used(s.place, s.index, self.grad(before.name))} = {number(0.0, self.names.type(s.value.type))};"
+        ]
 
     def _overwrites(self, s: Store) -> bool:
         """Whether a store may come after one of a value that has a gradient, which is lost then."""
@@ -161,7 +177,7 @@ class MemoryReverse(TileReverse):
 
         Where several reads mean the same, all mean the same elements in every thread: so the first sets them all.
         """
-        if array.shared or array.name in self.beside:
+        if array.shared or array.name in self.beside or array.name in self.kernel.before:
             return False
         if array not in self.set_alone:
             read = [r for r in loops.reads(self.kernel.body, array) if r in self.active.values]

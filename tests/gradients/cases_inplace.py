@@ -1,0 +1,75 @@
+"""Kernels that overwrite in place what they read: ``y_before`` is what ``y`` was."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.gradients.cases import case
+
+
+@case(r"""
+__global__ void relu_inplace(float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && y[i] < 0.0f) y[i] = 0.0f;
+}""", 64, 4, lambda r: (r(200), 200), name="relu_inplace", atomics=0)  # fmt: skip
+def relu_inplace(y, n, y_before):
+    return {"y": y_before.relu()}
+
+
+@case(r"""
+__global__ void softmax_inplace(float* x, int n) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= 9) return;
+    float m = -1e30f, sum = 0.0f;
+    for (int c = 0; c < n; ++c) m = fmaxf(m, x[row * n + c]);
+    for (int c = 0; c < n; ++c) { x[row * n + c] = expf(x[row * n + c] - m); sum += x[row * n + c]; }
+    for (int c = 0; c < n; ++c) x[row * n + c] /= sum;
+}""", 4, 3, lambda r: (r(9, 13), 13), name="softmax_inplace", atomics=0)  # fmt: skip
+def softmax_inplace(x, n, x_before):
+    return {"x": x_before.softmax(1)}
+
+
+@case(r"""
+__global__ void rms_inplace(float* x, const float* w, int n) {
+    __shared__ float part[64];
+    float* row = x + blockIdx.x * n;
+    float sum = 0.0f;
+    for (int c = threadIdx.x; c < n; c += 64) sum += row[c] * row[c];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    for (int k = 32; k > 0; k >>= 1) {
+        if (threadIdx.x < k) part[threadIdx.x] += part[threadIdx.x + k];
+        __syncthreads();
+    }
+    float scale = rsqrtf(part[0] / n + 1e-3f);
+    for (int c = threadIdx.x; c < n; c += 64) row[c] *= scale * w[c];
+}""", 64, 5, lambda r: (r(5, 100), r(100), 100), name="rms_inplace")  # fmt: skip
+def rms_inplace(x, w, n, x_before):
+    return {"x": x_before * (x_before.square().mean(1, keepdim=True) + 1e-3).rsqrt() * w}
+
+
+@case(r"""
+__global__ void momentum(float* p, float* v, const float* g, float lr, float mu, int n) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        v[i] = mu * v[i] + g[i];
+        p[i] = p[i] - lr * v[i];
+    }
+}""", 32, 2, lambda r: (r(150), r(150), r(150), 0.1, 0.9, 150), name="momentum", wrt=("p_before", "v_before", "g", "lr"))  # fmt: skip
+def momentum(p, v, g, lr, mu, n, p_before, v_before):
+    now = mu * v_before + g
+    return {"v": now, "p": p_before - lr * now}
+
+
+@case(r"""
+__global__ void rotate(float4* q, const float* angle, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float4 a = q[i];
+    float c = cosf(angle[i]), s = sinf(angle[i]);
+    q[i] = make_float4(a.x * c - a.y * s, a.x * s + a.y * c, a.z * c - a.w * s, a.z * s + a.w * c);
+}""", 32, 2, lambda r: (r(50, 4), r(50), 40), name="rotate")  # fmt: skip
+def rotate(q, angle, n, q_before):
+    c, s = angle.cos()[:, None], angle.sin()[:, None]
+    even, odd = q_before[:, ::2], q_before[:, 1::2]
+    turned = torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(1)
+    return {"q": torch.cat([turned[:40], q_before[40:]])}
