@@ -52,6 +52,8 @@ class Derived:
     before : mapping of str
         Arrays that the kernel overwrites in place, as they were before it: ``{"y_before": "y"}``. A call takes that
         value, so keep a copy of it before the forward.
+    rest : set of str
+        Of ``before``: those whose gradients get in the end what is left in those of the outputs, which a call does.
     atomics : int
         Places in the text that add where several threads may meet. 0 means: the same result every time.
     """
@@ -62,7 +64,7 @@ class Derived:
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
-        self.shared_mem, self.before = text.shared_mem, text.before
+        self.shared_mem, self.before, self.rest = text.shared_mem, text.before, text.rest
         self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
         self.kernel = self._backward.kernel((True,) * len(text.sums))
 
@@ -107,9 +109,7 @@ class Derived:
         names = {n for kind, n in self.parameters if kind == "grad" and n not in self.wrt} | set(self.before.values())
         read = {n: self._gradient(named, n, grads) for n in names}
         found = {
-            n: read[self.before[n]].clone()
-            if n in self.before and n not in self._text.rest
-            else self.start(named, n, run)
+            n: read[self.before[n]].clone() if n in self.before and n not in self.rest else self.start(named, n, run)
             for n in self.wrt
         }
         given = run.given(self.parameters, named, found | read)
@@ -121,7 +121,7 @@ class Derived:
         with torch.no_grad():
             packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
             run.kernel[run.grid, self.block, run.shared_mem](*packed)
-            for name in self._text.rest:
+            for name in self.rest:
                 found[name] += read[self.before[name]]
         return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,11 +130,13 @@ class _Run:
             memories = {n: self._memory(launch, n, t) for n, t in pointers.items()}
             const = {p.name for p in launch.kernel.state().signature.params if p.is_pointer and p.const}
             wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
-            found = self._derive(launch, tuple(n for n in wrt if n in const)) if set(wrt) & const else None
+            found = self._wanted(launch, wrt, const) if wrt else None
             outputs = found.outputs if found is not None else ()
             for n, t in pointers.items():
                 adds = found is not None and n in outputs and n not in found.assigned
-                self._event(launch, n, t, "read" if n in const else "add" if adds else "set", events, memories[n])
+                kind = "read" if n in const else "add" if adds else "set"
+                kind = "change" if found is not None and n in found.before.values() else kind
+                self._event(launch, n, t, kind, events, memories[n])
             changed = [n for n in wrt if n not in const and n not in outputs]
             if changed:
                 raise NotDifferentiable(
@@ -142,6 +145,7 @@ class _Run:
                 )
             if found is not None:
                 found.check_overlaps(pointers)
+                launch.arguments.update({n: launch.arguments[of] for n, of in found.before.items()})
             active |= {memories[n] for n in outputs if n in memories}
             plans.append((launch, found))
         return plans
@@ -167,7 +171,7 @@ class _Run:
         if kind != "read" and memory.input is not None:
             raise NotDifferentiable(f"{self.name}: {launch.kernel.name} writes to {name}, an argument of the operator")
         for other, before in events:
-            clash = kind == "set" or (kind == "add" and before == "read")
+            clash = kind == "set" or (kind in ("add", "change") and before == "read")
             if clash and overlap(t, other):
                 did = "read" if before == "read" else "written"
                 raise NotDifferentiable(
@@ -176,7 +180,24 @@ class _Run:
                 )
         events.append((t, kind))
 
-    def _derive(self, launch: Recorded, wrt: tuple[str, ...]) -> Derived:
+    def _wanted(self, launch: Recorded, wrt: Sequence[str], const: Set[str]) -> Derived | None:
+        """The backward of a launch by its arguments in `wrt`; of those that are overwritten, as they were before."""
+        names = [n for n in wrt if n in const]
+        if len(names) < len(wrt):
+            with contextlib.suppress(NotDifferentiable):  # then nothing of that is known, and refused below
+                names += [n for n, of in self._derive(launch, None).before.items() if of in wrt]
+        found = self._derive(launch, tuple(names)) if names else None
+        if found is not None and found.atomics and torch.are_deterministic_algorithms_enabled():
+            said = (
+                f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "
+                "differs from run to run, and torch.use_deterministic_algorithms is on"
+            )
+            if not torch.is_deterministic_algorithms_warn_only_enabled():
+                raise RuntimeError(said)
+            warnings.warn(said, stacklevel=2)
+        return found
+
+    def _derive(self, launch: Recorded, wrt: tuple[str, ...] | None) -> Derived:
         config = launch.config
         build = launch.kernel.build()
         key = (build, config.block, tuple(n == 1 for n in config.grid), config.shared_mem, wrt)
@@ -189,16 +210,7 @@ class _Run:
                 wrt=wrt,
                 max_iterations=self.settings.max_iterations,
             )
-        found = cache[key].fitting(config.grid, launch.arguments)
-        if found.atomics and torch.are_deterministic_algorithms_enabled():
-            said = (
-                f"{self.name}: the derived backward of {launch.kernel.name} adds floats atomically, in an order that "
-                "differs from run to run, and torch.use_deterministic_algorithms is on"
-            )
-            if not torch.is_deterministic_algorithms_warn_only_enabled():
-                raise RuntimeError(said)
-            warnings.warn(said, stacklevel=2)
-        return found
+        return cache[key].fitting(config.grid, launch.arguments)
 
     def _same_texts(self) -> None:
         """Refuse sources that were edited since the forward ran them."""
@@ -215,16 +227,19 @@ class _Run:
             raise LaunchError(said)
 
     def _recompute(self, plans: list[tuple[Recorded, Derived | None]]) -> None:
-        """Make the launches again whose results a backward reads."""
+        """Make the launches again whose results a backward reads, and keep what they overwrite in place."""
         last = len(plans) - 1 if any(d is not None and self._verifies(launch, d) for launch, d in plans) else -1
-        for launch, found in plans:
+        for k, (launch, found) in enumerate(plans):
             for n in found.saved if found is not None else ():
                 t = launch.arguments[n]
                 memory = self.recording.memory_of(t) if isinstance(t, torch.Tensor) and t.numel() else None
                 if memory is not None and memory.input is None:
-                    last = max(last, plans.index((launch, found)) - 1)
-        for launch, _ in plans[: last + 1]:
-            launch.make()
+                    last = max(last, k - 1)
+        for k, (launch, found) in enumerate(plans[: last + 2]):
+            for n, of in found.before.items() if found is not None else ():
+                launch.arguments[n] = launch.arguments[of].clone()
+            if k <= last:
+                launch.make()
 
     # The run --------------------------------------------------------------------------------------------------------
 
@@ -251,6 +266,12 @@ class _Run:
             t = memory.tensor
             self.buffers[memory] = torch.zeros(t.numel(), dtype=summed(t.dtype), device=t.device)
 
+    def _whole(self, memory: Memory | None) -> Memory:
+        """Memory that is overwritten in place, with a buffer that may be written."""
+        assert memory is not None
+        self._own(memory)
+        return memory
+
     def _part(self, memory: Memory, t: torch.Tensor) -> torch.Tensor:
         """The part of a memory's gradient that belongs to a tensor in it."""
         at = (t.data_ptr() - memory.start) // t.element_size()
@@ -262,9 +283,14 @@ class _Run:
             return
         run = found.launch(launch.arguments, launch.config.grid)
         grads, parts = {}, []
+        before = {n: (self._whole(memories[of]), of) for n, of in found.before.items() if n in found.wrt}
         memory_of = [memories.get(n) for n in found.wrt]
         for n in (n for kind, n in found.parameters if kind == "grad"):
             t, memory = launch.arguments[n], memories.get(n)
+            if n in before:
+                part = self._part(before[n][0], launch.arguments[before[n][1]])
+                grads[n] = torch.zeros_like(part) if n in found.rest else part.clone()
+                continue
             if memory is None:
                 grads[n] = t
                 continue
@@ -280,8 +306,13 @@ class _Run:
         given = run.given(found.parameters, launch.arguments, grads)
         if self._verifies(launch, found):
             self.settings.verified.add(found)
-            found.verify(launch.config.grid, tuple(launch.arguments.values()))
+            old = {of: launch.arguments[n] for n, of in found.before.items()}
+            given_to = {n: old.get(n, v) for n, v in launch.arguments.items() if n not in found.before}
+            found.verify(launch.config.grid, tuple(given_to.values()))
         run.kernel[run.grid, found.block, run.shared_mem](*given)
+        for n, (memory, of) in before.items():
+            part = self._part(memory, launch.arguments[of])
+            part.copy_(grads[n] + part if n in found.rest else grads[n])
         for memory, t, part in parts:
             self._own(memory)
             self._part(memory, t).add_(part)

@@ -15,7 +15,7 @@ from tests.gradients import host
 from tests.gradients.random_programs import kept, outcome
 
 
-@pytest.mark.parametrize("seed", (7, 5, 2))
+@pytest.mark.parametrize("seed", (23, 5, 2))
 def test_on_the_cpu_engine(seed) -> None:
     assert outcome(seed) == "right"
 

@@ -14,7 +14,7 @@ def kernel(body, before="", params="const float* x, float* y, int n"):
 
 
 REFUSED = {
-    "in place": (kernel("y[i] = y[i] * x[i];"), "y is both read and written"),
+    "in place, of another thread": (kernel("y[i] = y[i + 1] * x[i];"), "y is both read and written"),
     "set and added": (kernel("y[i] = x[i]; y[i + 64] += x[i];"), "both set and added"),
     "bits": (kernel("y[i] = __int_as_float(__float_as_int(x[i]) + 1);"), "__float_as_int has no known derivative"),
     "unknown function": (kernel("y[i] = nextafterf(x[i], 1.f);"), "nextafterf has no known derivative; write it as a __device__"),

@@ -185,6 +185,70 @@ def test_memory_written_twice_is_refused(inputs) -> None:
         refused("rewrites", function)(inputs[0]).sum().backward()
 
 
+IN_PLACE = rawkern.RawModule(r"""
+extern "C" __global__ void bias_tanh(float* h, const float* b, int n, int m) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) h[i] = tanhf(h[i] + b[i % m]);
+}
+extern "C" __global__ void positive(float* h, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && h[i] < 0.0f) h[i] = 0.0f;
+}
+extern "C" __global__ void softmax(float* h, int rows, int m) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0.0f;
+    for (int c = 0; c < m; ++c) { h[row * m + c] = expf(h[row * m + c]); sum += h[row * m + c]; }
+    for (int c = 0; c < m; ++c) h[row * m + c] /= sum;
+}
+""")
+
+
+@rawkern.op("rawkern_test_derived::in_place", backward="derive")
+def in_place(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    n, m = x.numel(), x.shape[-1]
+    h, out = torch.empty_like(x), torch.empty_like(x)
+    KERNELS.gate.forall(n)(x, w, h, n, m)
+    IN_PLACE.bias_tanh.forall(n)(h, b, n, m)
+    IN_PLACE.positive.forall(n // 2)(h, n // 2)  # a part of it
+    KERNELS.gate.forall(n)(h, w, out, n, m)
+    IN_PLACE.softmax.forall(n // m)(out, n // m, m)
+    return h, out
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_memory_that_launches_overwrite_in_place(inputs, how) -> None:
+    """Each saves what was there before; the gradient takes its place in the reverse."""
+    x, w, v = inputs
+    b = v[0].detach().clone().requires_grad_()
+    h, out = (torch.compile(in_place, fullgraph=True) if how == "compiled" else in_place)(x, w, b)
+    mean = torch.linspace(0, 1, h.numel(), device=h.device).view_as(h)
+    found = torch.autograd.grad((out * v + h * mean).sum(), (x, w, b))
+    inner = torch.tanh(torch.nn.functional.silu(x) * w + b)
+    half = inner.flatten()[: inner.numel() // 2].relu()
+    inner = torch.cat([half, inner.flatten()[inner.numel() // 2 :]]).view_as(x)
+    agrees((h, out), (inner, (torch.nn.functional.silu(inner) * w).softmax(-1)))
+    right = torch.autograd.grad(((torch.nn.functional.silu(inner) * w).softmax(-1) * v + inner * mean).sum(), (x, w, b))
+    agrees(found, right)
+
+
+def test_what_is_read_before_it_is_overwritten_is_refused(inputs) -> None:
+    """Its backward would need what is gone."""
+
+    @rawkern.op("rawkern_test_derived::lost", backward="derive")
+    def lost(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        n, m = x.numel(), x.shape[-1]
+        h, out = torch.empty_like(x), torch.empty_like(x)
+        KERNELS.gate.forall(n)(x, w, h, n, m)
+        KERNELS.gate.forall(n)(h, w, out, n, m)
+        IN_PLACE.positive.forall(n)(h, n)
+        return h, out
+
+    x, w, v = inputs
+    with pytest.raises(rawkern.NotDifferentiable, match="positive writes to h, which a launch before has read"):
+        torch.autograd.grad((lost(x, w)[1] * v).sum(), (x, w))
+
+
 def test_what_comes_through_a_pointer_that_is_not_const_is_refused(inputs) -> None:
     def function(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
