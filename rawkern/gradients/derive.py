@@ -52,20 +52,29 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(lambda kernel: _derived(reader, _prepared(kernel), where, wrt, max_iterations, double, assume))
+    return reader.settle(
+        lambda kernel: _derived(reader, _prepared(kernel, assume), where, wrt, max_iterations, double, assume)
+    )
 
 
-def _prepared(kernel: Kernel) -> Kernel:
+def _prepared(kernel: Kernel, assume: bool) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be."""
-    return forwarded(split(kernel))
+    return forwarded(split(kernel, assume))
 
 
 def forward(
-    text: str, name: str, *, where: Where, launched: Launched, options: Sequence[str] = (), double: bool = False
+    text: str,
+    name: str,
+    *,
+    where: Where,
+    launched: Launched,
+    options: Sequence[str] = (),
+    double: bool = False,
+    assume: bool = True,
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
     reader = Reader(text, name, where, options, launched, vectors=False)
-    return reader.settle(lambda kernel: _forward(reader, _prepared(kernel), double))
+    return reader.settle(lambda kernel: _forward(reader, _prepared(kernel, assume), double))
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
@@ -146,11 +155,11 @@ def _derived(
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     names = Names(_taken(kernel) | reader.file.options, double)
-    assumed: list[Any] | None = [] if assume else None
+    assumed: list[Any] | None = kernel.assumed if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 
     def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return _prepared(reader.again(more))
+        return _prepared(reader.again(more), assume)
 
     others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
     gathering = _gathering(again, kernel, others, names, where, assumed)

@@ -310,8 +310,8 @@ class Derivable:
             base = base_name(name)
             return {
                 "backward": Backward(double, lambda called: make(double.source, called)),
-                "forward": make(forward(source.text, name, double=True, **common), f"{base}_forward"),
-                "single": make(forward(source.text, name, **common), f"{base}_forward"),
+                "forward": make(forward(source.text, name, double=True, assume=assume, **common), f"{base}_forward"),
+                "single": make(forward(source.text, name, assume=assume, **common), f"{base}_forward"),
                 "shared_mem": shape.shared_mem,
             }
 

@@ -147,6 +147,7 @@ class Kernel:
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
+    assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
 
 
 def children(item: Any) -> tuple[Block, ...]:

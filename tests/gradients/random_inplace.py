@@ -15,7 +15,7 @@ class InPlace:
     def __init__(self, seed: int) -> None:
         self.seed, self.r = seed, random.Random(seed)
         self.block, self.grid = (self.r.choice([8, 32]), 1, 1), (self.r.choice([1, 2, 3]), 1, 1)
-        lines = self.r.choice([self._each, self._strided, self._rows, self._rows, self._again])()
+        lines = self.r.choice([self._each, self._strided, self._rows, self._rows, self._again, self._pairs])()
         head = 'extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
         self.source = "\n".join([f"{head} {{", *("    " + line for line in lines), "}\n"])
 
@@ -46,7 +46,7 @@ class InPlace:
             )
             lines.append(sets.format(r.choice([self.value(reads), self.value(reads, 1), "0.0f"])))
         if r.random() < 0.2:
-            lines.append(f"atomicAdd(&z[{i} % 5], {self.value(reads)});")
+            lines.append(f"atomicAdd(&z[({i}) % 5], {self.value(reads)});")
         return lines
 
     def _each(self) -> list[str]:
@@ -68,13 +68,29 @@ class InPlace:
         """A loop whose iterations mean the same element, or one each."""
         i = self.r.choice(["i", "i", "i * 3 + k"])
         head = f"for (int k = 0; k < {self.r.choice(['3', 'm / 4'])}; ++k) {{"
-        return ["int i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i < n / 3) {head}", *self._statements(i), "}"]
+        return ["int i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i < n / 3 - 1) {head}", *self._statements(i), "}"]
+
+    def _pairs(self) -> list[str]:
+        """Two elements of a thread: neighbours, or of the halves of a row."""
+        r = self.r
+        row, width = r.choice([("", "n"), (f"y += blockIdx.x * {r.choice(['m', 'm', '(m - 1)'])};", "m")])
+        half = r.choice([f"{width} / 2", f"{width} / 2", f"{width} >> 1", f"{width} / 3"])
+        first, second = r.choice([("2 * i", "2 * i + 1"), ("2 * i", "2 * i + 1"), ("i", f"i + {half}"), ("i", "i + 1")])
+        reads = ["a", "b", "x[i]"]
+        return [
+            f"int i = {'threadIdx.x' if row else 'blockIdx.x * blockDim.x + threadIdx.x'}; {row}",
+            f"if (i < {half}) {{",
+            f"float a = y[{first}], b = y[{second}];",
+            f"y[{first}] = {self.value(reads)};",
+            f"y[{second}] = {self.value(reads)};",
+            "}",
+        ]
 
     def _rows(self) -> list[str]:
         """Several loops of a row each, as an in-place softmax has them."""
         r = self.r
         width = r.choice(["4", "m"])
-        lines = ["int row = blockIdx.x * blockDim.x + threadIdx.x; if (row >= n / 12) return;"]
+        lines = ["int row = blockIdx.x * blockDim.x + threadIdx.x; if (row >= n / 12 - 1) return;"]
         loop = f"for (int c = 0; c < {width}; ++c) "
         at = f"row * {width} + c"
         lines.append("float m1 = -9.0f, s = 0.0f;")

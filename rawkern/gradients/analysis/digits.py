@@ -9,11 +9,22 @@ or from a condition that holds there, such as ``col < n``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis.ownership import Facts, Poly, add, facts, is_digit, multiply, poly, settled, threads
+from rawkern.gradients.analysis.ownership import (
+    Facts,
+    Poly,
+    add,
+    facts,
+    is_digit,
+    multiply,
+    poly,
+    quotient,
+    settled,
+    threads,
+)
 from rawkern.gradients.ir import Block, Kernel, Loop, Value
 
 
@@ -97,7 +108,7 @@ def _read_as_digits(
         return ()
     for digit, c in left.items():
         more = []
-        if not fits(total, extent, c, known):
+        if not fits(total, extent, c, known, digits):
             if assumed is None or assumed or extent is None or not _may_fit(extent, c):
                 continue
             more = [(extent, c)]
@@ -118,12 +129,9 @@ def _read_as_digits(
 
 def _multiplied(p: Poly) -> Poly | None:
     """What a positive multiple of a quotient is at most: ``2 * (n / 2)`` is at most n."""
-    key, number = next(iter(p.items())) if len(p) == 1 else ((), 0)
-    v = key[0] if len(key) == 1 else None
-    if not isinstance(v, Value) or v.op != "binary" or v.attr not in ("/", ">>") or v.args[1].const is None:
-        return None
-    by = v.args[1].const if v.attr == "/" else 1 << min(v.args[1].const, 31)
-    return poly(v.args[0]) if 0 < number <= by else None
+    number = next(iter(p.values())) if len(p) == 1 else 0
+    of = quotient({key: 1 for key in p})
+    return of[0] if of is not None and 0 < number <= of[1] else None
 
 
 def _may_fit(low: Poly, high: Poly) -> bool:
@@ -137,7 +145,9 @@ def _frozen(p: Poly) -> tuple[Any, ...]:
     return tuple(sorted(p.items(), key=repr))
 
 
-def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> bool:
+def fits(
+    total: Poly, extent: Poly | None, coefficient: Poly, known: Facts, sizes: Mapping[str, int | None] | None = None
+) -> bool:
     """Whether the digits so far add up to less than a coefficient, which is so positive."""
     if extent is not None:
         if _multiplied(extent) == coefficient:
@@ -148,7 +158,16 @@ def fits(total: Poly, extent: Poly | None, coefficient: Poly, known: Facts) -> b
             return True
     room = add(coefficient, total, -1)
     for fact in known.above:
-        rest = add(room, fact, -1)
+        rest = _least(add(room, fact, -1), sizes or {})
         if not rest or (set(rest) == {()} and rest[()] > 0):
             return True
     return False
+
+
+def _least(p: Poly, sizes: Mapping[str, int | None]) -> Poly:
+    """A polynomial with the least that its digits of known size make of it."""
+    least: Poly = {}
+    for key, value in p.items():
+        size = sizes.get(key[0]) if len(key) == 1 and isinstance(key[0], str) else None
+        least = add(least, {key: value} if size is None else {(): min(value, 0) * (size - 1)})
+    return least

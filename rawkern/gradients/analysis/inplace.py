@@ -14,8 +14,8 @@ from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, walk
 from rawkern.gradients.reading.repeats import substitute
 
 
-def split(kernel: Kernel) -> Kernel:
-    """The kernel with such arrays as two; it is changed in place."""
+def split(kernel: Kernel, assume: bool) -> Kernel:
+    """The kernel with such arrays as two; it is changed in place. With `assume`, it may be right for some launches."""
     items = list(walk(kernel.body))
     for name, kind, pointer in list(kernel.params):
         if not pointer:
@@ -26,7 +26,7 @@ def split(kernel: Kernel) -> Kernel:
         first = min((s.order for s in stores), default=0)
         reads = [r for r in reads if r.order < first]
         taken = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
-        if reads and before.name not in taken and _alone(kernel, reads, stores):
+        if reads and before.name not in taken and _alone(kernel, reads, stores, assume):
             alike: dict[Any, Value] = {}
             for r in reads:
                 r.attr = Place(before, r.attr.fields)
@@ -52,13 +52,13 @@ def mixed(kernel: Kernel, before: str) -> bool:
     return max(reads, default=0) > first
 
 
-def _alone(kernel: Kernel, reads: list[Value], stores: list[Store]) -> bool:
+def _alone(kernel: Kernel, reads: list[Value], stores: list[Store], assume: bool) -> bool:
     """Whether each element is of one thread; and in a loop with reads and stores, of one iteration."""
-    every = [*reads, *stores]
-    if any(s.adds for s in stores) or offsets.which(kernel, every) is None:
+    every, assumed = [*reads, *stores], kernel.assumed if assume else None
+    if any(s.adds for s in stores) or offsets.which(kernel, every, assumed=assumed) is None:
         return False
     shared = {loop for r in reads for loop in loops_around(r.block)} & {
         loop for s in stores for loop in loops_around(s.block)
     }
     within = [[i for i in every if loop in loops_around(i.block)] for loop in shared]
-    return all(offsets.which(kernel, each, iterations=True) is not None for each in within)
+    return all(offsets.which(kernel, each, iterations=True, assumed=assumed) is not None for each in within)

@@ -154,6 +154,9 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
         low, high = args if sign in ("<", "<=") else args[::-1]
         end = add(poly(high), {(): 1} if "=" in sign else {})
         found.above += _and_least(add(end, poly(low), -1))
+        of = quotient(end)
+        if of is not None and all(v > 0 and all(map(is_digit, key)) for key, v in poly(low).items()):
+            found.above.append(add(add(of[0], poly(low), -of[1]), {(): 1 - of[1]}))  # i < n / 2: 2 * i + 1 < n
         unsigned = any("unsigned" in a.type for a in args)
         found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
         return None
@@ -165,6 +168,16 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
             if not any(is_digit(s) or isinstance(s, Value) for k in others for s in k):
                 found.fixed[key[0]] = add({}, others, -rest[key])
     return None
+
+
+def quotient(p: Poly) -> tuple[Poly, int] | None:
+    """What is divided, and by which number, if a polynomial is a quotient, rounded: ``n / 2``."""
+    key, number = next(iter(p.items())) if len(p) == 1 else ((), 0)
+    v = key[0] if len(key) == 1 and number == 1 else None
+    if not isinstance(v, Value) or v.op != "binary" or v.attr not in ("/", ">>") or v.args[1].const is None:
+        return None
+    by = v.args[1].const if v.attr == "/" else 1 << min(v.args[1].const, 31)
+    return (poly(v.args[0]), by) if by > 0 else None
 
 
 def _and_least(p: Poly) -> list[Poly]:

@@ -58,6 +58,8 @@ class Targets(Accesses):
             found = found.value if isinstance(found, Var) and isinstance(found.value, Cell) else found
             if isinstance(found, Cell) and not found.place.fields and found.index and not found.view:
                 return Pointer(found.place.array, found.index[-1], found.index[:-1])
+            if isinstance(found, Cell) and not found.place.fields and not found.index:
+                return Pointer(found.place.array)
             if isinstance(found, Var) and not found.whole and argument.type == "subscript_expression":
                 return self.into(found)
             if isinstance(found, Var) and isinstance(found.type, Aggregate):
@@ -144,6 +146,10 @@ class Targets(Accesses):
             raise self.refuse(node, "an index that is no integer", "convert it first")
         if array.raw or base.unit:
             raise self.refuse(node, f"{array.name} is of bytes", "cast it to a pointer to what it holds")
+        if array.shared and not array.sizes:  # the address of a variable
+            if base.offset is not None or (index and index[0].const != 0):
+                raise self.refuse(node, f"{text_of(node)!r} is outside of {array.name}", "use the variable itself")
+            return Cell(Place(array), (), base.type)
         rows = max(len(array.sizes) - 1, 0)
         if len(base.inner) < rows:
             if not index:
