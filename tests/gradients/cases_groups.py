@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 
 from tests.gradients.cases import case
@@ -112,3 +113,35 @@ def ranks(x, y, z):
         "y": x.view(2, 8, 8).amax(-1) * warps[..., 3:4].expand(2, 2, 4).reshape(2, 8),
         "z": (x * other).view(2, 2, 32).amax(-1),
     }
+
+
+@case(r"""
+__device__ void last_warp(volatile float* s, int t) {
+    s[t] += s[t + 32]; s[t] += s[t + 16]; s[t] += s[t + 8]; s[t] += s[t + 4]; s[t] += s[t + 2]; s[t] += s[t + 1];
+}
+__global__ void volatile_sums(const float* x, float* sums, float* largest, int n) {
+    __shared__ float s[128];
+    int t = threadIdx.x, i = blockIdx.x * 128 + t;
+    s[t] = i < n ? x[i] * x[i] : 0.0f;
+    __syncthreads();
+    if (t < 64) s[t] += s[t + 64];
+    __syncthreads();
+    if (t < 32) last_warp(s, t);
+    if (t == 0) sums[blockIdx.x] = s[0];
+    __syncthreads();
+    s[t] = i < n ? x[i] : -9.0f;
+    __syncthreads();
+    if (t < 64) {
+        volatile float* v = s;
+        v[t] = fmaxf(v[t], v[t + 64]);
+    }
+    __syncthreads();
+    for (int k = 32; k > 0; k >>= 1) {
+        if (t < k) s[t] = fmaxf(s[t], s[t + k]);
+        __syncthreads();
+    }
+    if (t == 0) largest[blockIdx.x] = s[0];
+}""", 128, 2, lambda r: (r(200), r(2), r(2), 200), name="volatile_sums")  # fmt: skip
+def volatile_sums(x, sums, largest, n):
+    rows = F.pad(x, (0, 56)).view(2, 128)
+    return {"sums": rows.square().sum(1), "largest": torch.stack([x[:128].amax(), x[128:].amax()])}

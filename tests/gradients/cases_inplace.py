@@ -73,3 +73,19 @@ def rotate(q, angle, n, q_before):
     even, odd = q_before[:, ::2], q_before[:, 1::2]
     turned = torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(1)
     return {"q": torch.cat([turned[:40], q_before[40:]])}
+
+
+@case(r"""
+__global__ void rope(float* q, const float* freqs, int heads, int hd) {
+    int h = blockIdx.x, t = blockIdx.y, i = threadIdx.x;
+    if (i >= hd / 2) return;
+    float* p = q + (t * heads + h) * hd;
+    float c = cosf(t * freqs[i]), s = sinf(t * freqs[i]);
+    float a = p[2 * i], b = p[2 * i + 1];
+    p[2 * i] = a * c - b * s;
+    p[2 * i + 1] = a * s + b * c;
+}""", 8, (3, 5), lambda r: (r(5, 3, 12), r(6), 3, 12), name="rope")  # fmt: skip
+def rope(q, freqs, heads, hd, q_before):
+    angle = torch.arange(5)[:, None, None] * freqs
+    a, b = q_before[..., ::2], q_before[..., 1::2]
+    return {"q": torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(2)}

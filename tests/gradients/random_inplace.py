@@ -68,7 +68,12 @@ class InPlace:
         """A loop whose iterations mean the same element, or one each."""
         i = self.r.choice(["i", "i", "i * 3 + k"])
         head = f"for (int k = 0; k < {self.r.choice(['3', 'm / 4'])}; ++k) {{"
-        return ["int i = blockIdx.x * blockDim.x + threadIdx.x;", f"if (i < n / 3 - 1) {head}", *self._statements(i), "}"]
+        return [
+            "int i = blockIdx.x * blockDim.x + threadIdx.x;",
+            f"if (i < n / 3 - 1) {head}",
+            *self._statements(i),
+            "}",
+        ]
 
     def _pairs(self) -> list[str]:
         """Two elements of a thread: neighbours, or of the halves of a row."""

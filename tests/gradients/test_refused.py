@@ -39,6 +39,7 @@ REFUSED = {
     "value of an atomic": (kernel("float v = atomicAdd(&y[0], x[i]);"), "the value of"),
     "partial mask": (kernel("y[i] = __shfl_xor_sync(0xffff, x[i], 1);"), "with a mask that is not"),
     "lane that varies": (kernel("y[i] = __shfl_sync(0xffffffff, x[i], i % 32);"), "lane that is not constant"),
+    "volatile in parts of warps": (kernel("__shared__ float s[64]; s[i] = x[i]; __syncthreads(); if (i < 16) { volatile float* v = s; v[i] += v[i + 16]; } y[i] = s[0];"), "parts of a warp"),
     "volatile": (kernel("volatile float v = x[i]; y[i] = v;"), "volatile"),
     "static": (kernel("static float v = 1.f; y[i] = v * x[i];"), "static"),
     "goto by continue in a while": (kernel("int k = 0; float h = 1.f; while (k < n) { h = h * x[k]; ++k; } y[i] = h;"),

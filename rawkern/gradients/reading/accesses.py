@@ -6,7 +6,7 @@ from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Barrier, Block, Loop, Place, Store, Value, inside
+from rawkern.gradients.ir import Array, Barrier, Block, Exit, Loop, Place, Store, Value, inside, made_of
 from rawkern.gradients.reading.places import Cell, Local, NeedsStart, Pointer, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
@@ -23,6 +23,7 @@ class Accesses:
     file: File
     where: Where
     block: Block
+    body: Block  # the kernel's
     scopes: list[dict[str, Var]]
     computed: dict[Block, dict[Any, Value]]  # what each block has computed, to compute it once
     block_shape: tuple[int, int, int]
@@ -144,6 +145,8 @@ class Accesses:
     def write(self, node: Any, cell: Cell, value: Value, adds: str = "") -> None:
         if cell.place.array.const:
             raise self.refuse(node, f"{cell.place.array.name} is const", "write to another array")
+        if cell.volatile:
+            self._in_step(node, cell)
         made = Store(node.start_point[0] + 1, self.block, place=cell.place, index=cell.index, value=value, adds=adds)
         self.block.items.append(made)
         key = cell.place, cell.index
@@ -155,6 +158,33 @@ class Accesses:
             before = self.stored.get(cell.place.array, {})
             here = {} if adds else {k: v for k, v in before.items() if k[1] == cell.index}
             self.stored[cell.place.array] = here if adds else {**here, (cell.place, cell.index): (value, self.block)}
+
+        if cell.volatile:
+            self.barrier(node, "__syncwarp()")
+
+    def _in_step(self, node: Any, cell: Cell) -> None:
+        """The lanes of a warp have read what they store by, before one of them stores it; as volatile was meant."""
+        block: Block | None = self.block
+        together = cell.place.array.shared and not any(isinstance(i, Exit) for i in self.body.items)
+        while together and block is not None and block.parent is not None:
+            together = made_of(block.parent.condition, self._same_in_warps)
+            block = block.parent.block
+        if not together:
+            raise self.refuse(node, f"{cell.place.array.name} is volatile where parts of a warp may write to it",
+                              "use __syncwarp, or shuffles")  # fmt: skip
+        self.barrier(node, "__syncwarp()")
+
+    def _same_in_warps(self, v: Value) -> bool | tuple[Value, ...]:
+        """Whether a value is the same for the lanes of a warp; or what that rests on."""
+        if v.op == "special":
+            return not v.attr.startswith("threadIdx")
+        if v.op == "binary" and v.attr in ("<", ">=") and self.block_shape[1:] == (1, 1):
+            first, last = v.args[0], v.args[1].const
+            while first.op == "cast":
+                first = first.args[0]
+            if (first.op, first.attr) == ("special", "threadIdx.x") and last is not None and last % 32 == 0:
+                return True
+        return v.op in ("cast", "unary", "binary", "select") and v.args
 
     def barrier(self, node: Any, text: str) -> None:
         self.block.items.append(Barrier(node.start_point[0] + 1, self.block, text=text))

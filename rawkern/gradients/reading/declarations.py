@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
@@ -70,7 +71,8 @@ class Declarations(Calls):
         qualifiers = words(node)
         if "static" in qualifiers and qualifiers & {"__shared__", "constexpr"}:
             qualifiers = qualifiers - {"static"}
-        if qualifiers - QUALIFIERS:
+        pointers = all("*" in text_of(each).partition("=")[0] for each in node.children_by_field_name("declarator"))
+        if qualifiers - QUALIFIERS - ({"volatile"} if pointers else set()):
             raise self.refuse(node, f"{text_of(node)!r}: {' '.join(sorted(qualifiers - QUALIFIERS))}", "leave that out")
         kind_node = node.child_by_field_name("type")
         if self._declare_group(node, text_of(kind_node), qualifiers):
@@ -156,6 +158,8 @@ class Declarations(Calls):
                     found.type if isinstance(found, Pointer) else found.view or found.leaves[0].type
                 ):
                     raise self.refuse(node, f"{name} points to another type", "cast the pointer")
+                if isinstance(found, Pointer) and "volatile" in qualifiers:
+                    found = replace(found, volatile=True)
                 self.scopes[-1][name] = Var(name, None, found)
                 return None
             if isinstance(found, Team | Lambda):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -131,10 +132,8 @@ class Functions(Overloads):
         if isinstance(marker, Marker):
             self.scopes[-1][name] = Var(name, None, marker)
             return
-        if "volatile" in words(param):
-            raise self.refuse(param, f"{name} is volatile: what threads see of one another without a barrier",
-                              "use __syncwarp, or shuffles")  # fmt: skip
-        if words(param) - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
+        volatile = {"volatile"} if is_pointer(declarator) else set()
+        if words(param) - volatile - {"const", "__restrict__", "=", "for", "(", ")", ":"}:
             raise self.refuse(param, f"the parameter {text_of(param)!r}", "use numbers, pointers and references")
         auto = param.child_by_field_name("type").type == "placeholder_type_specifier"
         kind = arg.type if auto else self.type_of(param.child_by_field_name("type"))
@@ -155,6 +154,8 @@ class Functions(Overloads):
         points = isinstance(found, Pointer | Local) or (isinstance(found, Var) and found.whole)
         if not points or (param.child_by_field_name("type").type != "placeholder_type_specifier" and own != kind):
             raise self.refuse(node, f"{name} points to another type", "use the type of the array")
+        if isinstance(found, Pointer) and "volatile" in words(param):
+            found = replace(found, volatile=True)
         self.scopes[-1][name] = found if isinstance(found, Var) else Var(name, None, found)
 
     def _run(self, node: Any, name: str, definition: Any) -> Any:

@@ -43,6 +43,7 @@ class Pointer:
     inner: tuple[Value, ...] = ()
     view: Aggregate | None = None  # cast to a pointer to vectors of the array's elements
     unit: int = 0  # what counts as one element, where that is not one: bytes
+    volatile: bool = False
 
     @property
     def type(self) -> Type:
@@ -142,6 +143,7 @@ class Cell:
     index: tuple[Value, ...]
     type: Type
     view: bool = False
+    volatile: bool = False  # the lanes of a warp see each store before they go on
 
 
 class NeedsType(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
@@ -154,7 +155,7 @@ class Targets(Accesses):
         if len(base.inner) < rows:
             if not index:
                 raise self.refuse(node, f"{text_of(node)!r} is a row", "index an element")
-            return Pointer(array, None, (*base.inner, *index))
+            return replace(base, offset=None, inner=(*base.inner, *index))
         last = index[0] if index else None
         if base.view is not None and last is not None:
             last = self.binary(node, "*", last, self.integer(node, types.count(base.view)))
@@ -164,7 +165,7 @@ class Targets(Accesses):
         even = even and base.view in types.VECTORS.values()
         self.views.setdefault(array.name, set()).add(base.view if even else None)
         full = (*base.inner, self.integer(node, 0) if last is None else last)
-        return Cell(Place(array), full, base.type, base.view is not None)
+        return Cell(Place(array), full, base.type, base.view is not None, base.volatile)
 
     def into(self, element: Var) -> Any:
         """A pointer to an element of a local array."""
