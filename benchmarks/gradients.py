@@ -188,7 +188,7 @@ def rival(row: Row, args: tuple[Any, ...], wrt: tuple[str, ...], named: Any, dev
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--alone", action="store_true", help="without torch.compile")
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,24 @@ def _used(lines: list[Any], words: Counter[str]) -> list[Any]:
         else:
             found.append(line)
     return found[::-1]
+
+
+def set_at_once(lines: list[Any], arrays: Collection[str]) -> list[Any]:
+    """Lines in which what is cleared and then first added to in the same block is set; of arrays that threads own."""
+    found: list[Any] = []
+    for line in lines:
+        if isinstance(line, Group):
+            found.append(Group(line.head, *(set_at_once(each, arrays) for each in (line.body, line.other))))
+            continue
+        added = re.fullmatch(r"(grad_(\w+)\[.*\]\S*) \+= (.*;)", line)
+        own = added is not None and added[2] in arrays
+        array = rf"\bgrad_{added[2]}\b" if added else ""
+        before = [k for k, each in enumerate(found) if own and re.search(array, "\n".join(rendered([each])))]
+        if added and before and re.fullmatch(re.escape(added[1]) + r" = 0\.0f?;", str(found[before[-1]])):
+            del found[before[-1]]
+            line = f"{added[1]} = {added[3]}"
+        found.append(line)
+    return found
 
 
 def thread_number(block: tuple[int, int, int]) -> str:

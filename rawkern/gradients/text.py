@@ -17,7 +17,16 @@ from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Array, Kernel, Store, walk
-from rawkern.gradients.layout import Names, rendered, spelling, summed_spelling, thread_number, without_unused, written
+from rawkern.gradients.layout import (
+    Names,
+    rendered,
+    set_at_once,
+    spelling,
+    summed_spelling,
+    thread_number,
+    without_unused,
+    written,
+)
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
@@ -74,7 +83,7 @@ def backward_text(
         *reverse.exchanges,
     ]
     checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
-    lines = [*checks, *_zeroed(kernel, reverse, names), *without_unused(body)]
+    lines = [*checks, *_zeroed(kernel, reverse, names), *set_at_once(without_unused(body), kernel.before)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
