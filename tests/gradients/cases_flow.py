@@ -393,3 +393,35 @@ __global__ void fused_add_rms_norm(float* __restrict__ out, float* __restrict__ 
 def fused_add_rms_norm(out, res_out, x, residual, weight, eps, h):
     z = x + residual
     return {"res_out": z, "out": z * (z.square().mean(-1, keepdim=True) + eps).rsqrt() * weight}
+
+
+@case(r"""
+__global__ void max_pool(const float* in, float* out, int H, int W, int K, int stride, int OH, int OW) {
+    int ow = blockIdx.x * blockDim.x + threadIdx.x, oh = blockIdx.y * blockDim.y + threadIdx.y, c = blockIdx.z;
+    if (ow >= OW || oh >= OH) return;
+    float best = -INFINITY;
+    for (int i = 0; i < K; ++i)
+        for (int j = 0; j < K; ++j) {
+            int h = oh * stride + i - 1, w = ow * stride + j - 1;
+            if (h >= 0 && h < H && w >= 0 && w < W) {
+                float v = in[(c * H + h) * W + w];
+                best = v > best ? v : best;
+            }
+        }
+    out[(c * OH + oh) * OW + ow] = best;
+}""", (4, 4), (2, 2, 3), lambda r: (r(3, 11, 9), r(3, 6, 5), 11, 9, 3, 2, 6, 5), name="max_pool")  # fmt: skip
+def max_pool(x, out, height, width, size, stride, rows, columns):
+    return {"out": F.max_pool2d(x, size, stride, padding=1)}
+
+
+@case(r"""
+__global__ void masked_least(const float* x, const int* keep, float* y, int rows, int n) {
+    int r = blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= rows) return;
+    float least = 5.0f;
+    for (int c = 0; c < n; ++c)
+        if (keep[c]) least = fminf(least, x[r * n + c] * x[r * n + c]);
+    y[r] = sqrtf(least);
+}""", 8, 2, lambda r: (r(9, 20), torch.arange(20, dtype=torch.int32) % 3, r(9), 9, 20), name="masked_least")  # fmt: skip
+def masked_least(x, keep, y, rows, n):
+    return {"y": x.square().masked_fill(keep == 0, 5.0).amin(1).sqrt()}

@@ -14,6 +14,7 @@ import rawkern
 from tests.gradients.random_blocks import Blocks
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
+from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_objects import Objects
 from tests.gradients.random_offsets import Offsets
 from tests.gradients.random_places import Places
@@ -21,7 +22,9 @@ from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
 
-KINDS = {kind.__name__: kind for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace)}
+KINDS = {
+    kind.__name__: kind for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima)
+}
 #: Seeds that failed once, by kind; the suite runs them.
 KEPT = {
     "Program": (8, 12, 500012), "Stencil": (3, 7), "Tiles": (74,), "Objects": (196,),
@@ -35,7 +38,7 @@ def kept() -> dict[int, Any]:
 
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
-    others = {7: InPlace, 9: Offsets, 11: Blocks, 15: Blocks}
+    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 15: Blocks}
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

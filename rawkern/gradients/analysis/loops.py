@@ -92,6 +92,63 @@ def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None
     return (pair[0], "if", test) if alone else None
 
 
+def changes(c: Carried, uses: Counter[Value]) -> Value | None:
+    """Of a running maximum under conditions, or of a loop in the loop: the value that takes what is new.
+
+    An iteration keeps the variable, or replaces it by what is computed without it; nothing else asks for it. So the
+    last iteration that changed it is all that matters.
+    """
+    phi, v, kept = c.phi, c.next, 0  # how often it is kept on the way
+    while v is not phi and uses[v] == 1 and inside(v.block, phi.attr.body):
+        if v.op == "result" and isinstance(v.attr, Loop):
+            inner = next(each for each in v.attr.carried if each.result is v)
+            alike = maximum(inner, uses) is not None or changes(inner, uses) is not None
+            alone = inner.init is phi and uses[phi] == kept + 1 and alike and chooses(v.attr, inner)
+            return v if alone else None
+        if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
+            others = [a for a in v.args if a is not phi]
+            alone = len(others) == 1 and uses[phi] == kept + 1 and not _rests_on(others[0], phi)
+            return v if alone else None
+        if v.op == "result":
+            branch: Any = v.attr
+            test, *sides = branch.condition, *next((a, b) for r, a, b in branch.results if r is v)
+        elif v.op == "select":
+            test, *sides = v.args
+        else:
+            return None
+        if sum(side is phi for side in sides) != 1:
+            return None
+        kept, other = kept + 1, sides[0] if sides[1] is phi else sides[1]
+        if _rests_on(other, phi):
+            if v.op == "select" or _rests_on(test, phi):
+                return None
+            v = other
+            continue
+        asks = test.op == "binary" and test.attr in ("<", ">") and uses[test] == 1 and phi in test.args
+        without = not any(_rests_on(a, phi) for a in test.args if not (asks and a is phi))
+        return v if sides[1] is phi and without and uses[phi] == kept + asks else None
+    return None
+
+
+def _rests_on(value: Value, phi: Value) -> bool:
+    """Whether a value may be computed from a loop's variable."""
+    seen, left = {value}, [value]
+    while left:
+        v = left.pop()
+        if v is phi:
+            return True
+        args = v.args
+        if v.op == "phi":
+            args = next((c.init, c.next) for c in v.attr.carried if c.phi is v)
+        elif v.op == "result" and isinstance(v.attr, If):
+            args = (v.attr.condition, *next((a, b) for r, a, b in v.attr.results if r is v))
+        elif v.op == "result":
+            args = next((c.init, c.next) for c in v.attr.carried if c.result is v)
+        left += [a for a in args if a not in seen]
+        seen.update(args)
+    return False
+
+
 def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:
     """Whether a variable is kept once, by `keeper`, and else only a part of the test that this asks."""
     loop: Any = c.phi.attr
@@ -117,7 +174,10 @@ def chooses(loop: Loop, c: Carried) -> bool:
     """Whether the iteration that sets a running maximum is all that its backward needs: any can be begun alone."""
     steps = ownership.induction(loop)
     return all(other is c or other.phi in steps for other in loop.carried) and not any(
-        isinstance(i, Store | Barrier | Loop) or (isinstance(i, Value) and i.op == "shfl") for i in walk(loop.body)
+        isinstance(i, Store | Barrier)
+        or (isinstance(i, Loop) and not any(each.init is c.phi for each in i.carried))
+        or (isinstance(i, Value) and i.op == "shfl")
+        for i in walk(loop.body)
     )
 
 

@@ -30,6 +30,8 @@ class LoopReverse:
     maximum_of: dict[Value, Loop]
     dropped: set[Value]
     steady: set[Any]
+    taking: dict[Carried, Value]  # of maxima that iterations change under conditions: what takes the new value
+    before_change: dict[Carried, str]  # of those: the variable for what the last iteration that changed it began with
     partial: int  # above 0 in what not all iterations of a loop do
 
     def loop(self, item: Loop, frame: Frame, out: list[Any]) -> None:
@@ -49,6 +51,9 @@ class LoopReverse:
             return
         loops.check_condition(item, self.where.refuse)
         maxima = {c: found for c in carried if (found := loops.maximum(c, self.uses)) is not None}
+        if len(carried) == 1 and not maxima and loops.chooses(item, carried[0]):
+            self.taking = {**self.taking, **{c: v for c in carried if (v := loops.changes(c, self.uses)) is not None}}
+            maxima = {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
         if alike and loops.any_order(item, self.kernel, self.active.arrays, self.injective):
@@ -116,7 +121,8 @@ class LoopReverse:
     ) -> None:
         """The reverse of the one iteration that set a running maximum, where the others give nothing."""
         at = self._set_by(item, c, of, frame, out)
-        self.special[c.next] = ""
+        self.special[self.taking.get(c, c.next)] = ""
+        self.maximum_of[self.taking.get(c, c.next)] = item
         self.dropped.add(c.phi)
         inner, body = Frame(item.body, frame, self.names, loop=item), []
         self.home[item.body] = body
@@ -127,7 +133,9 @@ class LoopReverse:
         inner.settle()
         self.check_late(item, inner)
         self.finished(inner)
-        begins = self._begins(item, [c for c in item.carried if c.phi in inner.needed], at, inner, frame)
+        begins = self._begins(item, [o for o in item.carried if o is not c and o.phi in inner.needed], at, inner, frame)
+        if c.phi in inner.needed:
+            begins.append(f"const {self.names.type(c.phi.type)} {inner.name(c.phi)} = {self.before_change[c]};")
         if body:
             out.append(Group(f"if ({at} >= 0) {{", [*begins, *inner.lines(item.body), *body]))
         self._never(c, d, at, out)
@@ -139,6 +147,11 @@ class LoopReverse:
         again = frame if here else Frame(item.body, frame, self.names, loop=item)
         sets = f"{again.use(of[0])} {of[1]} {again.use(c.phi)}" if of[1] != "if" else again.use(of[2])
         start, last = f"int {at} = -1, {k} = 0;", [f"if ({sets}) {at} = {k};", f"++{k};"]
+        if c in self.taking:  # a loop in the loop begins with what there was
+            was, kind = self.names.fresh(f"{c.phi.name or 't'}_before"), self.names.type(c.phi.type)
+            self.before_change[c] = was
+            start += f" {kind} {was} = {number(0.0, kind)};"
+            last[0] = f"if ({sets}) {at} = {k}, {was} = {again.use(c.phi)};"
         self.maximum_of[c.next] = item
         if here:
             before, others = frame.watched.get(item, ("", []))

@@ -45,6 +45,8 @@ class Reverse(ValueReverse):
         self.after_loop: dict[Loop, list[tuple[Value, Value, Frame]]] = {}
         self.special: dict[Value, str] = {}  # of running maxima: what says that this iteration set it; "": it did
         self.maximum_of: dict[Value, Loop] = {}
+        self.taking: dict[Any, Value] = {}
+        self.before_change: dict[Any, str] = {}
         self.dropped: set[Value] = set()
         self.passed: set[tuple[Value, Value]] = set()
         self.partial = 0
