@@ -152,9 +152,16 @@ def written(p: Mapping[tuple[Any, ...], int]) -> str:
     """A polynomial of parameters and digits as C."""
     terms = []
     for key, value in p.items():
-        parts = [str(s) for s in key]
+        parts = [s if isinstance(s, str) else _settled(s) for s in key]
         terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
     return " + ".join(terms).replace("+ -", "- ")
+
+
+def _settled(v: Any) -> str:
+    """A number of a launch as C."""
+    if v.op == "binary":
+        return f"({_settled(v.args[0])} {v.attr} {_settled(v.args[1])})"
+    return _settled(v.args[0]) if v.op == "cast" else str(v.attr)
 
 
 def spelling(kind: types.Type, names: Names) -> str:

@@ -89,3 +89,16 @@ def rope(q, freqs, heads, hd, q_before):
     angle = torch.arange(5)[:, None, None] * freqs
     a, b = q_before[..., ::2], q_before[..., 1::2]
     return {"q": torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1).flatten(2)}
+
+
+@case(r"""
+__global__ void rope_halves(float* q, const float* angle, int hd) {
+    int i = threadIdx.x;
+    float* p = q + blockIdx.x * hd;
+    float c = cosf(angle[i]), s = sinf(angle[i]), a = p[i], b = p[i + hd / 2];
+    p[i] = a * c - b * s;
+    p[i + hd / 2] = b * c + a * s;
+}""", 8, 6, lambda r: (r(6, 16), r(8), 16), name="rope_halves")  # fmt: skip
+def rope_halves(q, angle, hd, q_before):
+    a, b = q_before[:, :8], q_before[:, 8:]
+    return {"q": torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], 1)}

@@ -14,7 +14,7 @@ class InPlace:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.r = seed, random.Random(seed)
-        self.block, self.grid = (self.r.choice([8, 32]), 1, 1), (self.r.choice([1, 2, 3]), 1, 1)
+        self.block, self.grid = (self.r.choice([4, 8, 32]), 1, 1), (self.r.choice([1, 2, 3]), 1, 1)
         lines = self.r.choice([self._each, self._strided, self._rows, self._rows, self._again, self._pairs])()
         head = 'extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
         self.source = "\n".join([f"{head} {{", *("    " + line for line in lines), "}\n"])
@@ -84,7 +84,7 @@ class InPlace:
         reads = ["a", "b", "x[i]"]
         return [
             f"int i = {'threadIdx.x' if row else 'blockIdx.x * blockDim.x + threadIdx.x'}; {row}",
-            f"if (i < {half}) {{",
+            "{" if row and self.block[0] == 4 and r.random() < 0.5 else f"if (i < {half}) {{",
             f"float a = y[{first}], b = y[{second}];",
             f"y[{first}] = {self.value(reads)};",
             f"y[{second}] = {self.value(reads)};",

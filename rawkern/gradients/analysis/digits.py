@@ -135,10 +135,12 @@ def _multiplied(p: Poly) -> Poly | None:
 
 
 def _may_fit(low: Poly, high: Poly) -> bool:
-    """Whether a launch may tell that one is at most the other: they are made of parameters and the grid."""
+    """Whether a launch may tell that one is at most the other: they are made of parameters, the grid and quotients."""
     known = set(high) != {()} or 0 < sum(low.values()) <= high[()]
     symbols = [s for key in (*low, *high) for s in key]
-    return known and bool(symbols) and all(isinstance(s, str) and not is_digit(s) for s in symbols)
+    symbols += [s for q in symbols if (of := quotient({(q,): 1})) for key in of[0] for s in key]
+    plain = all(isinstance(s, str) or quotient({(s,): 1}) for s in symbols)
+    return known and bool(symbols) and plain and not any(map(is_digit, symbols))
 
 
 def _frozen(p: Poly) -> tuple[Any, ...]:
