@@ -76,7 +76,7 @@ def backward_text(
     units: tuple[bool, bool, bool], gathered: Mapping[str, Gathering],
 ) -> Text:  # fmt: skip
     """The whole text, with this body; `active`: the outputs whose gradients are read."""
-    assumed = [(written(low), written(high)) for low, high in reverse.assumed or ()]
+    assumed = list(dict.fromkeys((written(low), written(high)) for low, high in reverse.assumed or ()))
     arrays = [
         *_shadows(kernel, reverse, names),
         *shared_lines(kernel, names, reverse.read, behind=reverse.shadows),
