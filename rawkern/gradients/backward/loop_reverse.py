@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops, ownership, tiles
+from rawkern.gradients.analysis import extrema, loops, ownership, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
@@ -50,9 +50,9 @@ class LoopReverse:
                 out.append("__syncthreads();")  # what it kept apart stays apart
             return
         loops.check_condition(item, self.where.refuse)
-        maxima = {c: found for c in carried if (found := loops.maximum(c, self.uses)) is not None}
-        if len(carried) == 1 and not maxima and loops.chooses(item, carried[0]):
-            self.taking = {**self.taking, **{c: v for c in carried if (v := loops.changes(c, self.uses)) is not None}}
+        maxima = {c: found for c in carried if (found := extrema.maximum(c, self.uses)) is not None}
+        if len(carried) == 1 and not maxima and extrema.chooses(item, carried[0]):
+            self.taking |= {c: v for c in carried if (v := extrema.changes(c, self.uses)) is not None}
             maxima = {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
@@ -76,7 +76,7 @@ class LoopReverse:
             body.append("__syncthreads();")  # in this order, another iteration comes next than did in the forward
         found = {c: self.adjoint(c.result, out) for c in [*sums, *maxima]}
         given = [c for c, d in found.items() if d is not None]
-        if len(given) == 1 and given[0] in maxima and loops.chooses(item, given[0]):
+        if len(given) == 1 and given[0] in maxima and extrema.chooses(item, given[0]):
             return self._chosen(item, given[0], maxima[given[0]], str(found[given[0]]), frame, out)
         self.steady.add(item)
         transposed = [] if maxima else self.tiles(item)

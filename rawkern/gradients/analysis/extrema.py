@@ -1,0 +1,121 @@
+"""Running maxima and minima: variables that an iteration keeps, or replaces by what is computed without them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rawkern.gradients.analysis import ownership
+from rawkern.gradients.ir import Barrier, Carried, If, Loop, Store, Value, inside, operands, walk
+
+
+def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None:
+    """What a running maximum (">") or minimum ("<") is taken of, if the variable is one and used for nothing else.
+
+    So is a variable that an iteration either keeps or replaces by what is computed without it ("if" a condition), as
+    that of the nearest neighbour, which the condition may compare.
+    """
+    v = c.next
+    if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
+        others = [a for a in v.args if a is not c.phi]
+        if len(others) == 1 and uses[c.phi] == 1 and uses[v] == 1:
+            return others[0], ">" if v.attr[0].name == "fmax" else "<", v
+    test, pair = None, None
+    if v.op == "result" and isinstance(v.attr, If):
+        test, pair = v.attr.condition, next((a, b) for r, a, b in v.attr.results if r is v)
+    elif v.op == "select":
+        test, pair = v.args[0], v.args[1:]
+    if test is None or pair is None or pair[1] is not c.phi or uses[v] != 1 or not inside(v.block, pair[0].block):
+        return None
+    keeper: Any = v.attr if v.op == "result" else v
+    alone = _only_decides(c, keeper, test, pair[0])
+    return (pair[0], "if", test) if alone else None
+
+
+def changes(c: Carried, uses: Counter[Value]) -> Value | None:
+    """Of a running maximum under conditions, or of a loop in the loop: the value that takes what is new.
+
+    An iteration keeps the variable, or replaces it by what is computed without it; nothing else asks for it. So the
+    last iteration that changed it is all that matters.
+    """
+    phi, v, kept = c.phi, c.next, 0  # how often it is kept on the way
+    while v is not phi and uses[v] == 1 and inside(v.block, phi.attr.body):
+        if v.op == "result" and isinstance(v.attr, Loop):
+            inner = next(each for each in v.attr.carried if each.result is v)
+            alike = maximum(inner, uses) is not None or changes(inner, uses) is not None
+            alone = inner.init is phi and uses[phi] == kept + 1 and alike and chooses(v.attr, inner)
+            return v if alone else None
+        if v.op == "call" and not isinstance(v.attr, str) and v.attr[0].name in ("fmax", "fmin"):
+            others = [a for a in v.args if a is not phi]
+            alone = len(others) == 1 and uses[phi] == kept + 1 and not _rests_on(others[0], phi)
+            return v if alone else None
+        if v.op == "result":
+            branch: Any = v.attr
+            test, *sides = branch.condition, *next((a, b) for r, a, b in branch.results if r is v)
+        elif v.op == "select":
+            test, *sides = v.args
+        else:
+            return None
+        if sum(side is phi for side in sides) != 1:
+            return None
+        kept, other = kept + 1, sides[0] if sides[1] is phi else sides[1]
+        if _rests_on(other, phi):
+            if v.op == "select" or _rests_on(test, phi):
+                return None
+            v = other
+            continue
+        asks = test.op == "binary" and test.attr in ("<", ">") and uses[test] == 1 and phi in test.args
+        without = not any(_rests_on(a, phi) for a in test.args if not (asks and a is phi))
+        return v if sides[1] is phi and without and uses[phi] == kept + asks else None
+    return None
+
+
+def _rests_on(value: Value, phi: Value) -> bool:
+    """Whether a value may be computed from a loop's variable."""
+    seen, left = {value}, [value]
+    while left:
+        v = left.pop()
+        if v is phi:
+            return True
+        args = v.args
+        if v.op == "phi":
+            args = next((c.init, c.next) for c in v.attr.carried if c.phi is v)
+        elif v.op == "result" and isinstance(v.attr, If):
+            args = (v.attr.condition, *next((a, b) for r, a, b in v.attr.results if r is v))
+        elif v.op == "result":
+            args = next((c.init, c.next) for c in v.attr.carried if c.result is v)
+        left += [a for a in args if a not in seen]
+        seen.update(args)
+    return False
+
+
+def _only_decides(c: Carried, keeper: Any, test: Value, new: Value) -> bool:
+    """Whether a variable is kept once, by `keeper`, and else only a part of the test that this asks."""
+    loop: Any = c.phi.attr
+    tree, left = set(), [test]
+    while left:
+        value = left.pop()
+        left += [a for a in value.args if a not in tree]
+        tree.add(value)
+    depends = {c.phi}
+    for item in [*walk(loop.test), *walk(loop.body)]:
+        used = [v for v in operands(item) if v in depends]
+        if item is keeper:
+            if used.count(c.phi) != 1 or new in depends:
+                return False
+        elif used and item in tree:
+            depends.add(item)
+        elif used:
+            return False
+    return not any(each.init is c.phi or each.next is c.phi for each in loop.carried)
+
+
+def chooses(loop: Loop, c: Carried) -> bool:
+    """Whether the iteration that sets a running maximum is all that its backward needs: any can be begun alone."""
+    steps = ownership.induction(loop)
+    return all(other is c or other.phi in steps for other in loop.carried) and not any(
+        isinstance(i, Store | Barrier)
+        or (isinstance(i, Loop) and not any(each.init is c.phi for each in i.carried))
+        or (isinstance(i, Value) and i.op == "shfl")
+        for i in walk(loop.body)
+    )
