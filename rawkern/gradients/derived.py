@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -45,6 +45,9 @@ class Derived:
         Outputs whose gradients it sets to zero while it reads them; calling gives it copies.
     sets : mapping of str
         Of ``wrt``: those whose gradients it sets, not adds to.
+    handed : mapping of str to str
+        Of ``sets``: those that are the gradient of an output, element by element, where all of their elements are set;
+        a call hands that on.
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's, unless the text says otherwise.
     shared_mem : int
@@ -64,9 +67,10 @@ class Derived:
         self.source, self.parameters = text.source, text.parameters
         self.wrt, self.outputs, self.saved, self.exchanged = text.wrt, text.outputs, text.saved, text.exchanged
         self.block, self.atomics, self.assigned, self.sets = text.block, text.atomics, text.assigned, text.sets
+        self.handed = dict(text.handed)
         self.shared_mem, self.before, self.rest = text.shared_mem, text.before, text.rest
         self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
-        self.kernel = self._backward.kernel((True,) * len(text.sums))
+        self.kernel = self._backward.kernel((True,) * len(text.sums), (True,) * len(text.handed), text.each)
 
     def __repr__(self) -> str:
         return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"
@@ -89,7 +93,8 @@ class Derived:
         Returns
         -------
         dict of str to torch.Tensor
-            The gradient of each of ``wrt``: of the argument's shape and dtype, of one element for a number.
+            The gradient of each of ``wrt``: of the argument's shape and dtype, of one element for a number. Where it
+            is that of an output, element by element, it is the tensor in `grads` or shares its memory.
 
         Raises
         ------
@@ -109,9 +114,11 @@ class Derived:
         names = {n for kind, n in self.parameters if kind == "grad" and n not in self.wrt} | set(self.before.values())
         read = {n: self._gradient(named, n, grads) for n in names}
         found = {
-            n: read[self.before[n]].clone() if n in self.before and n not in self.rest else self.start(named, n, run)
+            n: read[run.handed[n]] if n in run.handed
+            else read[self.before[n]].clone() if n in self.before and n not in self.rest
+            else self.start(named, n, run)
             for n in self.wrt
-        }
+        }  # fmt: skip
         given = run.given(self.parameters, named, found | read)
         unknown = set(grads) - set(self.outputs)
         if unknown:
@@ -213,9 +220,9 @@ class Derived:
         """A gradient in the dtype of what it is of: those of half precision are summed in float."""
         return grad.to(value.dtype) if isinstance(value, torch.Tensor) else grad
 
-    def launch(self, named: Mapping[str, Any], grid: Shape) -> Launch:
-        """What to launch for a forward with these arguments and grid."""
-        return self._backward.launch(named, grid)
+    def launch(self, named: Mapping[str, Any], grid: Shape, kept: Set[str] = frozenset()) -> Launch:
+        """What to launch for a forward with these arguments and grid; `kept`: gradients that are not handed on."""
+        return self._backward.launch(named, grid, kept)
 
     def start(self, named: Mapping[str, Any], name: str, run: Launch) -> torch.Tensor:
         """Memory for a gradient as the backward needs it: zeros where it adds, or may set nothing."""

@@ -1,9 +1,10 @@
-"""How a derived backward is launched: as the forward was; or, where its blocks have sums of their own, by fewer."""
+"""How a derived backward is launched: as the forward was; or by fewer blocks, which have sums of their own, or whose
+threads have several elements each."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
 MOST_KEPT = 64  # launches
+FULL = 8  # blocks that a processor of a GPU runs at a time, so that fewer leave it waiting
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Launch:
     numbers: Mapping[tuple[str, str], int]  # by kind and name of a parameter
     certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
     fits: bool  # whether what the text assumes of a launch's numbers holds
+    handed: Mapping[str, str]  # gradients that are an output's and are not set: of which
 
     def given(
         self, parameters: Sequence[tuple[str, str]], named: Mapping[str, Any], grads: Mapping[str, Any]
@@ -44,39 +47,50 @@ class Backward:
 
     def __init__(self, text: Text, make: Callable[[str], Any]) -> None:
         self.text, self._make = text, make
-        self._kernels: dict[tuple[bool, ...], Any] = {}
+        self._kernels: dict[tuple[Any, ...], Any] = {}
         self._launches: dict[tuple[Any, ...], Launch] = {}
 
-    def kernel(self, flags: tuple[bool, ...]) -> Any:
-        """The kernel of a choice."""
-        if flags not in self._kernels:
-            self._kernels[flags] = self._make(self.text.instance(flags))
-        return self._kernels[flags]
+    def kernel(self, sums: tuple[bool, ...], set_too: tuple[bool, ...], each: int) -> Any:
+        """The kernel of these choices, see `Text.instance`."""
+        if (sums, set_too, each) not in self._kernels:
+            self._kernels[sums, set_too, each] = self._make(self.text.instance(sums, set_too, each))
+        return self._kernels[sums, set_too, each]
 
-    def launch(self, named: Mapping[str, Any], grid: tuple[int, int, int]) -> Launch:
-        """What to launch for a forward with these arguments and grid; kept by their numbers and sizes."""
+    def launch(self, named: Mapping[str, Any], grid: tuple[int, int, int], kept: Set[str] = frozenset()) -> Launch:
+        """What to launch for a forward with these arguments and grid; kept by their numbers and sizes.
+
+        `kept`: gradients that are set, though they are an output's.
+        """
         device = next(t.device for t in named.values() if isinstance(t, torch.Tensor))
         sizes = [v.numel() if isinstance(v, torch.Tensor) else v for v in named.values() if not isinstance(v, float)]
+        may = {n: of for n, of in self.text.handed if n not in kept and _alike(named[n], named[of])}
         if not all(isinstance(size, int | None) for size in sizes):
-            return self._launch(named, grid, device)
-        key = (grid, device, *sizes)
+            return self._launch(named, grid, device, may)
+        key = (grid, device, *may, *sizes)
         if key not in self._launches:
             if len(self._launches) >= MOST_KEPT:
                 self._launches.clear()
-            self._launches[key] = self._launch(named, grid, device)
+            self._launches[key] = self._launch(named, grid, device, may)
         return self._launches[key]
 
-    def _launch(self, named: Mapping[str, Any], grid: tuple[int, int, int], device: torch.device) -> Launch:
+    def _launch(
+        self, named: Mapping[str, Any], grid: tuple[int, int, int], device: torch.device, may: Mapping[str, str]
+    ) -> Launch:
         text = self.text
         numbers = {(k, n): named[n].numel() for k, n in text.parameters if k == "size"}
         numbers |= {(k, n): grid["xyz".index(n)] for k, n in text.parameters if k == "blocks"}
+        certain = {n: s.certain(named, grid) for n, s in text.sets.items()}
+        handed = {n: of for n, of in may.items() if certain[n][0] == 0 and certain[n][1] >= named[n].numel()}
+        set_too = tuple(n not in handed for n, _ in text.handed)
         known = {
             "numbers": numbers,
-            "certain": {n: s.certain(named, grid) for n, s in text.sets.items()},
+            "certain": certain,
+            "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
         if not text.sums:
-            return Launch(self.kernel(()), grid, text.shared_mem, **known)
+            each = _elements(device, math.prod(grid), text.each)
+            return Launch(self.kernel((), set_too, each), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known)
         taken, flags = 0, []
         for name, size in text.sums:
             needed = size * numbers.get(("size", name), 1)
@@ -84,11 +98,24 @@ class Backward:
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags))
+            chosen = self.kernel(tuple(flags), set_too, 1)
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        return Launch(self.kernel((False,) * len(flags)), (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
+        return Launch(
+            self.kernel((False,) * len(flags), set_too, 1), (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known
+        )
+
+
+def _alike(a: Any, b: Any) -> bool:
+    """Whether the gradient of one tensor may be that of another."""
+    tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    return tensors and a.shape == b.shape and a.dtype == b.dtype and a.is_contiguous() and b.is_contiguous()
+
+
+def _elements(device: torch.device, blocks: int, most: int) -> int:
+    """How many elements a thread has best: on the CPU neighbours in a warp are best neighbours in memory."""
+    return most if device.type == "cuda" and blocks >= FULL * most * _processors(device) else 1
 
 
 def _processors(device: torch.device) -> int:

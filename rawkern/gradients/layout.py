@@ -25,10 +25,11 @@ WIDTH = 120
 
 
 def wrapped(line: str) -> list[str]:
-    """A line of C in as many as the width asks for; broken at blanks."""
+    """A line of C in as many as the width asks for; broken at blanks, behind && where there is one."""
     found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
-        at = line.rindex(" ", 0, WIDTH)
+        at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2
+        at = at if at > 1 else line.rindex(" ", 0, WIDTH)
         found.append(line[:at])
         line = indent + line[at + 1 :]
     return [*found, line]

@@ -15,7 +15,9 @@ from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
+from rawkern.gradients.backward.handed import handed
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
     Names,
@@ -55,15 +57,19 @@ class Text:
     shared_mem: int = 0  # bytes of dynamic shared memory, less those of the sums
     #: Gradients that blocks can add up first, each a flag of the template: the parameter, and bytes of a number.
     sums: tuple[tuple[str, int], ...] = ()
+    #: Gradients that are those of an output, each a flag of the template: the parameter, and the output.
+    handed: tuple[tuple[str, str], ...] = ()
+    each: int = 1  # how many elements a thread can have, along x: a number of the template if there may be several
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
     before: Mapping[str, str] = field(default_factory=dict)  # arrays as they were before the kernel: of which
     #: Of `before`: those whose gradients begin with 0, and get in the end what is left in those of the outputs.
     rest: frozenset[str] = frozenset()
 
-    def instance(self, flags: Sequence[bool]) -> str:
-        """The name of the kernel that adds up these gradients."""
-        return f"{self.name}<{', '.join(str(flag).lower() for flag in flags)}>" if flags else self.name
+    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int) -> str:
+        """The name of the kernel of these choices: the flags of `sums` and of `handed`, and how many elements."""
+        given = [str(flag).lower() for flag in (*sums, *set_too)] + ([str(each)] if self.each > 1 else [])
+        return f"{self.name}<{', '.join(given)}>" if given else self.name
 
 
 def base_name(name: str) -> str:
@@ -83,12 +89,17 @@ def backward_text(
         *reverse.exchanges,
     ]
     checks = [f"if ((long long){low} > (long long){high}) __trap();" for low, high in assumed]
-    lines = [*checks, *_zeroed(kernel, reverse, names), *set_at_once(without_unused(body), kernel.before)]
+    body = set_at_once(without_unused(body), kernel.before)
+    sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
+    sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
+    scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
+    body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
+    more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
+    lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
     shared_mem = sum(_bytes(a, reverse, names) for a in kernel.shared if a.dynamic)
-    sums = sorted((s for s in reverse.block_sums.values() if s), key=lambda s: -s.alignment)
-    blocks: dict[str, str] = {}
+    blocks: dict[str, str] = {"x": more.blocks} if more else {}
     if sums:
         shared_mem = -(-shared_mem // ALIGNMENT) * ALIGNMENT
         memory = names.fresh("memory")
@@ -120,7 +131,6 @@ def backward_text(
         spelled.append(f"unsigned int {blocks_there}")
     name = f"{base_name(kernel.name)}_backward"
     rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
-    sets = {a.name: set_by(kernel, reads) for a, reads in reverse.set_by.items()}
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
     used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
     shape = "x".join(map(str, kernel.block))
@@ -131,9 +141,15 @@ def backward_text(
         f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
         *_effects(wrt, sets, reverse.exchanged, kernel.before, rest),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
-        *_how_to_launch(sums, blocks, shared_mem),
+        *(
+            f"// {flag}: whether it sets grad_{n}. If it sets all of that, it is grad_{of}, which can be handed on."
+            for n, (of, flag) in passed.items()
+        ),
+        *_how_to_launch(sums, blocks, shared_mem, more),
     ]
-    kind = f"template <{', '.join(f'bool {s.flag}' for s in sums)}>\n" if sums else 'extern "C" '
+    chosen = [f"bool {flag}" for flag in (*(s.flag for s in sums), *(flag for _, flag in passed.values()))]
+    chosen += [f"int {more.each}"] if more else []
+    kind = f"template <{', '.join(chosen)}>\n" if chosen else 'extern "C" '
     kind += f"__global__ void {_bounds(kernel.block)} {name}"
     head = f"{kind}({', '.join(spelled)}) {{"
     if len(head) > 120:
@@ -149,7 +165,8 @@ def backward_text(
     return Text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
-        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums), _records(kernel),
+        shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
+        tuple((n, of) for n, (of, _) in passed.items()), more.most if more else 1, _records(kernel),
         tuple(reverse.assumed or ()), kernel.before, rest,
     )  # fmt: skip
 
@@ -251,8 +268,15 @@ def _memory(kernel: Kernel, reverse: Reverse, start: int, name: str) -> list[str
     return [f"char* {name} = reinterpret_cast<char*>({first}) + {start};"]
 
 
-def _how_to_launch(sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int) -> list[str]:
-    """Comments on what a launch with sums of blocks' own is to know."""
+def _how_to_launch(
+    sums: Sequence[BlockSum], blocks: Mapping[str, str], shared_mem: int, more: Several | None
+) -> list[str]:
+    """Comments on what a launch of fewer blocks is to know."""
+    if more:
+        return [
+            f"// {more.blocks}: how many blocks the forward had along x; {more.each}: how many elements a thread has.",
+            f"// This grid has {more.blocks} / {more.each} blocks along x, rounded up.",
+        ]
     if not sums:
         return []
     return [

@@ -49,7 +49,7 @@ def verify(
         twin["forward"][grid, text.block, longer * one](*(packed(v, n, text) for n, v in moved.items()))
         return sum(float((weights[n] * moved[n]).sum()) for n in text.outputs)
 
-    run = twin["backward"].launch(wide, grid)
+    run = twin["backward"].launch(wide, grid, kept=frozenset(n for n, _ in text.handed))
     grads = {
         n: begin(wide[n], run.certain.get(n), float("nan"))
         if isinstance(wide[n], torch.Tensor)

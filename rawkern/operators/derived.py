@@ -281,18 +281,25 @@ class _Run:
         memories = {n: self.recording.memory_of(t) for n, t in launch.arguments.items() if isinstance(t, torch.Tensor)}
         if not any(memories.get(n) in self.buffers for n in found.outputs):
             return
-        run = found.launch(launch.arguments, launch.config.grid)
+        memory_of = [memories.get(n) for n in found.wrt]
+        whole = {n for n, m in memories.items() if m is not None and launch.arguments[n].numel() == m.tensor.numel()}
+        kept = {
+            n for n, of in found.handed.items()
+            if {n, of} - whole or memories[n] in self.buffers or memory_of.count(memories[n]) > 1
+            or memories[of] not in self.buffers
+        }  # fmt: skip
+        run = found.launch(launch.arguments, launch.config.grid, kept)
         grads, parts = {}, []
         before = {n: (self._whole(memories[of]), of) for n, of in found.before.items() if n in found.wrt}
-        memory_of = [memories.get(n) for n in found.wrt]
         for n in (n for kind, n in found.parameters if kind == "grad"):
             t, memory = launch.arguments[n], memories.get(n)
             if n in before:
                 part = self._part(before[n][0], launch.arguments[before[n][1]])
                 grads[n] = torch.zeros_like(part) if n in found.rest else part.clone()
                 continue
-            if memory is None:
-                grads[n] = t
+            if memory is None or n in run.handed:
+                of = memories.get(run.handed.get(n, ""))
+                grads[n] = t if of is None else self.buffers[of]
                 continue
             if n in found.sets and (memory in self.buffers or memory_of.count(memory) > 1):
                 grads[n] = found.start(launch.arguments, n, run)
@@ -310,6 +317,11 @@ class _Run:
             given_to = {n: old.get(n, v) for n, v in launch.arguments.items() if n not in found.before}
             found.verify(launch.config.grid, tuple(given_to.values()))
         run.kernel[run.grid, found.block, run.shared_mem](*given)
+        for n, of in run.handed.items():
+            memory, given_on = memories[n], memories[of]
+            assert memory is not None and given_on is not None
+            self.buffers[memory] = self.buffers[given_on]
+            self.borrowed |= {memory, given_on}
         for n, (memory, of) in before.items():
             part = self._part(memory, launch.arguments[of])
             part.copy_(grads[n] + part if n in found.rest else grads[n])

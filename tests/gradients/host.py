@@ -76,18 +76,28 @@ def sizes(shape) -> str:
 
 
 def _numbers(text, program, seed: int) -> tuple[dict[str, int], tuple[int, ...]]:
-    """What a backward is told of sizes, and its grid: fewer blocks where those have sums."""
+    """What a backward is told of sizes, and its grid: fewer blocks where those have sums or threads several elements."""
     args = dict(zip(TYPES, program.arguments(), strict=True))
     numbers = {f"size_{n}": args[n].numel() for n in ("x", "w")}
     numbers |= {f"blocks_{a}": blocks for a, blocks in zip("xyz", program.grid, strict=True)}
-    return numbers, (1 + seed % 2, 1, 1) if text.sums else program.grid
+    each = elements(text, seed)
+    return numbers, (1 + seed % 2, 1, 1) if text.sums else (-(-program.grid[0] // each), *program.grid[1:])
+
+
+def elements(text, seed: int) -> int:
+    """How many elements a thread has."""
+    return min(1 + seed % 4, text.each)
 
 
 def _calls(text, program, seed: int) -> str:
     cases = []
     numbers, grid = _numbers(text, program, seed)
     flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
-    called = ("original::program", "understood::program_forward", f"backward::{text.instance(flags)}")
+    called = (
+        "original::program",
+        "understood::program_forward",
+        f"backward::{text.instance(flags, (True,) * len(text.handed), elements(text, seed))}",
+    )
     for k, name in enumerate(called):
         given = [*TYPES, *text.before][: None if k else len(TYPES)]
         names = given if k < 2 else [PREFIXES[kind] + n for kind, n in text.parameters]
@@ -192,6 +202,11 @@ def check(library, text, seed: int, program) -> str | None:
             old[k] += given[k]
     if races():
         return "two threads meet in an element without an atomic operation"
+    for n, of in text.handed:
+        first, end = text.sets[n].certain(numbers, program.grid)
+        k, whole = PLACES.index(n), weights[of == "z"]
+        if first == 0 and end >= args[k].numel() == whole.numel() and not torch.equal(grads[k], whole):
+            return f"the gradient of {n} is not that of {of}"
     derived = sum(float((grads[k] * v).sum()) for k, v in along.items())
     size = max(sum(float((grads[k] * v).abs().sum()) for k, v in along.items()), 1e-6)
     measured = 0.0

@@ -28,6 +28,10 @@ extern "C" __global__ void rms(const float* x, float* y, int m) {
     float r = rsqrtf(part[0] / m + 1e-5f);
     for (int j = t; j < m; j += 64) y[row * m + j] = x[row * m + j] * r;
 }
+extern "C" __global__ void residual(const float* x, const float* b, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * x[i] + b[i];
+}
 extern "C" __global__ void twice(float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = 2.0f;
@@ -80,6 +84,30 @@ def test_one_tensor_in_two_places(device) -> None:
     x = torch.rand(8, device=device).requires_grad_()
     found = torch.autograd.grad(layer(x, x).square().sum(), x)
     agrees(found, torch.autograd.grad(reference(x[None], x).square().sum(), x))
+
+
+@rawkern.op("rawkern_test_derived::residuals", backward="derive")
+def residuals(x: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    h, out = torch.empty_like(x), torch.empty_like(x)
+    KERNELS.residual.forall(x.numel())(x, b, h, x.numel())
+    KERNELS.residual.forall(x.numel())(h, c, out, x.numel())
+    return out
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+@pytest.mark.parametrize("twice", [False, True])
+def test_gradients_that_are_handed_on(device, how, twice) -> None:
+    """That of c is the output's, and no other is changed by it; b and c may be the same tensor."""
+    x, b, c, v = (torch.randn(6, 100, generator=torch.Generator().manual_seed(k)).to(device) for k in range(4))
+    for t in (x, b, c):
+        t.requires_grad_()
+    c, kept = b if twice else c, v.clone()
+    function = torch.compile(residuals, fullgraph=True, backend="aot_eager") if how == "compiled" else residuals
+    found = torch.autograd.grad(function(x, b, c), (x, b, c), v)
+    agrees(found, torch.autograd.grad((x.square() + b).square() + c, (x, b, c), v))
+    if how == "eager":
+        assert twice or found[2].data_ptr() == v.data_ptr()
+    assert torch.equal(v, kept)
 
 
 def test_checkpoint_and_a_gradient_that_is_expanded(inputs) -> None:

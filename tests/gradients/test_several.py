@@ -1,0 +1,122 @@
+"""Backwards whose threads can have several elements each: the same gradients however many they have."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+import rawkern
+from rawkern.gradients import launching
+
+INDEX = "blockIdx.x * blockDim.x + threadIdx.x"
+PLANE = f"int c = {INDEX}, r = blockIdx.y * blockDim.y + threadIdx.y;"
+
+#: Name: the body, block, grid, what conditions are left where those of a whole block hold.
+KERNELS = {
+    "map": (f"int i = {INDEX}; if (i < n) y[i] = x[i] * x[i];", 32, 7, ()),
+    "unguarded": (f"int i = {INDEX}; y[i] = x[i] * x[i];", 32, 5, ()),
+    "early": (f"unsigned int i = {INDEX}; if (i >= n) return; y[i] = x[i] * x[i] * w[i];", 32, 7, ()),
+    "wide": (f"size_t i = {INDEX}; if (i < n) y[i] = x[i] * x[i];", 32, 7, ()),
+    "stencil": (f"int i = {INDEX}; if (i > 0 && i < n - 1) y[i] = x[i - 1] * x[i] + x[i + 1];", 32, 7, ()),
+    "shifted": (f"int i = {INDEX} + 1; if (i < n - 1) y[i] = x[i - 1] * x[i] + x[i + 1];", 32, 7, ()),
+    "nested": (f"int i = {INDEX}; if (i < n) {{ if (i > 40) y[i] = x[i] * x[i]; }}", 32, 7, ()),
+    "sides": (f"int i = {INDEX}; if (i < n) {{ float v = x[i]; if (i < 50) v *= v; else v = sinf(v); y[i] = v; }}",
+              32, 7, ("i < 50",)),
+    "data": (f"int i = {INDEX}; if (i < n) {{ if (w[i] > 0) y[i] = x[i] * x[i]; }}", 32, 7, ("w_value > ((float)0)",)),
+    "hashed": (f"unsigned i = {INDEX}, h = i * 2654435761u; if (i < n && h < 0x40000000u) y[i] = x[i] * x[i];",
+               32, 7, ("h < 0x40000000u",)),
+    "behind": (f"unsigned i = {INDEX}; if (i < n && i - 40u > 60u) y[i] = x[i] * x[i];", 32, 7, ("(i - 40u) > 60u",)),
+    "scaled": (f"int i = {INDEX}; if (3 * i < n && 2 * i + 1 > m) y[i] = x[i] * x[i];", 32, 7, ()),
+    "plane": (f"{PLANE} if (c < m && r < 9) y[r * m + c] = x[r * m + c] * x[r * m + c];", (16, 4), (4, 3), ()),
+    "cross": (f"{PLANE} if (c > 0 && c < m - 1 && r > 0 && r < 8)"
+              "y[r * m + c] = x[r * m + c] * x[r * m + c - 1] + x[(r + 1) * m + c] + x[(r - 1) * m + c];",
+              (16, 4), (4, 3), ()),
+    "flat": (f"{PLANE} int i = r * m + c; if (i < n && c < m) y[i] = x[i] * x[i];",
+             (16, 4), (4, 3), ("i < n",)),
+}  # fmt: skip
+
+#: Bodies of which each thread keeps one element, and why.
+SINGLE = {
+    "float4": "((float4*)y)[i] = ((float4*)x)[i];",
+    "in rows": "if (i < m) { y[4 * i] = x[4 * i] * x[4 * i]; y[4 * i + 1] = x[4 * i + 1]; }",
+    "a loop": "float v = 0; for (int k = 0; k < m; ++k) v += x[i] * w[k]; y[i] = v;",
+    "of a warp": "float v = i < n ? x[i] : 0.f; v += __shfl_xor_sync(~0u, v, 1); if (i < n) y[i] = v * v;",
+    "atomic": "if (i < n) y[i] = x[at[i]] * x[at[i]];",
+}
+
+
+def kernel(body: str) -> rawkern.RawKernel:
+    head = 'extern "C" __global__ void f(const float* x, const float* w, const int* at, float* y, int n, int m)'
+    return rawkern.RawKernel(f"{head} {{ {body} }}", "f")
+
+
+def freed(source: str) -> str:
+    """The part of a text in which nothing is asked that holds for a whole block."""
+    return source.partition("#pragma unroll")[2].partition("} else {\n        for (")[0]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_any_number_of_elements(name, device, monkeypatch) -> None:
+    body, block, grid, left = KERNELS[name]
+    draw = torch.Generator().manual_seed(1)
+    n, m = (160 if name == "unguarded" else 205), 53
+    x, w, weights = (torch.randn(9 * 53 if block != 32 else n, generator=draw).to(device) for _ in range(3))
+    n = x.numel()
+    args = (x, w, torch.randperm(n, generator=draw).int().to(device), torch.zeros_like(x), n, m)
+    derived = kernel(body).derive(block=block, grid=grid, wrt=("x",))
+    inner = freed(derived.source)
+    assert inner, derived.source
+    asked = [line.strip() for line in inner.splitlines() if "if (" in line]
+    assert len(asked) == len(left), asked
+    assert all(each in line for each, line in zip(left, asked, strict=True)), asked
+    found = []
+    for each in (1, 2, 3, 4):
+        monkeypatch.setattr(launching, "_elements", lambda *_, each=each: each)
+        with rawkern.check() if device == "cpu" else contextlib.nullcontext():
+            again = kernel(body).derive(block=block, grid=grid, wrt=("x",))
+            found.append(again(grid, args, {"y": weights})["x"])
+    assert all(torch.equal(each, found[0]) for each in found)
+    derived.verify(grid, tuple(a.cpu() if isinstance(a, torch.Tensor) else a for a in args))
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_one_element(name) -> None:
+    derived = kernel(f"int i = {INDEX}; {SINGLE[name]}").derive(block=64, grid=8, wrt=("x",))
+    assert "each" not in derived.source, derived.source
+
+
+def test_a_gpu_that_is_not_full_has_one_element_a_thread(monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_processors", lambda _: 10)
+    cuda = torch.device("cuda")
+    assert [launching._elements(cuda, blocks, 4) for blocks in (1, 319, 320, 10_000)] == [1, 1, 4, 4]
+    assert launching._elements(torch.device("cpu"), 10_000, 4) == 1
+
+
+RESIDUAL = "y[i] = x[i] * x[i] + w[i];"
+
+
+@pytest.mark.parametrize(
+    "body, block, grid, n, whole",
+    [
+        (f"int i = {INDEX}; if (i < n) {RESIDUAL}", 32, 4, 100, True),
+        (f"int i = {INDEX}; if (i < n) {RESIDUAL}", 32, 4, 99, False),  # an element is left
+        (f"int i = {INDEX}; if (i < n) {RESIDUAL}", 32, 3, 100, False),
+        (f"int i = {INDEX}; if (i < n && x[i] > 0) {RESIDUAL}", 32, 4, 100, None),
+        (f"for (int i = threadIdx.x; i < n; i += 32) {RESIDUAL}", 32, 1, 100, True),
+        (f"int i = {INDEX}; if (i < n) y[i] = x[i] * x[i] + w[n - 1 - i];", 32, 4, 100, None),  # in another order
+        (f"int i = {INDEX}; if (i < n) y[i] = x[i] * x[i] - w[i];", 32, 4, 100, None),
+        (f"int i = {INDEX}; if (i < n) y[i] = w[i] * w[i] + w[i];", 32, 4, 100, None),
+    ],
+)
+def test_a_gradient_that_is_the_output_s(body, block, grid, n, whole, device) -> None:
+    x, w, at, y, v = (torch.randn(100, generator=torch.Generator().manual_seed(k)).to(device) for k in range(5))
+    args = (x, w, at.int(), y, n, 0)
+    derived = kernel(body).derive(block=block, grid=grid, wrt=("w", "x") if "x[i] * x" in body else ("w",))
+    assert derived.handed == ({} if whole is None else {"w": "y"}), derived.source
+    found = derived(grid, args, {"y": v})["w"]
+    assert (found.data_ptr() == v.data_ptr()) == bool(whole)
+    if whole is not None:
+        done = torch.arange(100, device=device) < min(n, block * grid if "for" not in body else n)
+        assert torch.equal(found, torch.where(done, v, 0))
