@@ -197,7 +197,7 @@ def main() -> None:
     report.notes.append(
         "Medians; on a GPU of its time alone. A backward is the call of what `kernel.derive` returns: memory for "
         "gradients, set to zero where needed, and the launch. Goals are for a GPU; on the CPU engine it is 5 for "
-        "all. torch.compile's backward gives saxpy's z the gradient that it got, and writes one array, not two."
+        "all. saxpy's z gets the gradient of y, handed on, by torch too."
     )
     table, numbers = (
         Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "torch.compile's", "atomics left")),

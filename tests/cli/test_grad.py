@@ -33,13 +33,14 @@ def test_prints_the_text(file, capsys) -> None:
 def test_writes_a_file_that_can_be_launched(file, tmp_path, capsys) -> None:
     out = str(tmp_path / "backward.cu")
     assert main(["grad", file, "gain", "-D", "GAIN=0.5f", "-o", out]) == 0
-    assert "0 additions that may meet" in capsys.readouterr().out
+    assert "gain_backward<4>, 0 additions that may meet" in capsys.readouterr().out
     x, w = torch.rand(100), torch.rand(100)
-    grads = torch.zeros(100), torch.zeros(100)
-    kernel = rawkern.load(out, options=("-DGAIN=0.5f",)).gain_backward
-    kernel[1, 256](x, w, 100, *grads, torch.ones(100))
-    torch.testing.assert_close(grads[0], torch.exp(w * 0.5))
-    torch.testing.assert_close(grads[1], x * 0.5 * torch.exp(w * 0.5))
+    for each in (1, 4):
+        grads = torch.zeros(100), torch.zeros(100)
+        kernel = rawkern.load(out, options=("-DGAIN=0.5f",)).get_function(f"gain_backward<{each}>")
+        kernel[1, 256](x, w, 100, *grads, torch.ones(100), 1)
+        torch.testing.assert_close(grads[0], torch.exp(w * 0.5))
+        torch.testing.assert_close(grads[1], x * 0.5 * torch.exp(w * 0.5))
 
 
 @pytest.mark.parametrize(
