@@ -94,7 +94,7 @@ class Derived:
         -------
         dict of str to torch.Tensor
             The gradient of each of ``wrt``: of the argument's shape and dtype, of one element for a number. Where it
-            is that of an output, element by element, it is the tensor in `grads` or shares its memory.
+            is that of an output, element by element, it is the tensor in ``grads`` or shares its memory.
 
         Raises
         ------
