@@ -52,9 +52,17 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
     reader = Reader(text, name, where, options, launched)
-    return reader.settle(
-        lambda kernel: _derived(reader, _prepared(kernel, assume), where, wrt, max_iterations, double, assume)
-    )
+
+    def made(kernel: Kernel) -> Text:
+        return _derived(reader, _prepared(kernel, assume), where, wrt, max_iterations, double, assume)
+
+    try:
+        return reader.settle(made)
+    except NotDifferentiable:
+        if not reader.kept:
+            raise
+    reader = Reader(text, name, where, options, launched, keep=False)
+    return reader.settle(made)
 
 
 def _prepared(kernel: Kernel, assume: bool) -> Kernel:
@@ -73,7 +81,7 @@ def forward(
     assume: bool = True,
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False)
+    reader = Reader(text, name, where, options, launched, vectors=False, keep=False)
     return reader.settle(lambda kernel: _forward(reader, _prepared(kernel, assume), double))
 
 
@@ -91,6 +99,7 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
 def _taken(kernel: Kernel) -> set[str]:
     words = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared} | {f"grad_{n}" for n, *_ in kernel.params}
     words |= {f"grad_{a.name}" for a in kernel.shared} | set(helpers.HELPERS) | set(kernel.structs)
+    words |= {each for n in kernel.functions for each in (n, f"{n}_backward")}
     return words | {
         "lane",
         "float",

@@ -133,6 +133,27 @@ class Loop(Item):
     last: int = -1
 
 
+@dataclass(eq=False, repr=False)
+class Function:
+    """A device function that computes a number from numbers, and stays a function; its body ends with a store of it."""
+
+    name: str
+    type: str
+    params: tuple[tuple[str, str], ...]  # name, type
+    body: Block
+    result: Value
+
+    @property
+    def floats(self) -> tuple[str, ...]:
+        """The parameters that can have a gradient."""
+        return tuple(n for n, kind in self.params if kind in ("float", "double"))
+
+    @property
+    def derivatives(self) -> tuple[str | None, ...]:
+        """As those of a `Rule`: None for an argument that has none."""
+        return tuple("" if n in self.floats else None for n, _ in self.params)
+
+
 @dataclass
 class Kernel:
     """A kernel that was read: its parameters in order (name, C type as it is written), arrays, shared arrays, body."""
@@ -147,6 +168,7 @@ class Kernel:
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
+    functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +108,8 @@ def thread_number(block: tuple[int, int, int]) -> str:
 class Names:
     """Names for values: the user's own where they have one, each once in a kernel."""
 
-    def __init__(self, taken: set[str], double: bool) -> None:
+    def __init__(self, taken: Set[str], double: bool) -> None:
+        self.reserved = frozenset(taken)
         self._taken = set(taken)
         self._of: dict[Any, str] = {}
         self.double = double  # whether every float is a double

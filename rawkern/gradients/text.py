@@ -12,7 +12,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
 from rawkern.gradients.analysis.inplace import mixed
 from rawkern.gradients.analysis.ownership import Poly
-from rawkern.gradients.backward import helpers
+from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.handed import handed
@@ -133,6 +133,8 @@ def backward_text(
     rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
     used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
+    called, more_helpers = functions.texts(inner, kernel, names, reverse.where)
+    used |= more_helpers
     shape = "x".join(map(str, kernel.block))
     unit = "".join(f", gridDim.{a} = 1" for a, one in zip("xyz", units, strict=True) if one)
     title = kernel.title[-min(70, max(16, 68 - len(kernel.name))) :]
@@ -154,8 +156,8 @@ def backward_text(
     head = f"{kind}({', '.join(spelled)}) {{"
     if len(head) > 120:
         head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
-    before = helpers.texts("\n".join([*spelled, inner]), used)
-    text = "\n".join([*structs(kernel, names), *before, *comment, head, inner, "}", ""])
+    before = helpers.texts("\n".join([*spelled, *called, inner]), used)
+    text = "\n".join([*structs(kernel, names), *before, *called, *comment, head, inner, "}", ""])
     assigned = tuple(
         a.name
         for a in active

@@ -13,7 +13,8 @@ import torch
 
 BLOCK, BLOCKS, N = 64, 2, 120
 FUNCTIONS = """
-__device__ float bend(float a, float b) { if (a > b) return sinf(a) * b; return a - cosf(b); }
+__device__ float wave(float v) { return sinf(v); }
+__device__ float bend(float a, float b) { if (a > b) return wave(a) * b; return a - cosf(b); }
 __device__ void swap_mix(float& a, float& b, float c) { float t = a; a = b * c; b = t + sinf(c); }
 template <typename T> __device__ T lerp(T a, T b, T s) { return a + s * (b - a); }
 """

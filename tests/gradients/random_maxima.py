@@ -62,12 +62,15 @@ class Maxima:
             ]
         )
 
+    def _either(self) -> str:
+        return f"m1 = m1 {self.sign} v ? m1 : v;" if self.seed % 3 else f"m1 = v {self.sign} m1 ? v : m1;"
+
     def _update(self, names: list[str]) -> list[str]:
         v = self._value(names)
         return self.r.choice(
             [
                 [f"m1 = {self.function}(m1, {v});"],
-                [f"float v = {v};", f"m1 = v {self.sign} m1 ? v : m1;"],
+                [f"float v = {v};", self._either()],
                 [f"float v = {v};", f"if (v {self.sign} m1) m1 = v;"],
                 [f"float v = {v};", f"if (m1 {'<' if self.sign == '>' else '>'} v) m1 = v;"],
                 [f"float v = {v};", f"if (v {self.sign} m1 && v < 0.95f) m1 = v;"],

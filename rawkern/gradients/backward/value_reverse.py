@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.gradients.analysis.ownership import loops_around
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
-from rawkern.gradients.ir import Block, Loop, Value, inside
+from rawkern.gradients.ir import Block, Function, Loop, Value, inside
 from rawkern.gradients.layout import bare
 from rawkern.gradients.rules import derivative, number
 
@@ -104,6 +104,9 @@ class ValueReverse(MemoryReverse):
 
     def _call(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         rule = v.attr[0]
+        if isinstance(rule, Function):
+            self._called(v, rule, d, frame, out)
+            return
         active, alike = [self.wants(a) for a in v.args], [a in self.active.every for a in v.args]
         if v in self.special:
             which = (
@@ -131,6 +134,22 @@ class ValueReverse(MemoryReverse):
                 else f"{d} / {(text or '').removeprefix(one + ' / ')}",
                 out,
             )
+
+    def _called(self, v: Value, function: Function, d: str, frame: Frame, out: list[Any]) -> None:
+        """Of a device function, whose backward is one, too."""
+        args = ", ".join([*(bare(frame.use(a)) for a in v.args), d])
+        if len(function.floats) == 1:
+            arg = next(a for a, (n, _) in zip(v.args, function.params, strict=True) if n in function.floats)
+            self.contribute(arg, f"{function.name}_backward({args})", out)
+            return
+        parts = {n: self.names.fresh(f"d_{n}") for n in function.floats}
+        for kind in dict.fromkeys(self.names.type(dict(function.params)[n]) for n in parts):
+            same = [d for n, d in parts.items() if self.names.type(dict(function.params)[n]) == kind]
+            out.append(f"{kind} {', '.join(same)};")
+        out.append(f"{function.name}_backward({args}, {', '.join(parts.values())});")
+        for a, (n, _) in zip(v.args, function.params, strict=True):
+            if n in parts:
+                self.contribute(a, parts[n], out)
 
     def _shuffle(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
         """The lanes that a value came from get its adjoint back."""

@@ -19,12 +19,17 @@ LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 BREAKABLE = (*LOOPS, "switch_statement")
 
 
+def _plain(node: Any) -> bool:
+    return node.type in ("number_literal", "true", "false", "char_literal")
+
+
 class Branches(Declarations):
     """Statements; `Repeats` has the loops."""
 
     body: Block
     breaking: list[Var | None]  # of the loops around: whether they go on, where they have a break
     left: Var | None  # whether the function has returned, in a loop with a return
+    sides: dict[int, Any]
 
     def sequence(self, nodes: Sequence[Any], then: Callable[[], None]) -> None:
         """Read statements, and what comes then on every path that does not leave."""
@@ -48,8 +53,41 @@ class Branches(Declarations):
                 or (node.type != "switch_statement" and contains(node, ("break_statement",), BREAKABLE))
             ):
                 return self._leaving(node, nodes[at + 1 :], then)
+            choice = self._choice(node)
+            if choice is not None:
+                return self._choosing(node, choice, nodes[at + 1 :], then)
             self.statement(node)
         return then()
+
+    def _choice(self, node: Any) -> Any:
+        """In a declaration of a pointer to one of two arrays, what chooses between them."""
+        single = [c for c in named(node) if c.type == "init_declarator"] if node.type == "declaration" else []
+        value = single[0].child_by_field_name("value") if len(single) == 1 else None
+        while value is not None and value.type == "parenthesized_expression":
+            value = named(value)[0]
+        if value is None or value.type != "conditional_expression" or value.start_byte in self.sides:
+            return None
+        sides = [value.child_by_field_name(f) for f in ("consequence", "alternative")]
+        found = [self.tried(lambda s=s: self.as_pointer(self.expression(s))) for s in sides if not _plain(s)]
+        several = len(found) == 2 and all(isinstance(p, Pointer) for p in found) and found[0].array != found[1].array
+        return value if several else None
+
+    def _choosing(self, node: Any, choice: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
+        """What follows such a declaration, for each of the arrays."""
+
+        def go(side: str) -> Callable[[], None]:
+            def run() -> None:
+                outer, sides = self.scopes, self.sides
+                self.scopes = [dict(scope) for scope in outer]
+                self.sides = {**sides, choice.start_byte: choice.child_by_field_name(side)}
+                self.statement(node)
+                self.sides = sides
+                self.sequence(rest, then)
+                self.scopes = outer
+
+            return run
+
+        self.branch(node, self.test(choice.child_by_field_name("condition")), go("consequence"), go("alternative"))
 
     def _returning(self, node: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
         """A loop with a return: a break of all loops around it; what follows is for those that have not left."""

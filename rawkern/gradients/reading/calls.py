@@ -237,7 +237,7 @@ class Calls(Philox):
                     return computed
             if len(ranked) == 1 and any(ranked[0]):
                 raise self.refuse(node, f"{name} is also a function of CUDA's", "give yours another name")
-        return self.put_in(node, name, self.chosen(node, name, found, args), args, given)
+        return self.called_own(node, name, args, given)
 
     def _own(self, node: Any, name: str, arguments: list[Any]) -> Any:
         """CUDA's own functions."""

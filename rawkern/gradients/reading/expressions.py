@@ -30,6 +30,7 @@ class Expressions(Arithmetic):
     """Values of expressions, put into the block at hand."""
 
     struct: Struct | None  # whose method is read
+    sides: dict[int, Any]  # of choices between arrays, by where they begin: the side that is read
 
     # Expressions --------------------------------------------------------------------------------------------------
 
@@ -167,10 +168,16 @@ class Expressions(Arithmetic):
         return result
 
     def on_conditional_expression(self, node: Any) -> Any:
+        if node.start_byte in self.sides:
+            return self.as_pointer(self.expression(self.sides[node.start_byte]))
         parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
         condition = self.test(parts[0])
         if condition.const is not None:
             return self._known(node, parts[1 if condition.const else 2], parts[2 if condition.const else 1])
+        if self._carried(parts[1]) and parts[2].type != "number_literal":
+            # "If not, take the other": so maxima are known.
+            condition = self.value(node, "bool", "unary", (condition,), "!")
+            parts[1:] = parts[:0:-1]
         made = If(node.start_point[0] + 1, self.block, condition=condition)
         then, other = Block(parent=made), Block(parent=made)
         a, first = self.alone(then, lambda: self.as_pointer(self.expression(parts[1])))
@@ -199,6 +206,12 @@ class Expressions(Arithmetic):
             return result
 
         return self.merged(node, a, b, either, lambda side, make: self.within(then if side else other, make))
+
+    def _carried(self, node: Any) -> bool:
+        """Whether an expression is a variable that a loop carries on, as it was before this iteration."""
+        found = self.lookup(text_of(node)) if node.type == "identifier" else None
+        value = found.value if found is not None else None
+        return isinstance(value, Value) and value.op == "phi" and types.is_float(value.type)
 
     def _known(self, node: Any, chosen: Any, other: Any) -> Any:
         """A choice that is known when deriving; its type is that of both sides."""

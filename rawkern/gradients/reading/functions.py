@@ -8,7 +8,8 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import Block, Value
-from rawkern.gradients.reading.overloads import Overloads, defaults, is_pointer, name_of
+from rawkern.gradients.reading.kept import Kept
+from rawkern.gradients.reading.overloads import defaults, is_pointer, name_of
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Local, Marker, Pointer, Struct, Var
 from rawkern.gradients.reading.syntax import contains, function_name, parameters_of, words
 from rawkern.gradients.types import Aggregate, Type
@@ -24,7 +25,7 @@ class Returned(Exception):
         self.kind = kind
 
 
-class Functions(Overloads):
+class Functions(Kept):
     """Calls of the source's own functions."""
 
     callers: list[list[dict[str, Var]]]
@@ -38,10 +39,17 @@ class Functions(Overloads):
     struct: Struct | None  # whose method is read
 
     def inline(self, node: Any, name: str, arguments: Sequence[Any], given: Sequence[Any]) -> Any:
-        """What a call of a device function gives: its body is put in its place."""
+        """What a call of a device function gives."""
         args = [self.given(a) for a in arguments]
+        return self.called_own(node, name, args, given)
+
+    def called_own(self, node: Any, name: str, args: Sequence[Given], given: Sequence[Any]) -> Any:
+        """What a call of a device function gives: it is called, or its body is put in its place."""
         function = self.chosen(node, name, self.file.functions[name], args)
-        return self.put_in(node, name, function, args, given)
+        params = parameters_of(function[0])
+        args = [self._for(p, a) for p, a in zip(params, args, strict=False)] if len(args) <= len(params) else args
+        called = self.as_call(node, name, function, args)
+        return called if called is not None else self.put_in(node, name, function, args, given)
 
     def put_in(
         self, node: Any, name: str, function: tuple[Any, Any], args: Sequence[Given], given: Sequence[Any] = (),

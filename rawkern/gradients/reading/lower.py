@@ -28,8 +28,10 @@ class Lowering(Repeats):
         shared_mem: int,
         retyped: dict[str, Type],
         starts: frozenset[tuple[int, str]],
+        keep: bool = False,
     ) -> None:
         self.file, self.where = file, where
+        self.keep, self.own = keep, {}
         self.block_shape, self.grid_shape = block, grid
         self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
         self.starts = starts
@@ -43,6 +45,7 @@ class Lowering(Repeats):
         self.made: dict[str, Struct] = {}
         self.instances: dict[tuple[Any, ...], Struct] = {}
         self.struct: Struct | None = None
+        self.sides: dict[int, Any] = {}
         self.path = ""
         self.asked = False
         self.loops: list[int] = []
@@ -70,9 +73,12 @@ class Lowering(Repeats):
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
         self._widen()
         count(self.body)
+        for function in self.own.values():
+            if function is not None:
+                count(function.body)
         return Kernel(
             self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
-            self.block_shape, self.grid_shape,
+            self.block_shape, self.grid_shape, functions={n: f for n, f in self.own.items() if f is not None},
         )  # fmt: skip
 
     def _widen(self) -> None:

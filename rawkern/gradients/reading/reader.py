@@ -40,6 +40,8 @@ class Reader:
     vectors: bool = True  # whether an array that is only read through a cast to vectors becomes one of them
     unroll: frozenset[int] = frozenset()
     retyped: dict[str, Type] = field(default_factory=dict)
+    keep: bool = True  # whether device functions that compute a number from numbers stay functions
+    kept: bool = False  # whether any has
     starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
 
     def __post_init__(self) -> None:
@@ -122,6 +124,9 @@ class Reader:
         x, y, z = (1 if unit else None for unit in self.units)
         launched = self.launched
         lowering = Lowering(
-            file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts
+            file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
+            self.keep,
         )  # fmt: skip
-        return lowering.kernel(*found[0], arguments), lowering.views
+        kernel = lowering.kernel(*found[0], arguments)
+        self.kept |= bool(kernel.functions)
+        return kernel, lowering.views

@@ -1,0 +1,98 @@
+"""The text of device functions that stay functions, and of their backwards."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from rawkern.gradients.analysis.activity import activity
+from rawkern.gradients.backward.forward import Frame
+from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.ir import Function, Kernel, Store, Value
+from rawkern.gradients.layout import Names, bare, rendered, without_unused
+from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.rules import number
+
+
+class _Backward(Reverse):
+    """The reverse of a function's body."""
+
+    upstream = ""
+
+    def store(self, s: Store, frame: Frame, out: list[Any]) -> None:
+        self.contribute(s.value, self.upstream, out)
+
+    def ends(self, body: list[Any], result: dict[str, str]) -> None:
+        """Put what the parameters get behind the lines; `result`: by parameter, where it goes, "" for a return."""
+        for item in self.kernel.body.items:
+            if isinstance(item, Value) and item.op == "param" and item.attr in result:
+                d = self.adjoint(item, body) or number(0.0, self.names.type(item.type))
+                body.append(f"{result[item.attr]} = {d};" if result[item.attr] else f"return {d};")
+
+
+def texts(code: str, kernel: Kernel, names: Names, where: Where) -> tuple[list[str], set[str]]:
+    """The functions that a text calls, in an order that compiles, and the helpers that they need."""
+    found: list[str] = []
+    used: set[str] = set()
+    for f in reversed(kernel.functions.values()):  # callers first: what they call is called by the text, too
+        reserved = names.reserved | {n for n, _ in f.params}
+        parts = []
+        if re.search(rf"\b{f.name}_backward\(", code):
+            lines, more = _text_of_backward(f, kernel, Names(reserved, names.double), where)
+            parts.append(lines)
+            used |= more
+        code += "".join(parts)
+        if re.search(rf"\b{f.name}\(", code):
+            parts.insert(0, _text(f, Names(reserved, names.double)))
+            code += parts[0]
+        found = [*parts, *found]
+    return found, used
+
+
+def _text(f: Function, names: Names) -> str:
+    frame = Frame(f.body, None, names)
+    result = frame.use(f.result)
+    frame.settle()
+    head = f"__device__ __forceinline__ {names.type(f.type)} {f.name}({', '.join(_parameters(f, names))}) {{"
+    return "\n".join([head, *rendered(_returned([*frame.printed(), f"return {bare(result)};"])), "}", ""])
+
+
+def _text_of_backward(f: Function, kernel: Kernel, names: Names, where: Where) -> tuple[str, set[str]]:
+    inner = Kernel(
+        f.name, kernel.title, [(n, kind, False) for n, kind in f.params], {f.name: f.body.items[-1].place.array}, [],
+        f.body, {}, (1, 1, 1), (1, 1, 1),
+    )  # fmt: skip
+    upstream = names.fresh(f"d_{f.name}")
+    outputs = {n: names.fresh(f"d_{n}") if len(f.floats) > 1 else "" for n in f.floats}
+    reverse = _Backward(inner, activity(inner, f.floats), names, where, None)
+    reverse.upstream = upstream
+    frame = Frame(f.body, None, names)
+    out: list[Any] = []
+    reverse.block(f.body, frame, out)
+    reverse.ends(out, outputs)
+    frame.settle()
+    kind = "void" if len(outputs) > 1 else names.type(f.type)
+    params = [*_parameters(f, names), f"{names.type(f.type)} {upstream}"]
+    params += [f"{names.type(dict(f.params)[n])}& {d}" for n, d in outputs.items() if d]
+    said = f"// The backward of {f.name}: what {_listed(f.floats)} of {upstream}."
+    head = f"__device__ __forceinline__ {kind} {f.name}_backward({', '.join(params)}) {{"
+    if len(head) > 120:
+        head = f"__device__ __forceinline__ {kind} {f.name}_backward(\n    " + ",\n    ".join(params) + ") {"
+    lines = rendered(_returned(without_unused([*frame.printed(), *out])))
+    return "\n".join([said, head, *lines, "}", ""]), reverse.helpers
+
+
+def _returned(lines: list[Any]) -> list[Any]:
+    """Lines at whose end is returned what the line before names."""
+    last = re.fullmatch(r"return (\w+);", lines[-1])
+    before = lines[-2] if len(lines) > 1 and isinstance(lines[-2], str) else ""
+    named = re.fullmatch(r"const \w+ (\w+) = (.*);", before)
+    return [*lines[:-2], f"return {named[2]};"] if last and named and named[1] == last[1] else lines
+
+
+def _parameters(f: Function, names: Names) -> list[str]:
+    return [f"{names.type(kind)} {n}" for n, kind in f.params]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"{names[0]} gets" if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]} get"
