@@ -425,3 +425,20 @@ __global__ void masked_least(const float* x, const int* keep, float* y, int rows
 }""", 8, 2, lambda r: (r(9, 20), torch.arange(20, dtype=torch.int32) % 3, r(9), 9, 20), name="masked_least")  # fmt: skip
 def masked_least(x, keep, y, rows, n):
     return {"y": x.square().masked_fill(keep == 0, 5.0).amin(1).sqrt()}
+
+
+@case(r"""
+__global__ void joined(const float* a, const float* b, const float* w, float* y, int n, int m) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0.0f;
+    if (i >= n + m) return;
+    for (int k = 0; k < 3; k++) {
+        const float* part = (i + k) % (n + m) < n ? a : b - n;
+        const float v = part[(i + k) % (n + m)];
+        sum += w[k] * v * v;
+    }
+    y[i] = sum;
+}""", 32, 2, lambda r: (r(20), r(30), r(3), r(50), 20, 30), name="joined")  # fmt: skip
+def joined(a, b, w, y, n, m):
+    whole = torch.cat([a, b]).square()
+    return {"y": sum(w[k] * whole.roll(-k) for k in range(3))}
