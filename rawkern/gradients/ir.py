@@ -167,6 +167,7 @@ class Kernel:
     structs: dict[str, tuple[Aggregate, str]]  # with the text of each that the kernel uses
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
+    group: int = 0  # threads of the groups that it splits its block into by threadIdx.x / group; 0: into none
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others

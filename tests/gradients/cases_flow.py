@@ -442,3 +442,22 @@ __global__ void joined(const float* a, const float* b, const float* w, float* y,
 def joined(a, b, w, y, n, m):
     whole = torch.cat([a, b]).square()
     return {"y": sum(w[k] * whole.roll(-k) for k in range(3))}
+
+
+@case(r"""
+__global__ void softmax_of_warps(float* out, const float* inp, float scale, int rows, int T) {
+    const int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
+    if (row >= rows) return;
+    const float* x = inp + row * T;
+    float* y = out + row * T;
+    const int own = row % T;
+    float most = -INFINITY, sum = 0.0f;
+    for (int i = lane; i <= own; i += 32) most = most > x[i] ? most : x[i];
+    for (int o = 16; o > 0; o /= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, o));
+    for (int i = lane; i <= own; i += 32) { float e = expf(scale * (x[i] - most)); y[i] = e; sum += e; }
+    for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffff, sum, o);
+    for (int i = lane; i <= own; i += 32) y[i] *= 1.0f / sum;
+}""", 96, 3, lambda r: (r(8, 40), r(8, 40), 0.5, 8, 40), name="softmax_of_warps", atomics=0)  # fmt: skip
+def softmax_of_warps(out, x, scale, rows, n):
+    kept = torch.arange(n) <= torch.arange(rows)[:, None] % n
+    return {"out": (scale * x).masked_fill(~kept, -torch.inf).softmax(1).masked_fill(~kept, 0)}

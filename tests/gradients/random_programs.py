@@ -12,6 +12,7 @@ from typing import Any
 
 import rawkern
 from tests.gradients.random_blocks import Blocks
+from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
 from tests.gradients.random_maxima import Maxima
@@ -23,7 +24,8 @@ from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
 
 KINDS = {
-    kind.__name__: kind for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima)
+    kind.__name__: kind
+    for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima, Groups)
 }
 #: Seeds that failed once, by kind; the suite runs them.
 KEPT = {
@@ -38,7 +40,7 @@ def kept() -> dict[int, Any]:
 
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
-    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 15: Blocks}
+    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 15: Blocks}
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -65,7 +65,7 @@ PUT_IN = {
 
 def check(functions, value, reference, device):
     source = (
-        f"{functions}\nextern \"C\" __global__ void f(const float* x, const float* w, float* y, int n) {{\n"
+        f'{functions}\nextern "C" __global__ void f(const float* x, const float* w, float* y, int n) {{\n'
         f"    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    float u = 0;\n    if (i < n) y[i] = {value};\n}}"
     )
     source = "#include <cuda_fp16.h>\n" * ("half" in source) + source

@@ -15,7 +15,18 @@ import torch
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import offsets
-from rawkern.gradients.analysis.ownership import Comparison, Poly, add, facts, induction, multiply, poly
+from rawkern.gradients.analysis.ownership import (
+    GROUP,
+    LANE,
+    Comparison,
+    Poly,
+    add,
+    facts,
+    grouped,
+    induction,
+    multiply,
+    poly,
+)
 from rawkern.gradients.ir import Exit, Kernel, Loop, Value
 
 MOST = 2**31 - 1  # numbers above may have been meant to wrap around
@@ -26,13 +37,14 @@ ENDLESS = 2**100
 class Cover:
     """The index of a read, the comparisons under which it is made, and the shape of the blocks.
 
-    The digit "beside" of an index tells reads apart of which there are several.
+    The digit "beside" of an index tells reads apart of which there are several; `group`: see `ownership.grouped`.
     """
 
     index: Poly
     below: tuple[Comparison, ...]
     block: tuple[int, int, int]
     beside: int = 1
+    group: int = 0
 
 
 class _Unknown(Exception):
@@ -45,7 +57,8 @@ def cover(kernel: Kernel, load: Value) -> Cover | None:
     late = any(isinstance(i, Exit) and i.order > load.order for i in kernel.body.items)
     if late or not known.exact or any(_wraps(v) for c in known.below for v in c.operands) or _wraps(load.args[0]):
         return None
-    found = Cover(poly(load.args[0]), tuple(known.below), kernel.block)
+    below = [replace(c, low=grouped(c.low, kernel.group), high=grouped(c.high, kernel.group)) for c in known.below]
+    found = Cover(grouped(poly(load.args[0]), kernel.group), tuple(below), kernel.block, group=kernel.group)
     return found if all(map(_plain, (found.index, *(p for c in found.below for p in (c.low, c.high))))) else None
 
 
@@ -102,7 +115,7 @@ def _together(kernel: Kernel, reads: Sequence[Value]) -> Cover | None:
     if len(reads) == 1 or first is None:
         return first
     numbers = offsets.which(kernel, reads, iterations=True) or {}
-    by_number = {numbers[r]: poly(r.args[0]) for r in reads if r in numbers}
+    by_number = {numbers[r]: grouped(poly(r.args[0]), kernel.group) for r in reads if r in numbers}
     same = all(c is not None and c.below == first.below for c in covers)
     if not same or sorted(by_number) != list(range(len(reads))):
         return None
@@ -133,6 +146,8 @@ def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]
     for k, axis in enumerate("xyz"):
         known |= {f"gridDim.{axis}": grid[k], f"blockDim.{axis}": found.block[k]}
         extents |= {f"threadIdx.{axis}": found.block[k], f"blockIdx.{axis}": grid[k]}
+    if found.group:
+        extents |= {GROUP: found.block[0] // found.group, LANE: found.group}
     try:
         return _covered(found, known, extents)
     except _Unknown:

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients.analysis.ownership import (
+    GROUP,
+    LANE,
     Facts,
     Poly,
     add,
     facts,
+    grouped,
     is_digit,
     multiply,
+    part_of_thread,
     poly,
     quotient,
     settled,
@@ -48,7 +52,12 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     Two accesses with the same signature meet in an element only if they are of the same thread; `beside` others, only
     if their offsets are the same as well.
     """
-    known, digits, found = facts(block, order), threads(kernel, within_block), parts(index, within_block, same)
+    known, digits = facts(block, order), threads(kernel, within_block)
+    found = parts(index, within_block, same, kernel.group)
+    if kernel.group:
+        known = _grouped(known, kernel.group)
+        del digits["threadIdx.x"]
+        digits |= {GROUP: kernel.block[0] // kernel.group, LANE: kernel.group}
     if found is None or {*digits, *loops} - set(found[0]) - set(known.fixed):
         return None
     coefficients, offset = found
@@ -81,11 +90,25 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     return order_found, common, downwards, _frozen(offset), fixed
 
 
-def parts(index: Value, within_block: bool = False, same: Collection[Value] = ()) -> Any:
+def _grouped(known: Facts, group: int) -> Facts:
+    """What holds, in terms of groups of threads."""
+    fixed: dict[Any, Poly] = {}
+    for digit, p in known.fixed.items():
+        part = part_of_thread(digit)
+        if digit == "threadIdx.x":
+            if set(p) <= {()}:
+                number = p.get((), 0)
+                fixed |= {GROUP: add({}, {(): number // group}), LANE: add({}, {(): number % group})}
+        elif part is None or part[1] == group:
+            fixed[digit if part is None else part[0]] = grouped(p, group)
+    return Facts([grouped(p, group) for p in known.above], fixed)
+
+
+def parts(index: Value, within_block: bool = False, same: Collection[Value] = (), group: int = 0) -> Any:
     """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
     coefficients: dict[Any, Poly] = {}
     offset: Poly = {}
-    for key, value in poly(index).items():
+    for key, value in grouped(poly(index), group).items():
         inner = [s for s in key if is_digit(s)]
         if any(isinstance(s, Value) and s not in same and not settled(s) for s in key) or len(inner) > 1:
             return None

@@ -22,7 +22,7 @@ def which(
 
     With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`.
     """
-    found = [digits.parts(_index(r), within_block) for r in reads]
+    found = [digits.parts(_index(r), within_block, group=kernel.group) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:
         return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.ir import Block, Exit, If, Kernel, Loop, Value, inside
+from rawkern.gradients.ir import Block, Exit, If, Kernel, Loop, Value, inside, walk
 
 Poly = dict[tuple[Any, ...], int]  # by symbols, each once for each power
 LARGEST = 1 << 24  # coefficients above may be meant to wrap around
@@ -157,14 +157,18 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
         of = quotient(end)
         if of is not None and all(v > 0 and all(map(is_digit, key)) for key, v in poly(low).items()):
             found.above.append(add(add(of[0], poly(low), -of[1]), {(): 1 - of[1]}))  # i < n / 2: 2 * i + 1 < n
+        if (least := _under(end)) is not None:  # i < k % n: i < n
+            found.above.append(add(least, poly(low), -1))
         unsigned = any("unsigned" in a.type for a in args)
         found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
         return None
     found.exact = False
     if sign == ("==" if holds else "!=") and not types.is_float(args[0].type):
         rest = add(poly(args[0]), poly(args[1]), -1)
-        for key in [k for k in rest if len(k) == 1 and is_digit(k[0]) and abs(rest[k]) == 1]:
+        for key in [k for k in rest if len(k) == 1 and abs(rest[k]) == 1]:
             others = {k: v for k, v in rest.items() if k != key}
+            if not is_digit(key[0]) and part_of_thread(key[0]) is None:
+                continue
             if not any(is_digit(s) or isinstance(s, Value) for k in others for s in k):
                 found.fixed[key[0]] = add({}, others, -rest[key])
     return None
@@ -178,6 +182,14 @@ def quotient(p: Poly) -> tuple[Poly, int] | None:
         return None
     by = v.args[1].const if v.attr == "/" else 1 << min(v.args[1].const, 31)
     return (poly(v.args[0]), by) if by > 0 else None
+
+
+def _under(p: Poly) -> Poly | None:
+    """What a remainder, perhaps with a number added, is below: ``k % n`` is at most n - 1."""
+    found = [key[0] for key, value in p.items() if len(key) == 1 and value == 1 and isinstance(key[0], Value)]
+    if len(found) != 1 or set(p) - {(found[0],), ()} or found[0].op != "binary" or found[0].attr != "%":
+        return None
+    return add(poly(found[0].args[1]), {(): p.get((), 0) - 1})
 
 
 def _and_least(p: Poly) -> list[Poly]:
@@ -201,6 +213,45 @@ def settled(value: Value) -> bool:
 def is_digit(symbol: Any) -> bool:
     """Whether it is of a thread, a block or an iteration."""
     return isinstance(symbol, Loop) or (isinstance(symbol, str) and symbol.startswith(("threadIdx", "blockIdx")))
+
+
+#: The number of a thread's group along x, and its number there.
+GROUP, LANE = "threadIdx.x / group", "threadIdx.x % group"
+
+
+def part_of_thread(value: Any) -> tuple[str, int] | None:
+    """Of threadIdx.x divided by a constant: whether it is the quotient or the rest, and the constant."""
+    v = plain(value) if isinstance(value, Value) and not types.is_float(value.type) else None
+    if v is None or v.op != "binary" or v.attr not in ("/", ">>", "%", "&") or v.args[1].const is None:
+        return None
+    whole, by = plain(v.args[0]), v.args[1].const
+    by = 1 << min(by, 31) if v.attr == ">>" else by + 1 if v.attr == "&" else by
+    fits = whole.op == "special" and whole.attr == "threadIdx.x" and by > 1 and (v.attr != "&" or not by & (by - 1))
+    return (GROUP if v.attr in ("/", ">>") else LANE, by) if fits else None
+
+
+def group_of(body: Block, threads: int) -> int:
+    """How many threads the groups have that a kernel splits a block into; 0 if it does not, or in several ways."""
+    parts = [part_of_thread(item) for item in walk(body)]
+    found = {part[1] for part in parts if part is not None and part[1] < threads and threads % part[1] == 0}
+    return found.pop() if len(found) == 1 else 0
+
+
+def grouped(p: Poly, group: int) -> Poly:
+    """A polynomial in which a thread is told by its group and its number there."""
+    if not group:
+        return p
+    found: Poly = {}
+    for key, value in p.items():
+        term: Poly = {(): value}
+        for s in key:
+            part = part_of_thread(s)
+            if s == "threadIdx.x":
+                term = multiply(term, {(GROUP,): group, (LANE,): 1})
+            else:
+                term = multiply(term, {(part[0] if part is not None and part[1] == group else s,): 1})
+        found = add(found, term)
+    return found
 
 
 def threads(kernel: Kernel, within_block: bool) -> dict[str, int | None]:

@@ -1,0 +1,65 @@
+"""Indices that are said to tell threads apart do, by counting."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from rawkern.gradients.derive import derive
+from rawkern.gradients.reading.reader import Launched
+from rawkern.gradients.reading.syntax import Where
+
+BLOCK, BLOCKS = 24, 3
+
+
+def alone(index: str, condition: str, group: int) -> bool:
+    """Whether the derived text says that each element is set by one thread."""
+    source = (
+        'extern "C" __global__ void f(const float* x, float* y) {\n'
+        f"    int t = threadIdx.x, b = blockIdx.x, q = t / {group}, r = t % {group};\n"
+        f"    if ({condition}) y[{index}] = x[{index}] * x[{index}];\n}}"
+    )
+    launched = Launched((BLOCK, 1, 1), (False, True, True))
+    text = derive(source, "f", where=Where("f.cu", "f", str), launched=launched, assume=False)
+    return "take(" not in text.source and not text.atomics
+
+
+def apart(index: str, condition: str, group: int, blocks: int) -> bool:
+    """The same, by counting."""
+    places = [
+        eval(index, {"t": t, "b": b, "q": t // group, "r": t % group})
+        for b, t in itertools.product(range(blocks), range(BLOCK))
+        if eval(condition.replace("&&", "and"), {"t": t, "b": b, "q": t // group, "r": t % group})
+    ]
+    return len(places) == len(set(places))
+
+
+@pytest.mark.parametrize("group", [4, 8])
+def test_groups_of_a_block(group) -> None:
+    r = random.Random(group)
+    claimed = 0
+    for _ in range(150):
+        sizes = {"q": BLOCK // group, "r": group} if r.random() < 0.7 else {"t": BLOCK}
+        condition = r.choice(["t >= 0", "t >= 0", "t >= 0", "r == 0", "q == 1", "t == 5", "r < 2", "r == 1 && q < 2"])
+        step, parts = 1, []
+        for d in r.sample(sorted(sizes), len(sizes)):
+            if f"{d} == " not in condition or r.random() < 0.3:
+                step *= r.choice([1, 1, 2])
+                parts.append(f"{step} * {d}")
+                step = max(1, step * sizes[d] - r.choice([0, 0, 0, 1]))  # too little now and then
+        index = " + ".join([*parts, f"{max(1, step - r.choice([0, 0, 1]))} * b", str(r.randint(0, 3))])
+        if alone(index, condition, group):
+            claimed += 1
+            assert all(apart(index, condition, group, blocks) for blocks in (1, 2, 5, 40)), (index, condition)
+    assert claimed > 30
+
+
+@pytest.mark.parametrize(
+    "index, condition",
+    [("24 * b + t", "t >= 0"), ("24 * b + 8 * q + r", "t >= 0"), ("24 * b + 3 * r + q", "t >= 0"),
+     ("3 * b + q", "r == 0"), ("b", "t == 0"), ("8 * b + r", "q == 2"), ("b * 48 + t + 24", "r < 4")],
+)  # fmt: skip
+def test_groups_that_are_told_apart(index, condition) -> None:
+    assert alone(index, condition, 8)
