@@ -55,6 +55,8 @@ def derive(
     reader = Reader(text, name, where, options, launched)
 
     def made(kernel: Kernel) -> Text:
+        for same in {"lane", *helpers.HELPERS} & set(kernel.functions):  # which are then put in
+            raise where.refuse(1, f"{same} is also a helper's name", "give it another")
         return _derived(reader, _prepared(kernel, assume), where, wrt, max_iterations, double, assume)
 
     try:

@@ -56,6 +56,8 @@ PUT_IN = {
                "cube(x[i]) * w[i]", lambda x, w: x**3 * w),
     "by reference": ("__device__ float both(float v, float& u) { u = v * 2; return v * v; }",
                      "both(x[i], u) * w[i] + u", lambda x, w: x * x * w + 2 * x),
+    "a helper's name": ("__device__ double digamma(double v) { return v * v; }",
+                        "digamma(x[i]) * lgamma(w[i] + 99.0)", lambda x, w: x * x * torch.lgamma(w + 99)),
     "half": ("__device__ float of(__half v) { float f = __half2float(v); return f * f; }",
              "of(__float2half(x[i])) * w[i]", lambda x, w: x * x * w),
     "ties": ("__device__ float low(float a, float b) { return fminf(a, b); }",

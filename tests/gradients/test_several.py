@@ -33,6 +33,9 @@ KERNELS = {
     "cross": (f"{PLANE} if (c > 0 && c < m - 1 && r > 0 && r < 8)"
               "y[r * m + c] = x[r * m + c] * x[r * m + c - 1] + x[(r + 1) * m + c] + x[(r - 1) * m + c];",
               (16, 4), (4, 3), ()),
+    "slanted": (f"int c = {INDEX}, i = (int)(blockIdx.y * 4 + threadIdx.y) * m + c;"
+                "if (c < m && i < n && c + 3 * (int)threadIdx.y < 40) y[i] = x[i] * x[i];",
+                (16, 4), (4, 3), ("(int)threadIdx.y",)),
     "flat": (f"{PLANE} int i = r * m + c; if (i < n && c < m) y[i] = x[i] * x[i];",
              (16, 4), (4, 3), ("i < n",)),
 }  # fmt: skip

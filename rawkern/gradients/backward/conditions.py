@@ -23,7 +23,8 @@ DEFINED = re.compile(r"const ((?:unsigned |long )*(?:int|long|size_t)) (\w+) = (
 _CAST = re.compile(r"\((unsigned int|unsigned long long|size_t|unsigned|long long|int)\)(?=[\w(])")
 _MODULO = re.compile(r"unsigned|size_t|\b\d+[uU]|\(int\)\(|(?<!\(int\))\b(gridDim|blockDim|blockIdx|threadIdx)\.")
 _COMPARED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-_Comparison = tuple[str, str, str, Poly]  # left, operator, right; left less right
+#: Left, operator, right; left less right; whether it is made modulo 2^32.
+_Comparison = tuple[str, str, str, Poly, bool]
 
 
 class Unknown(Exception):
@@ -98,13 +99,11 @@ class Conditions:
         p, places = add(sides[0], sides[1], -1), self._places()
         own = {s for key in p for s in key if s in places}
         linear = all(sum(s in own for s in key) == len({s for s in key if s in own}) for key in p)
-        if (
-            not own
-            or not linear
-            or (self._wraps(f"{left} {operator} {right}") and not _place_alone(sides, set(places)))
-        ):
+        raw = any(s.startswith(("threadIdx", "blockIdx")) for key in p for s in key)
+        wraps = self._wraps(f"{left} {operator} {right}")
+        if not own or raw or not linear or (wraps and not _place_alone(sides, set(places))):
             return None
-        return left, operator, right, p
+        return left, operator, right, p, wraps
 
     def _wraps(self, text: str) -> bool:
         """Whether some of it may be computed modulo 2^32."""
@@ -124,7 +123,7 @@ class Conditions:
         """The conditions that were taken to hold, at the ends of a block's places."""
         found: list[str] = []
         self.held.sort(key=lambda held: max(map(len, held[3]), default=0))
-        for k, (left, operator, right, p) in enumerate(self.held):  # products last: what bounds them comes before
+        for k, (left, operator, right, p, _) in enumerate(self.held):  # products last: what bounds them comes before
             if any(
                 _implies(other, self.held[k]) and (i < k or not _implies(self.held[k], other))
                 for i, other in enumerate(self.held)
@@ -214,7 +213,7 @@ def _implies(held: _Comparison, wanted: _Comparison) -> bool:
     """Whether a comparison says at least what another does, of the same integers."""
     a, b = _at_most(held), _at_most(wanted)
     rest = add(a, b, -1)
-    return all(key == () for key in rest) and rest.get((), 0) >= 0
+    return held[4] == wanted[4] and all(key == () for key in rest) and rest.get((), 0) >= 0
 
 
 def _at_most(c: _Comparison) -> Poly:
