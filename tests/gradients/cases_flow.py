@@ -461,3 +461,23 @@ __global__ void softmax_of_warps(float* out, const float* inp, float scale, int 
 def softmax_of_warps(out, x, scale, rows, n):
     kept = torch.arange(n) <= torch.arange(rows)[:, None] % n
     return {"out": (scale * x).masked_fill(~kept, -torch.inf).softmax(1).masked_fill(~kept, 0)}
+
+
+@case(r"""
+__global__ void maxima(const float* x, const float* w, float* y, int n) {
+    __shared__ float s[32];
+    s[threadIdx.x] = x[threadIdx.x] * w[threadIdx.x];
+    __syncthreads();
+    float a = s[0], b = -1e30f, c = -1e30f, d = -1e30f, e = -1e30f;
+    for (int i = 1; i < n; i++) if (s[i] > a) a = s[i];
+    for (int i = 0; i < n; i++) if (i != 3 && s[i] > b) { b = s[i]; }
+    for (int i = 0; i < n; i++) if (s[i] > 0.1f) { float v = s[i] * s[i]; if (c < v) c = v; }
+    for (int i = 0; i < n; i++) if (s[i] * w[i] > d) d = s[i] * w[i];
+    for (int i = 0; i < n; i++) for (int j = 0; j < 2; j++) if (s[(i + j) % 32] > e) e = s[(i + j) % 32];
+    y[threadIdx.x] = (a + 2 * b + 3 * c + 4 * d + 5 * e) * s[threadIdx.x];
+}""", 32, 1, lambda r: (r(32), r(32), r(32), 20), name="maxima")  # fmt: skip
+def maxima(x, w, y, n):
+    s = x * w
+    b = torch.cat([s[:3], s[4:n]]).max()
+    c = s[:n][s[:n] > 0.1].square().max()
+    return {"y": (s[:n].max() + 2 * b + 3 * c + 4 * (s * w)[:n].max() + 5 * s[: n + 1].max()) * s}

@@ -213,7 +213,7 @@ class Reverse(ValueReverse):
                     continue
                 if r in self.special:
                     if which == 0:
-                        self.contribute(a, self.set_now(r, d), out)
+                        self.contribute(a, self.set_now(r, d), lines if inside(a.block, block) else out)
                     continue
                 if (r, (a, b)[which]) not in self.passed:
                     self.contribute((a, b)[which], d, lines)

@@ -19,6 +19,12 @@ LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 BREAKABLE = (*LOOPS, "switch_statement")
 
 
+def _reads_behind(node: Any) -> bool:
+    """Whether a condition is an && whose right side reads memory."""
+    both = node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) == "&&"
+    return both and contains(node.child_by_field_name("right"), ("subscript_expression",))
+
+
 def _plain(node: Any) -> bool:
     return node.type in ("number_literal", "true", "false", "char_literal")
 
@@ -255,12 +261,24 @@ class Branches(Declarations):
         raise self.refuse(node, text_of(node).strip(), "leave it out")
 
     def do_if_statement(self, node: Any) -> None:
+        clause, alone = node.child_by_field_name("condition"), self._alternative(node) is None
+        inner = clause.child_by_field_name("value") if clause.type == "condition_clause" else None
+        if inner is not None and alone and len(named(clause)) == 1 and _reads_behind(inner):
+            part = node.child_by_field_name("consequence")
+            return self._asked(node, inner, lambda: self.scoped(lambda: self.sequence([part], lambda: None)))
         condition = self._condition(node)
         if condition.const is None and any(text_of(c) == "constexpr" for c in node.children if not c.is_named):
             raise self.refuse(node, "if constexpr of what is not known when deriving", "write a plain if")
         parts = [node.child_by_field_name("consequence"), self._alternative(node)]
         run = [lambda p=p: None if p is None else self.scoped(lambda: self.sequence([p], lambda: None)) for p in parts]
         self.branch(node, condition, run[0], run[1])
+
+    def _asked(self, node: Any, condition: Any, then: Callable[[], None]) -> None:
+        """An if whose condition reads memory behind &&: one if in another, so that the last one decides alone."""
+        if not _reads_behind(condition):
+            return self.branch(node, self.test(condition), then, lambda: None)
+        left, right = (condition.child_by_field_name(f) for f in ("left", "right"))
+        return self._asked(node, left, lambda: self._asked(node, right, then))
 
     def leaves(self) -> list[Var]:
         """Every scalar variable in sight, of callers too."""
