@@ -9,6 +9,9 @@ import torch
 
 import rawkern
 from rawkern.gradients import launching
+from rawkern.gradients.backward.several import several
+from rawkern.gradients.ir import Array, Block, Kernel
+from rawkern.gradients.layout import Group
 
 INDEX = "blockIdx.x * blockDim.x + threadIdx.x"
 PLANE = f"int c = {INDEX}, r = blockIdx.y * blockDim.y + threadIdx.y;"
@@ -123,3 +126,21 @@ def test_a_gradient_that_is_the_output_s(body, block, grid, n, whole, device) ->
     if whole is not None:
         done = torch.arange(100, device=device) < min(n, block * grid if "for" not in body else n)
         assert torch.equal(found, torch.where(done, v, 0))
+
+
+@pytest.mark.parametrize(
+    "again, fits",
+    [("const int t = i + 1;", True), ("const int t = i - 1;", False), ("const int t = at[i];", False),
+     ("float t = x[i];", False), ("float u, t;", False)],
+)  # fmt: skip
+def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
+    """What is known of integers goes by their names."""
+    inner = Kernel(
+        "f", "f.cu", [("x", "float", True), ("n", "int", False)], {"x": Array("x", "float")}, [], Block(), {},
+        (64, 1, 1), (None, 1, 1),
+    )  # fmt: skip
+    scopes = [
+        Group("{", [first, Group("if (t < n) {", ["grad_x[i] = x[i];"])]) for first in ("const int t = i + 1;", again)
+    ]
+    found = several(inner, ["const int i = threadIdx.x + blockIdx.x * 64;", *scopes], set(), lambda name: name)
+    assert (found is not None) == fits

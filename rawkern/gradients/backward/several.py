@@ -9,6 +9,7 @@ block apart, under their conditions.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from rawkern.gradients.layout import Group, rendered
 BYTES = 16  # of one array, that a thread reads or writes
 MOST = 4  # elements
 LINES, READS = 60, 24  # of a thread: more has enough on its way, or needs too many registers
+_DECLARES = re.compile(r"(?:const )?(?!return\b|else\b)[A-Za-z_]\w*(?: [A-Za-z_]\w*)* (\w+(?:, \w+)*)(?: = .*)?;")
 TOGETHER = re.compile(r"__sync|__shfl|__ballot|__any|__all|__activemask|\b(warp_\w+|block_sum|lane|take|curand\w*)\(")
 
 
@@ -48,6 +50,7 @@ def several(kernel: Kernel, lines: list[Any], sizes: Set[str], fresh: Callable[[
     most = min(MOST, BYTES // _largest(kernel, code)) // (1 if len(whole) == 1 else 2)
     try:
         free = _freed(lines, body)
+        free = _joined(free, Counter(name for line in rendered(free, 0) for name in _declared(line.strip())))
     except _Unfit:
         return None
     inner = rendered(free)
@@ -107,7 +110,10 @@ def _freed(lines: Sequence[Any], body: Conditions) -> list[Any]:
                 raise _Unfit
             continue
         _indices(line, body)
-        if defined := DEFINED.fullmatch(line):
+        defined = DEFINED.fullmatch(line)
+        if any(n in body.spelled and (not defined or body.spelled[n] != defined[3]) for n in _declared(line)):
+            raise _Unfit  # what was said of that name is not so here
+        if defined:
             body.define(*defined.groups())
         found.append(line)
     return found
@@ -115,7 +121,7 @@ def _freed(lines: Sequence[Any], body: Conditions) -> list[Any]:
 
 def _group(group: Group, body: Conditions) -> list[Any]:
     if group.head == "{":
-        return _freed(group.body, body)
+        return [Group("{", _freed(group.body, body))]
     head = re.fullmatch(r"if \((.*)\) \{", group.head)
     if head is None:
         raise _Unfit
@@ -127,7 +133,29 @@ def _group(group: Group, body: Conditions) -> list[Any]:
         left = [head[1]]
     _indices(group.head, body)
     inner, other = _freed(group.body, body), _freed(group.other, body)
-    return [Group(f"if ({' && '.join(left)}) {{", inner, other)] if left else inner
+    return [Group(f"if ({' && '.join(left)}) {{", inner, other)] if left else [Group("{", inner)]
+
+
+def _joined(lines: list[Any], declared: Counter[str]) -> list[Any]:
+    """Lines without braces around what is asked no more, where their names are no others' as well."""
+    found: list[Any] = []
+    for line in lines:
+        if not isinstance(line, Group):
+            found.append(line)
+            continue
+        inner = _joined(line.body, declared)
+        names = [name for each in inner if isinstance(each, str) for name in _declared(each)]
+        if line.head == "{" and all(declared[name] == 1 for name in names):
+            found += inner
+        else:
+            found.append(Group(line.head, inner, _joined(line.other, declared)))
+    return found
+
+
+def _declared(line: str) -> list[str]:
+    """The variables that a line declares."""
+    m = _DECLARES.fullmatch(line)
+    return re.findall(r"\w+", m[1]) if m else []
 
 
 def _indices(line: str, body: Conditions) -> None:
