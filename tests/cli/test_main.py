@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,15 +66,26 @@ def test_a_library_that_is_missing_is_named(arguments: tuple[str, ...]) -> None:
 def test_ctrl_c_during_a_launch(tmp_path: Path) -> None:
     file = tmp_path / "endless.cu"
     file.write_text('extern "C" __global__ void endless(volatile int* x) { x[1] = 1; while (!x[0]) {} }')
-    process = subprocess.Popen(
-        [sys.executable, "-c", _ENDLESS, str(file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "launching\n"
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    with endless([sys.executable, "-c", _ENDLESS, str(file)]) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "launching\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+@contextlib.contextmanager
+def endless(command: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that does not end by itself; nothing of it is left, whatever a test finds."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 _ENDLESS = """
@@ -92,10 +106,10 @@ def test_ctrl_c_reaches_a_launch_in_its_child(tmp_path: Path) -> None:
     file.write_text("""#include <cstdio>
 extern "C" __global__ void endless(volatile int* x) { printf("launched\\n"); while (!x[0]) {} }""")
     command = [sys.executable, "-u", "-m", "rawkern", "run", str(file), "endless", "zeros(2)", "--grid", "1", "--block", "1", "--device", "cpu"]  # fmt: skip
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout and process.stdout.readline() == "launched\n"
-    process.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
-    out, err = process.communicate(timeout=60)
+    with endless(command) as process:
+        assert process.stdout and process.stdout.readline() == "launched\n"
+        process.send_signal(signal.SIGINT)  # to the parent alone, which passes it on
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
 
 
