@@ -80,7 +80,7 @@ def check(functions, value, reference, device):
     expected = torch.autograd.grad((reference(*leaves) * v.double().cpu()).sum(), leaves)
     for n, right in zip("xw", expected, strict=True):
         torch.testing.assert_close(found[n].cpu().double(), right, rtol=1e-5, atol=1e-4)
-    if device == "cpu":
+    if device == "cpu" and "mix" in functions:  # in double, whose text is another
         derived.verify(4, (x, w, torch.zeros_like(x), 200))
     return set(re.findall(r"__device__ __forceinline__ \w+ (\w+)\(", derived.source)), derived.source
 

@@ -9,7 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.ir import Barrier, Block, Exit, If, Loop, Store, Value
-from rawkern.gradients.reading.declarations import Declarations
+from rawkern.gradients.reading.choices import Choices, reads_behind
 from rawkern.gradients.reading.groups import Team
 from rawkern.gradients.reading.places import Pointer, Var
 from rawkern.gradients.reading.syntax import contains
@@ -19,23 +19,12 @@ LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 BREAKABLE = (*LOOPS, "switch_statement")
 
 
-def _reads_behind(node: Any) -> bool:
-    """Whether a condition is an && whose right side reads memory."""
-    both = node.type == "binary_expression" and text_of(node.child_by_field_name("operator")) == "&&"
-    return both and contains(node.child_by_field_name("right"), ("subscript_expression",))
-
-
-def _plain(node: Any) -> bool:
-    return node.type in ("number_literal", "true", "false", "char_literal")
-
-
-class Branches(Declarations):
+class Branches(Choices):
     """Statements; `Repeats` has the loops."""
 
     body: Block
     breaking: list[Var | None]  # of the loops around: whether they go on, where they have a break
     left: Var | None  # whether the function has returned, in a loop with a return
-    sides: dict[int, Any]
 
     def sequence(self, nodes: Sequence[Any], then: Callable[[], None]) -> None:
         """Read statements, and what comes then on every path that does not leave."""
@@ -59,41 +48,11 @@ class Branches(Declarations):
                 or (node.type != "switch_statement" and contains(node, ("break_statement",), BREAKABLE))
             ):
                 return self._leaving(node, nodes[at + 1 :], then)
-            choice = self._choice(node)
+            choice = self.choice(node)
             if choice is not None:
-                return self._choosing(node, choice, nodes[at + 1 :], then)
+                return self.choosing(node, choice, nodes[at + 1 :], then)
             self.statement(node)
         return then()
-
-    def _choice(self, node: Any) -> Any:
-        """In a declaration of a pointer to one of two arrays, what chooses between them."""
-        single = [c for c in named(node) if c.type == "init_declarator"] if node.type == "declaration" else []
-        value = single[0].child_by_field_name("value") if len(single) == 1 else None
-        while value is not None and value.type == "parenthesized_expression":
-            value = named(value)[0]
-        if value is None or value.type != "conditional_expression" or value.start_byte in self.sides:
-            return None
-        sides = [value.child_by_field_name(f) for f in ("consequence", "alternative")]
-        found = [self.tried(lambda s=s: self.as_pointer(self.expression(s))) for s in sides if not _plain(s)]
-        several = len(found) == 2 and all(isinstance(p, Pointer) for p in found) and found[0].array != found[1].array
-        return value if several else None
-
-    def _choosing(self, node: Any, choice: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
-        """What follows such a declaration, for each of the arrays."""
-
-        def go(side: str) -> Callable[[], None]:
-            def run() -> None:
-                outer, sides = self.scopes, self.sides
-                self.scopes = [dict(scope) for scope in outer]
-                self.sides = {**sides, choice.start_byte: choice.child_by_field_name(side)}
-                self.statement(node)
-                self.sides = sides
-                self.sequence(rest, then)
-                self.scopes = outer
-
-            return run
-
-        self.branch(node, self.test(choice.child_by_field_name("condition")), go("consequence"), go("alternative"))
 
     def _returning(self, node: Any, rest: Sequence[Any], then: Callable[[], None]) -> None:
         """A loop with a return: a break of all loops around it; what follows is for those that have not left."""
@@ -263,22 +222,15 @@ class Branches(Declarations):
     def do_if_statement(self, node: Any) -> None:
         clause, alone = node.child_by_field_name("condition"), self._alternative(node) is None
         inner = clause.child_by_field_name("value") if clause.type == "condition_clause" else None
-        if inner is not None and alone and len(named(clause)) == 1 and _reads_behind(inner):
+        if inner is not None and alone and len(named(clause)) == 1 and reads_behind(inner):
             part = node.child_by_field_name("consequence")
-            return self._asked(node, inner, lambda: self.scoped(lambda: self.sequence([part], lambda: None)))
+            return self.asked_behind(node, inner, lambda: self.scoped(lambda: self.sequence([part], lambda: None)))
         condition = self._condition(node)
         if condition.const is None and any(text_of(c) == "constexpr" for c in node.children if not c.is_named):
             raise self.refuse(node, "if constexpr of what is not known when deriving", "write a plain if")
         parts = [node.child_by_field_name("consequence"), self._alternative(node)]
         run = [lambda p=p: None if p is None else self.scoped(lambda: self.sequence([p], lambda: None)) for p in parts]
         self.branch(node, condition, run[0], run[1])
-
-    def _asked(self, node: Any, condition: Any, then: Callable[[], None]) -> None:
-        """An if whose condition reads memory behind &&: one if in another, so that the last one decides alone."""
-        if not _reads_behind(condition):
-            return self.branch(node, self.test(condition), then, lambda: None)
-        left, right = (condition.child_by_field_name(f) for f in ("left", "right"))
-        return self._asked(node, left, lambda: self._asked(node, right, then))
 
     def leaves(self) -> list[Var]:
         """Every scalar variable in sight, of callers too."""
