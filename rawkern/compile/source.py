@@ -136,7 +136,7 @@ def _precompiled(path: str, data: bytes, options: tuple[str, ...], include_dirs:
 class Watch:
     """Tells whether a source's file or any of its local headers has changed since the source was read."""
 
-    INTERVAL = 0.1  # seconds between two rounds of stat calls
+    INTERVAL = 0.1  # seconds between two rounds of stat calls of `changed`, and of launches in native code
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -150,13 +150,11 @@ class Watch:
 
         A file that is gone does not count: an editor may be about to put the new one in its place.
         """
-        now = _now()
-        if now < self.next_look:
-            return self._dirty
-        self.next_look = now + self.INTERVAL
-        return self._look()
+        return self._dirty if (now := _now()) < self.next_look else self.look(now)
 
-    def _look(self) -> bool:
+    def look(self, now: float | None = None) -> bool:
+        """Return what `changed` does, from the disk as it is at this moment."""
+        self.next_look = (time.monotonic() if now is None else now) + self.INTERVAL
         for path, old in self._stamps.items():
             new = stamp(path)
             if new != old and new is not None:

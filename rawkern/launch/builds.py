@@ -117,10 +117,10 @@ class Build:
         self.edit = 0
 
     def changed(self) -> bool:
-        """Whether the file or one of its headers is no longer what was read."""
+        """Whether the file or one of its headers is no longer what was read, as the disk has them now."""
         if self.watch is None:
             return False
-        changed = self.watch.changed()
+        changed = self.watch.look()
         self.until.value = 0 if changed or self._replaced else int(self.watch.next_look * 1e9)
         return changed
 
@@ -160,6 +160,8 @@ class Build:
         if module is None:
             program = self.program(self.architecture(device), asked)
             module = self._modules[device, asked] = engine(device).load_module(program, device=device)
+            if self.watch is not None:
+                self.until.value = 0  # the file may have been edited meanwhile
         return module
 
 

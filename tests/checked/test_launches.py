@@ -185,3 +185,15 @@ kernel[1, 64](torch.zeros(64, dtype=torch.int32))
             [sys.executable, "-c", code], env={**os.environ, "RAWKERN_CHECK": level}, capture_output=True, text=True
         )
         assert ("rawkern.errors.RaceError" in done.stderr) == raises == bool(done.returncode), done.stderr
+
+
+def test_an_edit_is_seen_at_once(tmp_path):
+    file = tmp_path / "put.cu"
+    x = torch.zeros(1)
+    kernel = None
+    for value in range(5):  # far less than Watch.INTERVAL apart
+        file.write_text(f'extern "C" __global__ void put(float* x) {{ *x = {value}; }}')
+        kernel = kernel or rawkern.load(file).put
+        with rawkern.check():
+            kernel[1, 1](x)
+        assert x.item() == value
