@@ -24,7 +24,8 @@ def declare(commands: Any) -> None:
     parser.add_argument("kernel", metavar="KERNEL", help="the kernel; also an instance of a template, 'axpy<float, 4>'")
     parser.add_argument("--block", default="256", metavar="X[,Y[,Z]]", help="the blocks' shape (default: 256)")
     parser.add_argument("--grid", metavar="X[,Y[,Z]]",
-                        help="a grid like those of the launches: which axes have one block matters")  # fmt: skip
+                        help="a grid like those of the launches: which axes have one block matters "
+                             "(default: those that the kernel does not mention)")  # fmt: skip
     parser.add_argument("--shared-mem", type=whole(0), default=0, metavar="BYTES",
                         help="dynamic shared memory of the launches")  # fmt: skip
     parser.add_argument("--wrt", metavar="NAME[,NAME]",

@@ -270,7 +270,7 @@ class Derivable:
             The shape of the blocks, which decides who owns which element: another shape needs another derivation.
         grid : int or tuple of ints, optional
             A grid like those of the launches: which of its axes have one block matters. By default those that the
-            source does not mention.
+            kernel, and what it may call, does not mention.
         shared_mem : int
             Bytes of dynamic shared memory of the launches, which decide the extent of ``extern __shared__`` arrays.
         wrt : sequence of str, optional

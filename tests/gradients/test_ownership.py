@@ -63,3 +63,18 @@ def test_groups_of_a_block(group) -> None:
 )  # fmt: skip
 def test_groups_that_are_told_apart(index, condition) -> None:
     assert alone(index, condition, 8)
+
+
+def test_axes_of_the_grid_that_the_kernel_does_not_mention() -> None:
+    square = 'extern "C" __global__ void f(const float* x, float* y) { int i = %s; y[i] = x[i] * x[i]; }\n'
+    other = "template <class T> __global__ void other(T* x) { x[blockIdx.y * blockDim.x + threadIdx.x] = 0; }\n"
+    called = "__device__ int place(int i) { return gridDim.y == 1 ? i : 0; }\n"
+
+    def axes(source: str) -> tuple[bool, bool, bool]:
+        launched = Launched((32, 1, 1))
+        return derive(source, "f", where=Where("f.cu", "f", str), launched=launched, assume=False).unit_axes
+
+    plain = square % "blockIdx.x * blockDim.x + threadIdx.x"
+    assert axes(plain) == axes(other + plain) == axes(plain + other) == (False, True, True)
+    assert axes(called + square % "place(blockIdx.x * blockDim.x + threadIdx.x)") == (False, False, True)
+    assert axes(other + square % "threadIdx.x") == (True, True, True)

@@ -24,7 +24,7 @@ class Launched:
     """What of a launch a derivation is for: the shape of blocks, the axes of the grid with one block, shared memory."""
 
     block: Shape
-    units: tuple[bool, bool, bool] | None = None  # None: those that the source does not mention
+    units: tuple[bool, bool, bool] | None = None  # None: those that the kernel, or what it may call, does not mention
     shared_mem: int = 0  # dynamic, in bytes
 
 
@@ -46,8 +46,14 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.file = File(self.text, tuple(self.options), self.where)
-        found = [not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", self.file.text) for axis in "xyz"]
-        self.units = self.launched.units or (found[0], found[1], found[2])
+        base, self.arguments = self._called()
+        text = self.file.text
+        for name, found in self.file.functions.items():
+            for node, _ in found if name != base else ():
+                own = node.text.decode()
+                text = text.replace(own, "") if own.startswith("__global__") else text
+        x, y, z = (not re.search(rf"\b(blockIdx|gridDim)\s*\.\s*{axis}\b", text) for axis in "xyz")
+        self.base, self.units = base, self.launched.units or (x, y, z)
 
     def settle(self, make: Callable[[Kernel], Made]) -> Made:
         """Call with the kernel; loops that this asks for, or the reading, are written out."""
@@ -108,11 +114,14 @@ class Reader:
                     pass
         return kernel
 
-    def _read(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, dict]:
-        file, where = self.file, self.where
-        base, _, rest = file.preprocessed.expanded(self.name).partition("<")
+    def _called(self) -> tuple[str, list[str]]:
+        """The name of the kernel's text, and its template's arguments."""
+        base, _, rest = self.file.preprocessed.expanded(self.name).partition("<")
         arguments = [a.strip() for a in rest.rpartition(">")[0].split(",")] if rest else []
-        base = (file.plain(base) or "") if "::" in base else base.strip()
+        return (self.file.plain(base) or "") if "::" in base else base.strip(), arguments
+
+    def _read(self, unroll: frozenset[int], retyped: dict[str, Type]) -> tuple[Kernel, dict]:
+        file, where, base = self.file, self.where, self.base
         found = file.functions.get(base, [])
         if file.keywords:
             raise where.refuse(1, f"macros redefine {', '.join(file.keywords)}", "use names of their own")
@@ -127,6 +136,6 @@ class Reader:
             file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
             self.keep,
         )  # fmt: skip
-        kernel = lowering.kernel(*found[0], arguments)
+        kernel = lowering.kernel(*found[0], self.arguments)
         self.kept |= bool(kernel.functions)
         return kernel, lowering.views
