@@ -14,7 +14,7 @@ from rawkern.base.dynamo import untraced
 from rawkern.compile import lookup, programs
 from rawkern.engines.devices import default_device
 from rawkern.errors import LaunchError, UnsupportedError
-from rawkern.gradients.derived import Derivable
+from rawkern.gradients.derivable import Derivable
 from rawkern.launch import config as configs
 from rawkern.launch import cupy_form, level
 from rawkern.launch.builds import Build, CuPySettings, PathLike, Unit, make_unit

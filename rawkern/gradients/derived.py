@@ -17,7 +17,7 @@ from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, base_name
 from rawkern.launch import config as configs
-from rawkern.launch.builds import Build, Unit
+from rawkern.launch.builds import Build
 
 Shape = tuple[int, int, int]
 
@@ -247,79 +247,45 @@ class Derived:
         return given if (own or name not in self.exchanged) and given.data_ptr() % 16 == 0 else given.clone()
 
 
-class Derivable:
-    """Kernels whose backward can be derived."""
+def derive_kernel(
+    kernel: Any,
+    block: int | Sequence[int],
+    grid: int | Sequence[int] | None,
+    shared_mem: int,
+    wrt: Sequence[str] | None,
+    max_iterations: int | None,
+) -> Derived:
+    """`RawKernel.derive`, whose parameters these are."""
+    build: Build = kernel.build()
+    name = kernel.asked_name or kernel.state().entry.name
+    shape = configs.make_config(name, 1 if grid is None else grid, block, shared_mem)
+    x, y, z = (n == 1 for n in shape.grid)
+    units = None if grid is None else (x, y, z)
+    source = build.source
+    if source.binary is not None:
+        raise LaunchError(
+            f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
+        )
+    where = Where(source.title, name, lambda line: source.place(source.name, line))
+    launched = Launched(shape.block, units, shape.shared_mem)
+    headers = [path for path, _ in source.headers]
+    common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
+    given = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
 
-    unit: Unit
+    def made(assume: bool) -> Derived:
+        text = derive(source.text, name, assume=assume, **given)
+        return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False))
 
-    @border
-    def derive(
-        self,
-        *,
-        block: int | Sequence[int],
-        grid: int | Sequence[int] | None = None,
-        shared_mem: int = 0,
-        wrt: Sequence[str] | None = None,
-        max_iterations: int | None = None,
-    ) -> Derived:
-        """Derive the kernel's backward from its text.
+    def twin(assume: bool) -> dict[str, Any]:
+        """The texts and kernels that `verify` compares."""
+        double = derive(source.text, name, double=True, assume=assume, **given)
+        make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
+        base = base_name(name)
+        return {
+            "backward": Backward(double, lambda called: make(double.source, called)),
+            "forward": make(forward(source.text, name, double=True, assume=assume, **common), f"{base}_forward"),
+            "single": make(forward(source.text, name, assume=assume, **common), f"{base}_forward"),
+            "shared_mem": shape.shared_mem,
+        }
 
-        Parameters
-        ----------
-        block : int or tuple of ints
-            The shape of the blocks, which decides who owns which element: another shape needs another derivation.
-        grid : int or tuple of ints, optional
-            A grid like those of the launches: which of its axes have one block matters. By default those that the
-            kernel, and what it may call, does not mention.
-        shared_mem : int
-            Bytes of dynamic shared memory of the launches, which decide the extent of ``extern __shared__`` arrays.
-        wrt : sequence of str, optional
-            Parameters to differentiate by: pointers to floating-point elements, and floating-point numbers. By default
-            every pointer that is only read.
-        max_iterations : int, optional
-            The most iterations of loops that carry on what is no sum, and whose number is no constant. More end the
-            launch with an error.
-
-        Returns
-        -------
-        Derived
-            The backward: its text, and a callable.
-
-        Raises
-        ------
-        NotDifferentiable
-            The kernel does what has no derived backward; with line, reason and way out.
-        """
-        build: Build = self.build()  # type: ignore[attr-defined]
-        name = self.asked_name or self.state().entry.name  # type: ignore[attr-defined]
-        shape = configs.make_config(name, 1 if grid is None else grid, block, shared_mem)
-        x, y, z = (n == 1 for n in shape.grid)
-        units = None if grid is None else (x, y, z)
-        source = build.source
-        if source.binary is not None:
-            raise LaunchError(
-                f"{name} was loaded from {source.name}, as it is compiled; a backward is derived from CUDA source"
-            )
-        where = Where(source.title, name, lambda line: source.place(source.name, line))
-        launched = Launched(shape.block, units, shape.shared_mem)
-        headers = [path for path, _ in source.headers]
-        common: dict[str, Any] = {"where": where, "options": source.options, "launched": launched}
-        given = {**common, "headers": headers, "wrt": wrt, "max_iterations": max_iterations}
-
-        def made(assume: bool) -> Derived:
-            text = derive(source.text, name, assume=assume, **given)
-            return Derived(self, text, lambda: twin(assume), source.title, lambda: made(False))
-
-        def twin(assume: bool) -> dict[str, Any]:
-            """The texts and kernels that `verify` compares."""
-            double = derive(source.text, name, double=True, assume=assume, **given)
-            make = lambda code, called: type(self)(code, called, options=source.options)  # type: ignore[call-arg]  # noqa: E731
-            base = base_name(name)
-            return {
-                "backward": Backward(double, lambda called: make(double.source, called)),
-                "forward": make(forward(source.text, name, double=True, assume=assume, **common), f"{base}_forward"),
-                "single": make(forward(source.text, name, assume=assume, **common), f"{base}_forward"),
-                "shared_mem": shape.shared_mem,
-            }
-
-        return made(True)
+    return made(True)

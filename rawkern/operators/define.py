@@ -10,7 +10,6 @@ import torch
 
 from rawkern.base.border import border
 from rawkern.operators.declaration import declare
-from rawkern.operators.derived import check_declaration, derived_backward
 from rawkern.operators.operator import Operator
 from rawkern.operators.public import make_public
 
@@ -205,6 +204,9 @@ def op(
         kind = {"elementwise": elementwise, "strided": strided, "autocast": autocast, "derived": backward == "derive"}
         operator = Operator(declare(function, name, save, mutates_args, hidden, **kind), function)
         if backward == "derive":
+            # What reads kernels takes long to import, and most operators have no need of it.
+            from rawkern.operators.derived import check_declaration, derived_backward
+
             check_declaration(operator.declaration)
             operator.set_backward(derived_backward(operator.declaration, function, max_iterations, verify))
         public: Any = make_public(operator)
