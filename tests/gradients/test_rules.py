@@ -22,11 +22,14 @@ NO_NUMBERS = {"cbrt", "hypot", "sinpi", "cospi", "fmod", "pow"}  # of their deri
 ARGUMENT = {"acosh": "x[i] + 1.0"}  # where the functions are defined: 0.1 to 0.9, else this
 
 
+PARTS = 4  # in which functions are compiled together: one takes more time, and so do many
+
+
 @functools.cache
-def all_of_them():
-    """A kernel that computes every function, a row of y each; its backward; x, z, and rows of zeros."""
+def together(part):
+    """A kernel that computes every function of a part, a row of y each; its backward; x and z."""
     lines = []
-    for k, name in enumerate(SMOOTH):
+    for k, name in enumerate(SMOOTH[part::PARTS]):
         args = [ARGUMENT.get(name, "x[i]"), "z[i]", "x[i] * z[i]", "x[i] + z[i]"][: len(RULES[name].derivatives)]
         if RULES[name].whole is not None:
             args[RULES[name].whole] = "i % 4"
@@ -39,27 +42,28 @@ def all_of_them():
 
 
 @functools.cache
-def measured(which):
-    """Central differences of all functions by an argument."""
-    kernel, _, x, z = all_of_them()
+def measured(part, which):
+    """Central differences of all functions of a part by an argument."""
+    kernel, _, x, z = together(part)
     found, step = [], 1e-5
     for sign in (1, -1):
-        y = torch.full((len(SMOOTH), N), math.nan, dtype=torch.float64)
+        y = torch.full((len(SMOOTH[part::PARTS]), N), math.nan, dtype=torch.float64)
         moved = [x + sign * step, z] if which == "x" else [x, z + sign * step]
         kernel[1, N](*moved, y)
         found.append(y)
     return (found[0] - found[1]) / (2 * step)
 
 
-def test_agrees_with_a_central_difference_and_with_formulas() -> None:
-    """In one test, as all functions are compiled together, which takes long."""
-    _, derived, x, z = all_of_them()
-    for name in SMOOTH:
-        grad = torch.zeros(len(SMOOTH), N, dtype=torch.float64)
-        grad[SMOOTH.index(name)] = 1
+@pytest.mark.parametrize("part", range(PARTS))
+def test_agrees_with_a_central_difference_and_with_formulas(part) -> None:
+    _, derived, x, z = together(part)
+    names = SMOOTH[part::PARTS]
+    for k, name in enumerate(names):
+        grad = torch.zeros(len(names), N, dtype=torch.float64)
+        grad[k] = 1
         found = derived(1, (x, z, torch.empty_like(grad)), {"y": grad})
         for each in ("x", "z"):
-            right = measured(each)[SMOOTH.index(name)]
+            right = measured(part, each)[k]
             torch.testing.assert_close(found[each], right, rtol=1e-6, atol=1e-7, msg=f"{name} by {each}")
         assert max(found["x"].abs().max(), found["z"].abs().max()) > 0.01, name
         if name in functions() and name not in NO_NUMBERS:

@@ -240,7 +240,7 @@ def pytest_unconfigure(config):
     print("imported", *sorted({{"torch", "cupy", "numpy", "llvmlite", "rawkern"}} & set(sys.modules)))
 """)
     pytester.makepyfile("import pytest\n@pytest.mark.multigpu\ndef test_b(): ...\ndef test_a(device): ...")
-    options = ("-p", NAME) if named == "option" else ()
+    options = ("-p", "no:hypothesispytest", *(("-p", NAME) if named == "option" else ()))
     result = pytester.runpytest_subprocess("-s", "--collect-only", "-q", "--strict-markers", *options)
     result.stdout.fnmatch_lines(["*test_a?cpu?", "*test_a?cuda?", f"registered {NAME}", "imported rawkern"])
 
@@ -249,7 +249,8 @@ def test_workers(pytester, installed: Path) -> None:
     """The options reach xdist's workers, which collect the same tests."""
     pytest.importorskip("xdist")
     pytester.makepyfile(DEVICES + CHECKED)
-    args = ("-n", "1", "-q", "-p", "no:cacheprovider", "-k", "of_none or of_device or wrong or right")
+    without = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    args = ("-n", "1", "-q", *without, "-k", "of_none or of_device or wrong or right")
     result = pytester.runpytest_subprocess(*args, "--rawkern-device=cpu", "--rawkern-check")
     result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["*reads s?32?, which no thread of the block*"])
