@@ -17,6 +17,7 @@ from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.ownership import group_of
 from rawkern.gradients.analysis.strided import flattened
+from rawkern.gradients.analysis.trees import with_reductions
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -70,6 +71,7 @@ def derive(
 
 def _prepared(kernel: Kernel, assume: bool) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be."""
+    kernel = with_reductions(kernel)
     kernel.group = group_of(kernel.body, kernel.block[0])
     return forwarded(split(kernel, assume))
 

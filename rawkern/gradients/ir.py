@@ -34,7 +34,7 @@ class Value(Item):
 
     const (attr: its text), param (attr: the parameter), special (attr: such as threadIdx.x), unary and binary (attr:
     the operator), cast, call (attr: the function), select, load (attr: `Place`; args: indices), shfl (attr: which),
-    phi (of a loop) and result (of a loop or branch).
+    reduce (over the block; attr: sum, max or min), phi (of a loop) and result (of a loop or branch).
     """
 
     type: str = "int"
@@ -171,6 +171,9 @@ class Kernel:
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
+
+
+COLLECTIVE = ("shfl", "reduce")  # what threads make together
 
 
 def children(item: Any) -> tuple[Block, ...]:

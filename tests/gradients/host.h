@@ -48,6 +48,15 @@ static void wait_for(long* counts, unsigned from, unsigned to) {
     }
 }
 static void __syncthreads() { wait_for(arrived, 0, blockDim.x * blockDim.y * blockDim.z); }
+static bool held[THREADS];
+static int __syncthreads_count(bool holds) {
+    held[now] = holds;
+    __syncthreads();
+    int found = 0;
+    for (unsigned t = 0; t < blockDim.x * blockDim.y * blockDim.z; ++t) found += held[t];
+    __syncthreads();
+    return found;
+}
 static void __syncwarp() { wait_for(warped, now / 32 * 32, now / 32 * 32 + 32); }
 template <typename T> static T from_lane(T value, unsigned lane) {
     passed[now] = value;

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, If, Kernel, Loop, Store, Value, walk
+from rawkern.gradients.ir import COLLECTIVE, Array, If, Kernel, Loop, Store, Value, walk
 from rawkern.gradients.reading.syntax import Where
 
 
@@ -67,7 +67,7 @@ def _active(item: Value, values: set[Value], arrays: set[Array], wrt: tuple[str,
         return item.attr in wrt
     if item.op == "load":
         return item.attr.array in arrays and (only is None or item.attr.array.shared or item in only)
-    if item.op in ("select", "shfl"):
+    if item.op in ("select", *COLLECTIVE):
         return any(a in values for a in item.args)
     if item.op == "call" and not isinstance(item.attr, str):
         return any(a in values for a, d in zip(item.args, item.attr[0].derivatives, strict=True) if d is not None)

@@ -16,7 +16,20 @@ from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.phases import uniform
-from rawkern.gradients.ir import Array, Barrier, Exit, Kernel, Loop, Store, Value, children, inside, made_of, walk
+from rawkern.gradients.ir import (
+    COLLECTIVE,
+    Array,
+    Barrier,
+    Exit,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    children,
+    inside,
+    made_of,
+    walk,
+)
 
 LEAST = 8  # iterations of a loop in the loop, for which it pays to load tiles once more
 
@@ -70,7 +83,7 @@ def _over_tiles(kernel: Kernel) -> Loop | None:
 def _together(item: Any) -> bool:
     if isinstance(item, Store):
         return item.place.array.shared
-    return isinstance(item, Loop | Barrier) or (isinstance(item, Value) and (item.op == "shfl" or _tile(item)))
+    return isinstance(item, Loop | Barrier) or (isinstance(item, Value) and (item.op in COLLECTIVE or _tile(item)))
 
 
 def _tile(v: Value) -> bool:
@@ -112,6 +125,6 @@ def _depends(value: Value, what: str) -> bool:
     """Whether a value may depend on a special one."""
 
     def ask(v: Value) -> bool | tuple[Value, ...]:
-        return v.attr != what if v.op == "special" else v.op not in ("load", "result", "shfl") and v.args
+        return v.attr != what if v.op == "special" else v.op not in ("load", "result", *COLLECTIVE) and v.args
 
     return not made_of(value, ask)

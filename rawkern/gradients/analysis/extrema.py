@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from rawkern.gradients.analysis import ownership
-from rawkern.gradients.ir import Barrier, Carried, If, Loop, Store, Value, inside, operands, walk
+from rawkern.gradients.ir import COLLECTIVE, Barrier, Carried, If, Loop, Store, Value, inside, operands, walk
 
 
 def maximum(c: Carried, uses: Counter[Value]) -> tuple[Value, str, Value] | None:
@@ -116,6 +116,6 @@ def chooses(loop: Loop, c: Carried) -> bool:
     return all(other is c or other.phi in steps for other in loop.carried) and not any(
         isinstance(i, Store | Barrier)
         or (isinstance(i, Loop) and not any(each.init is c.phi for each in i.carried))
-        or (isinstance(i, Value) and i.op == "shfl")
+        or (isinstance(i, Value) and i.op in COLLECTIVE)
         for i in walk(loop.body)
     )

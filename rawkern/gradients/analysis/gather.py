@@ -19,7 +19,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
-from rawkern.gradients.ir import Array, Barrier, Kernel, Loop, Store, Value, operands, walk
+from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Kernel, Loop, Store, Value, operands, walk
 
 MOST = 27  # different steps
 
@@ -54,7 +54,7 @@ def gathers(
     If a grid is `endless`, every element has an owner: nothing may lead to others.
     """
     for item in walk(kernel.body):
-        if isinstance(item, Loop | Barrier) or getattr(item, "op", "") == "shfl":
+        if isinstance(item, Loop | Barrier) or getattr(item, "op", "") in COLLECTIVE:
             return []
         if isinstance(item, Store) and item.place.array in active.arrays and not (item.adds or plain(item)):
             return []

@@ -12,7 +12,21 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import keys, ownership
-from rawkern.gradients.ir import Array, Barrier, Block, Carried, If, Kernel, Loop, Store, Value, inside, operands, walk
+from rawkern.gradients.ir import (
+    COLLECTIVE,
+    Array,
+    Barrier,
+    Block,
+    Carried,
+    If,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    inside,
+    operands,
+    walk,
+)
 
 LONGEST_TAPE = 1024  # iterations with a tape
 
@@ -74,7 +88,7 @@ def check_condition(loop: Loop, refuse: Any) -> None:
     for item in loop.test.items:
         if (
             not isinstance(item, Value)
-            or item.op in ("shfl", "result")
+            or item.op in (*COLLECTIVE, "result")
             or (item.op == "load" and item.attr.array.shared)
         ):
             raise refuse(

@@ -9,6 +9,7 @@ from typing import Any
 
 from rawkern.gradients.analysis.ownership import induction
 from rawkern.gradients.ir import (
+    COLLECTIVE,
     Array,
     Block,
     Carried,
@@ -175,7 +176,7 @@ class Copy:
             return
         for each in item.args:
             self._demand(each)
-        if item.op == "shfl":
+        if item.op in COLLECTIVE:
             self.kept.add(item)
         if item.op == "load" and item.attr.array.shared:
             live.add(item.attr.array)

@@ -21,7 +21,7 @@ from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.ownership import poly
 from rawkern.gradients.analysis.phases import uniform
-from rawkern.gradients.ir import Array, Barrier, Exit, Kernel, Loop, Value, inside
+from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a block
 MOST = 4  # times as many iterations as the loop has
@@ -73,7 +73,7 @@ def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
         bool(loops.iterations(loop))
         and not any(isinstance(i, Exit) for i in kernel.body.items)
         and any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.block.items)
-        and all(isinstance(i, Value) and i.op not in ("shfl", "result") for i in body)
+        and all(isinstance(i, Value) and i.op not in (*COLLECTIVE, "result") for i in body)
         and all(loops.late(i.attr.array, loop, kernel) is None for i in body if i.op == "load" and i.attr.array.shared)
         and all(c.phi in steps or types.is_float(c.phi.type) for c in loop.carried)
         and all(_known(v) for c in loop.carried if c.phi in steps for v in (c.init, steps[c.phi][1]))

@@ -13,6 +13,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis.needed import TRIVIAL, Copy
 from rawkern.gradients.analysis.ownership import induction, plain
 from rawkern.gradients.ir import (
+    COLLECTIVE,
     Barrier,
     Block,
     Carried,
@@ -50,7 +51,7 @@ class Frame(Copy):
         return self.right(value)
 
     def _is_named(self, value: Value) -> bool:
-        if value.op in ("shfl", "phi", "result"):
+        if value.op in (*COLLECTIVE, "phi", "result"):
             return True
         if isinstance(value.block.parent, Loop) and value.block is value.block.parent.test:
             return False  # a condition is computed anew each time
@@ -77,6 +78,8 @@ class Frame(Copy):
         if value.op == "shfl":
             suffix = "" if value.attr == "idx" else f"_{value.attr}"
             return f"__shfl{suffix}_sync(0xffffffff, {', '.join(plain)})"
+        if value.op == "reduce":
+            return f"block_{value.attr}({plain[0]})"
         if value.op == "load":
             element, kind = self.element(value.attr, value.args), value.attr.type
             known = kind in types.HALVES and not self.names.double

@@ -41,6 +41,26 @@ __device__ T block_sum(T value) {
     return value;
 }
 """,
+    **{
+        f"block_{name}": f"""\
+// The {name}imum over the threads of a block, in each of them; all of them call it.
+template <typename T>
+__device__ T block_{name}(T value) {{
+    __shared__ T parts[32];
+    const int threads = blockDim.x * blockDim.y * blockDim.z;
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    for (int offset = 16; offset > 0; offset /= 2)
+        value = f{name}(value, __shfl_xor_sync(0xffffffff, value, offset));
+    __syncthreads();
+    if (lane() == 0) parts[thread / 32] = value;
+    __syncthreads();
+    value = parts[0];
+    for (int k = 1; k < threads / 32; ++k) value = f{name}(value, parts[k]);
+    return value;
+}}
+"""
+        for name in ("max", "min")
+    },
     "warp_add": """\
 // Adds to *place; once for a warp whose lanes all mean the same place.
 template <typename T>
@@ -116,6 +136,7 @@ __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,
 }
 NEEDS = {name: ("lane", "warp_sum") for name in ("warp_add", "block_sum")}
+NEEDS |= {"block_max": ("lane",), "block_min": ("lane",)}
 
 
 def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:

@@ -12,6 +12,7 @@ from rawkern.gradients.backward.deferred import defer
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.value_reverse import ValueReverse
 from rawkern.gradients.ir import (
+    COLLECTIVE,
     Array,
     Barrier,
     Block,
@@ -253,7 +254,7 @@ class Reverse(ValueReverse):
     def _late(self, item: If, frame: Frame) -> bool:
         """Whether a branch is computed again together with its reverse, not where it stood."""
         return self._final(item) or not any(
-            isinstance(i, Barrier) or getattr(i, "op", "") == "shfl"
+            isinstance(i, Barrier) or getattr(i, "op", "") in COLLECTIVE
             or (isinstance(i, Value) and i.op == "load" and i.attr.array.shared)
             or (isinstance(i, Store) and i.place.array.shared)
             for block in children(item) for i in walk(block)
@@ -263,7 +264,8 @@ class Reverse(ValueReverse):
         """Whether nothing comes after a branch, so that its reverse follows it at once."""
         block = item.block
         if not all(
-            isinstance(i, Value) and i.op not in ("load", "shfl") for i in block.items[block.items.index(item) + 1 :]
+            isinstance(i, Value) and i.op not in ("load", *COLLECTIVE)
+            for i in block.items[block.items.index(item) + 1 :]
         ):
             return False
         return block.parent is None or (isinstance(block.parent, If) and self._final(block.parent))

@@ -24,7 +24,7 @@ BYTES = 16  # of one array, that a thread reads or writes
 MOST = 4  # elements
 LINES, READS = 60, 24  # of a thread: more has enough on its way, or needs too many registers
 _DECLARES = re.compile(r"(?:const )?(?!return\b|else\b)[A-Za-z_]\w*(?: [A-Za-z_]\w*)* (\w+(?:, \w+)*)(?: = .*)?;")
-TOGETHER = re.compile(r"__sync|__shfl|__ballot|__any|__all|__activemask|\b(warp_\w+|block_sum|lane|take|curand\w*)\(")
+TOGETHER = re.compile(r"__sync|__shfl|__ballot|__any|__all|__activemask|\b(warp_\w+|block_\w+|lane|take|curand\w*)\(")
 
 
 @dataclass(frozen=True)

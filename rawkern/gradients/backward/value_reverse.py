@@ -42,6 +42,8 @@ class ValueReverse(MemoryReverse):
             self._call(v, d, frame, out)
         elif v.op == "shfl":
             self._shuffle(v, d, frame, out)
+        elif v.op == "reduce":
+            self._reduced(v, d, frame, out)
         elif v.op == "load":
             self.load(v, d, frame, out)
         else:
@@ -178,6 +180,17 @@ class ValueReverse(MemoryReverse):
         name = self.names.fresh("d_lanes")
         out.append(f"const {self.names.type(v.type)} {name} = {bare(text)};")
         self.contribute(v.args[0], name, out)
+
+    def _reduced(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+        """Of a reduction over the block, which all threads have: of a maximum those that brought it share the sum."""
+        value, kind = v.args[0], self.names.type(v.type)
+        every = self.names.fresh(f"{d}_all")
+        out.append(f"const {kind} {every} = block_sum({d});")
+        if v.attr != "sum":
+            brought, ties = f"{frame.use(value)} == {frame.use(v)}", self.names.fresh("ties")
+            out.append(f"const int {ties} = __syncthreads_count({brought});")
+            every = f"({brought} ? {every} / ({kind}){ties} : {self._zero(v)})"
+        self.contribute(value, every, out)
 
     # Of `Reverse`.
     def wants(self, value: Value) -> bool: ...
