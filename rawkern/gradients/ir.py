@@ -174,6 +174,7 @@ class Kernel:
 
 
 COLLECTIVE = ("shfl", "reduce")  # what threads make together
+FIXED = ("load", *COLLECTIVE, "result")  # what stays where it is
 
 
 def children(item: Any) -> tuple[Block, ...]:

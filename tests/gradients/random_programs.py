@@ -22,10 +22,11 @@ from tests.gradients.random_places import Places
 from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
+from tests.gradients.random_trees import Trees
 
 KINDS = {
     kind.__name__: kind
-    for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima, Groups)
+    for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima, Groups, Trees)
 }
 #: Seeds that failed once, by kind; the suite runs them.
 KEPT = {
@@ -40,7 +41,7 @@ def kept() -> dict[int, Any]:
 
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
-    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 15: Blocks}
+    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 15: Trees}
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

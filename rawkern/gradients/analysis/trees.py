@@ -54,7 +54,7 @@ def with_reductions(kernel: Kernel) -> Kernel:
         except NoTree:
             continue
         for tree in reversed(trees):
-            _replace(kernel, tree)
+            _put(kernel, tree)
         kernel.shared.remove(array)
         count(kernel.body)
     return kernel
@@ -185,7 +185,8 @@ class _Run:
                     found = self._together("sum", self._read(at, n), found)
                 elif item.adds:
                     raise NoTree
-                if self.readers.get(at, set()) | self.writers.get(at, set()) > {n} or at not in self.places:
+                others = (self.readers.get(at, set()) | self.writers.get(at, set())) - {n}
+                if others or at not in self.places:
                     raise NoTree
                 self.writers[at] = {n}
                 self.places[at] = found
@@ -239,7 +240,7 @@ class _Run:
         return found
 
 
-def _replace(kernel: Kernel, tree: Tree) -> None:
+def _put(kernel: Kernel, tree: Tree) -> None:
     block, name = tree.start.block, next((r.name for r in tree.reads if r.name), None)
     kind, value = str(tree.start.place.type), tree.start.value
     made = Value(tree.start.line, block, type=kind, op="reduce", args=(value,), attr=tree.sign, name=name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Barrier, Block, Exit, If, Loop, Store, Value
+from rawkern.gradients.ir import COLLECTIVE, Barrier, Block, Exit, If, Loop, Store, Value
 from rawkern.gradients.reading.choices import Choices, reads_behind
 from rawkern.gradients.reading.groups import Team
 from rawkern.gradients.reading.places import Pointer, Var
@@ -281,4 +281,4 @@ class Branches(Choices):
 
 def _acts(item: Any) -> bool:
     """Whether an item does more than compute, so that a thread that has done it takes part in the backward."""
-    return isinstance(item, Store | Barrier | If | Loop) or (isinstance(item, Value) and item.op == "shfl")
+    return isinstance(item, Store | Barrier | If | Loop) or (isinstance(item, Value) and item.op in COLLECTIVE)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Block, If, Value
+from rawkern.gradients.ir import FIXED, Block, If, Value
 from rawkern.gradients.reading.arithmetic import Arithmetic
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Struct, Var
 from rawkern.gradients.types import Aggregate
@@ -151,7 +151,7 @@ class Expressions(Arithmetic):
         inner = Block()
         made = If(node.start_point[0] + 1, self.block, condition=a)
         b, changed = self.alone(inner, lambda: self.test(right))
-        if not changed and all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in inner.items):
+        if not changed and all(isinstance(i, Value) and i.op not in FIXED for i in inner.items):
             for item in inner.items:
                 item.block = self.block
             self.block.items += inner.items
@@ -187,7 +187,7 @@ class Expressions(Arithmetic):
             a = self.within(then, lambda: self.converted(node, a, kind))
             b = self.within(other, lambda: self.converted(node, b, kind))
         simple = not (first or second) and all(
-            isinstance(i, Value) and i.op not in ("load", "shfl", "result", "call") for i in (*then.items, *other.items)
+            isinstance(i, Value) and i.op not in (*FIXED, "call") for i in (*then.items, *other.items)
         )
         if simple:
             for item in (*then.items, *other.items):

@@ -9,8 +9,8 @@ from typing import Any
 
 from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, If, Place, Value
-from rawkern.gradients.reading.places import Cell, Given, Marker, Var
+from rawkern.gradients.ir import Array, Value
+from rawkern.gradients.reading.places import Given, Marker, Var
 from rawkern.gradients.reading.warps import Warps
 
 _OPERATORS = {
@@ -187,43 +187,19 @@ class Groups(Warps):
         if self.threads() % 32 or team.lanes not in (0, 1, 2, 4, 8, 16, 32):
             raise self.refuse(node, "a reduction in a block of no whole warps", "use a multiple of 32 threads")
         combine: Callable[[Value, Value], Value] = lambda a, b: self._combined(node, sign, a, b)  # noqa: E731
-        lanes = team.lanes or 32
+        if not team.lanes:
+            return self.value(node, value.type, "reduce", (value,), {"+": "sum"}.get(sign, sign.removeprefix("f")))
+        lanes = team.lanes
         while lanes > 1:
             lanes //= 2
             value = combine(value, self.value(node, value.type, "shfl", (value, self.integer(node, lanes)), "xor"))
-        return value if team.lanes else self._of_warps(node, value, combine)
+        return value
 
     def _combined(self, node: Any, sign: str, a: Value, b: Value) -> Value:
         if sign == "+":
             return self.binary(node, "+", a, b)
         found = self.math(node, sign if a.type == "double" else f"{sign}f", [a, b])
         assert found is not None
-        return found
-
-    def _of_warps(self, node: Any, value: Value, combine: Callable[[Value, Value], Value]) -> Value:
-        """What the warps of a block have, together: through shared memory."""
-        warps = self.threads() // 32
-        if warps == 1:
-            return value
-        key = ("reduction", node.start_byte, len(self.shared))
-        taken = {a.name for a in self.shared}
-        name = next(f"warps{k}" for k in ("", *(f"_{k}" for k in range(2, 99))) if f"warps{k}" not in taken)
-        array = self.kept[key] = Array(name, value.type, True, (warps,))
-        self.shared.append(array)
-        rank = self._rank(node, Team())
-        lane = self.binary(node, "%", rank, self.unsigned(node, 32))
-        first = self.binary(node, "==", lane, self.unsigned(node, 0))
-        at = self.binary(node, "/", rank, self.unsigned(node, 32))
-        made = If(node.start_point[0] + 1, self.block, condition=first)
-        made.then.parent = made.other.parent = made
-        self.within(made.then, lambda: self.write(node, Cell(Place(array), (at,), value.type), value))
-        self.block.items.append(made)
-        self.barrier(node, "__syncthreads()")
-        parts = [self.load(node, Place(array), (self.integer(node, k),), value.type) for k in range(warps)]
-        self.barrier(node, "__syncthreads()")
-        found = parts[0]
-        for part in parts[1:]:
-            found = combine(found, part)
         return found
 
     # cub ----------------------------------------------------------------------------------------------------------

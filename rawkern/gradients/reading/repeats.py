@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rawkern.base.tree import named, text_of
-from rawkern.gradients.ir import Carried, Exit, If, Loop, Value, walk
+from rawkern.gradients.ir import FIXED, Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
 from rawkern.gradients.reading.places import Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
@@ -131,7 +131,7 @@ class Repeats(Branches):
             return self.test(condition) if goes_on.const else goes_on
         before = len(self.block.items)
         found = self.test(condition)
-        if not all(isinstance(i, Value) and i.op not in ("load", "shfl", "result") for i in self.block.items[before:]):
+        if not all(isinstance(i, Value) and i.op not in FIXED for i in self.block.items[before:]):
             raise self.refuse(
                 node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
             )
