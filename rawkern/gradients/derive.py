@@ -16,8 +16,8 @@ from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.ownership import group_of
+from rawkern.gradients.analysis.reductions import with_reductions
 from rawkern.gradients.analysis.strided import flattened
-from rawkern.gradients.analysis.trees import with_reductions
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame

@@ -18,6 +18,7 @@ class Trees:
         self.seed, self.r = seed, random.Random(seed)
         r = self.r
         self.block, self.grid = r.choice(SHAPES), (2, 1, 1)
+        self.values = 0
         x, y, z = self.block
         self.threads = x * y * z
         rank = "threadIdx.x"
@@ -48,9 +49,39 @@ class Trees:
     def arguments(self) -> tuple:
         return arguments(self.seed)
 
+    def _shuffled(self, s: str, value: str, name: str) -> list[str]:
+        """The same by shuffles, and a place for each warp."""
+        r, warps = self.r, self.threads // 32
+        both, least = r.choice([("{} + {}", "0.0f"), ("{} + {}", "0.0f"), ("fmaxf({}, {})", "-3.402823466e38f"),
+                                ("fminf({}, {})", "3.402823466e+38f")])  # fmt: skip
+        least = r.choice([least] * 6 + ["0.1f"])
+        v, k = f"v{self.values}", f"k{self.values}"
+        self.values += 1
+
+        def warp(shuffles: list[str], first: int = 16) -> str:
+            other = f"__{r.choice(shuffles)}_sync(0xffffffff, {v}, o)"
+            step = f"{v} += {other};" if "+" in both and r.random() < 0.5 else f"{v} = {both.format(v, other)};"
+            return f"for (int o = {first}; o > 0; o {r.choice(['>>= 1', '/= 2'])}) {step}"
+
+        every = ["shfl_xor"]
+        found = [f"float {v} = {value};", warp(["shfl_xor", "shfl_down"], r.choice([16] * 8 + [8])), f"if (t % 32 == 0) {s}[t / 32] = {v};",
+                 "__syncthreads();"]  # fmt: skip
+        if r.random() < 0.5:
+            begin = r.choice([(f"{s}[0]", 1), (least, 0)])
+            found += [f"float r{v} = {begin[0]};", f"for (int {k} = {begin[1]}; {k} < {warps}; ++{k})"
+                      f" r{v} = {both.format(f'r{v}', f'{s}[{k}]')};", f"{name} = r{v};"]  # fmt: skip
+        elif r.random() < 0.5:
+            found += [f"{v} = t < {warps} ? {s}[t] : {least};", f"if (t / 32 == 0) {{ {warp(['shfl_xor', 'shfl_down'])} }}",
+                      f"if (t == 0) {s}[0] = {v};", "__syncthreads();", f"{name} = {s}[0];"]  # fmt: skip
+        else:
+            found += [f"{v} = t % 32 < {warps} ? {s}[t % 32] : {least};", warp(every), f"{name} = {v};"]
+        return found
+
     def _tree(self, s: str, value: str, name: str) -> list[str]:
         """What puts a value of each thread into an array, combines them and reads the result."""
         r, n = self.r, self.threads
+        if n % 32 == 0 and r.random() < 0.5:
+            return self._shuffled(s, value, name)
         both = r.choice(["{} + {}", "{} + {}", "fmaxf({}, {})", "fminf({1}, {0})", "{1} + {0}"]).format
         top = 1 << ((n - 1).bit_length() - 1)  # for a number of threads that is no power of two, too
         at, to = ("{}", "{}") if r.random() < 0.9 else ("{} ^ 1", "{} ^ 1")
