@@ -2,7 +2,8 @@
 
 Where loops go through a row alike and each adds to the elements' gradients, memory would be read and written for each.
 What the earlier loops give is computed again in the last one instead, if that takes only what is still there (memory
-that the backward only reads, and variables that nothing has changed since) and only sums, products and loads.
+that the backward only reads, and variables that nothing has changed since) and only sums, products and loads, quotients
+that are the same in all iterations, and whatever else the last loop computes anyway.
 """
 
 from __future__ import annotations
@@ -110,24 +111,28 @@ def _again(where: list[Any], at: int, last: int, add: Added, readable: Set[str],
     """Lines that compute in the last loop what one before it adds, and the value; None if that can't be had."""
     defined = {m[2]: m for x in where[at].body if isinstance(x, str) and (m := _DEFINED.fullmatch(x))}
     counter = _counter(where[at].head)
-    wanted, todo = set(), [add.value]
+    wanted, todo, costly = set(), [("", add.value)], set()
     while todo:
-        text = todo.pop()
-        if re.search(r"[^\w\s.+\-*()\[\]]", text):
+        own, text = todo.pop()
+        steady = not any(m[0] == counter or m[0] in defined or m[1] for m in _NAMES.finditer(text))
+        if re.search(rf"[^\w\s.+\-*()\[\]{'/' if steady else ''}]|\w\(", text):
+            costly.add(own)
+        if "&" in text:
             return None
         for m in _NAMES.finditer(text):
             name, follows = m[0], (m[1] or "").strip()
-            if name in _TYPES or name == counter or (follows == "[" and name in readable):
+            called = follows == "(" and own in costly
+            if name in _TYPES or name == counter or called or (follows == "[" and name in readable):
                 continue
             if follows or name in fixed:
                 return None
             if name in defined:
                 if name not in wanted:
                     wanted.add(name)
-                    todo.append(defined[name][3])
+                    todo.append((name, defined[name][3]))
             elif not name.endswith("Idx") and not name.endswith("Dim") and _changes(where[at : last + 1], name):
                 return None
-    if len(wanted) > MOST:
+    if len(wanted) > MOST or "" in costly:
         return None
     new = {counter: _counter(where[last].head)}
     known = {(m[1], m[3]): m[2] for x in there if isinstance(x, str) and (m := _DEFINED.fullmatch(x))}
@@ -136,6 +141,8 @@ def _again(where: list[Any], at: int, last: int, add: Added, readable: Set[str],
         if name in wanted:
             text = _renamed(m[3], new)
             if (m[1], text) not in known:
+                if name in costly:
+                    return None
                 known[m[1], text] = fresh(name)
                 lines.append(f"const {m[1]} {known[m[1], text]} = {text};")
             new[name] = known[m[1], text]
