@@ -74,6 +74,9 @@ def test_maxima_and_two_arrays() -> None:
         f"{BEGIN} {TREE.replace('t < k', 't < k && x[i] > 0.0f')} {READ}",
         f"{BEGIN} {TREE.replace('__syncthreads();', '')} __syncthreads(); {READ}",
         f"{BEGIN} if (t > 31) s[t - 32] += s[t]; {TREE.replace('32', '16')} {READ}",
+        f"if (t > 40) return; {BEGIN} {TREE} {READ}",
+        f"{BEGIN} float a = 0.0f; for (int k = 32; k > 0; k >>= 1) {{ if (t < k) {{ s[t] += s[t + k]; a = s[t]; }}"
+        f"__syncthreads(); if (k == 2 && t < k) y[i] = s[t]; }} {READ}",
         f"{BEGIN} if (n > 3) {{ {TREE} }} {READ}",
         f"s[t] = 1.0f; __syncthreads(); if (n > 3) s[t] = x[i]; __syncthreads(); {TREE} {READ}",
     ],

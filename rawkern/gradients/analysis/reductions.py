@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.analysis.phases import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -90,7 +91,7 @@ def _together(item: Any) -> bool:
 
 
 def _blocks(block: Block) -> list[Block]:
-    """A block and those in it that all threads come to together, as far as what is done there says so."""
+    """A block and those in it in which threads do something together."""
     inner = [b for item in block.items for part in children(item) for b in _blocks(part)]
     return [block, *inner] if any(_together(i) for item in block.items for i in (item, *_within(item))) else inner
 
@@ -121,7 +122,7 @@ def _reductions(kernel: Kernel, block: Block) -> list[Reduction]:
     found: list[Reduction] = []
     passed = _passed_on(kernel)
     for k, item in enumerate(block.items):
-        for value in _leaves(item, passed):
+        for value in _leaves(item, passed) if _all_come(kernel, block, item.order) else ():
             if any(value in r.chain or item in r.chain for r in found) or value.type not in ("float", "double"):
                 continue
             run = _Run(kernel, block, value)
@@ -131,6 +132,17 @@ def _reductions(kernel: Kernel, block: Block) -> list[Reduction]:
                 found.append(reduction)
                 break
     return found
+
+
+def _all_come(kernel: Kernel, block: Block, order: int) -> bool:
+    """Whether all threads come to a place of a block together."""
+    if any(isinstance(i, Exit) and i.order < order and not uniform(i.condition) for i in kernel.body.items):
+        return False
+    while block.parent is not None:
+        if not uniform(block.parent.condition):
+            return False
+        block = block.parent.block
+    return True
 
 
 def _passed_on(kernel: Kernel) -> set[Array]:
@@ -191,12 +203,13 @@ class _Run:
             except (Unknown, Over) as end:
                 parts = [item, *_within(item)]
                 touched = isinstance(end, Unknown) and any(_array(i) in self.places for i in parts)
-                self.failed = touched or not self.chain.isdisjoint(parts)
+                self.failed |= touched or not self.chain.isdisjoint(parts)
                 return
 
     def reduction(self, start: Any) -> Reduction | None:
         """What was found; None if something else is done with values that do not have all threads."""
         ends: dict[Value, None] = {}
+        self.phis.clear()  # those of a loop's last iteration say nothing of the others
         for item in walk(self.kernel.body):
             used = [v for v in self._used(item) if v in self.chain]
             if not used or item in self.chain:
@@ -401,6 +414,8 @@ class _Run:
             self._note(c.result, state[c])
             if c.result in self.chain:
                 self.chain.add(c.phi)
+            elif c.phi in self.chain:  # what a loop makes of it is not known
+                self.failed = True
 
     def _skim(self, item: If | Loop, active: list[int]) -> None:
         """Run what may be reached, by any threads and any number of times, and only reads."""
