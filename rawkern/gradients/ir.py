@@ -34,7 +34,7 @@ class Value(Item):
 
     const (attr: its text), param (attr: the parameter), special (attr: such as threadIdx.x), unary and binary (attr:
     the operator), cast, call (attr: the function), select, load (attr: `Place`; args: indices), shfl (attr: which),
-    reduce (over the block; attr: sum, max or min), phi (of a loop) and result (of a loop or branch).
+    reduce (attr: block_sum, warp_max and such), phi (of a loop) and result (of a loop or branch).
     """
 
     type: str = "int"

@@ -1,4 +1,4 @@
-"""Random kernels with trees over their blocks in shared memory, or with what is almost one."""
+"""Random kernels with sums and maxima over blocks and warps, by trees and shuffles, or with what is almost one."""
 
 from __future__ import annotations
 
@@ -64,6 +64,10 @@ class Trees:
             return f"for (int o = {first}; o > 0; o {r.choice(['>>= 1', '/= 2'])}) {step}"
 
         every = ["shfl_xor"]
+        if r.random() < 0.3:  # of the warp alone
+            found = [f"float {v} = {value};", warp(["shfl_xor", "shfl_down"], r.choice([16] * 8 + [8]))]
+            ends = [f"{name} = {v};", f"{name} = __shfl_sync(0xffffffff, {v}, 0);", f"if (t % 32 == 0) {name} = {v};"]
+            return [*found, r.choice(ends)]
         found = [f"float {v} = {value};", warp(["shfl_xor", "shfl_down"], r.choice([16] * 8 + [8])), f"if (t % 32 == 0) {s}[t / 32] = {v};",
                  "__syncthreads();"]  # fmt: skip
         if r.random() < 0.5:

@@ -92,9 +92,34 @@ def test_of_other_blocks() -> None:
     assert "__shared__ float s[" not in derived(f"{rank} {BEGIN} {TREE} {READ}", (16, 4, 1))
 
 
+ROW = "int lane = t % 32, row = blockIdx.x * 2 + t / 32;"
+LEFT = "if (row >= n) return;"
+SUM = "for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffff, v, o);"
+
+
+@pytest.mark.parametrize("end", ["if (lane == 0) y[row] = v * x[0];", "y[i] = x[i] * __shfl_sync(0xffffffff, v, 0);"])
+@pytest.mark.parametrize("begin", [ROW, ROW + LEFT])
+def test_of_warps(begin, end) -> None:
+    text = derived(f"{begin} float v = x[i]; {SUM} {end}").partition("_backward(")[2]
+    assert "warp_sum(" in text and "__shfl" not in text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{ROW} float v = x[i]; {SUM} y[i] = v * x[0];",
+        f"{ROW} float v = x[i]; {SUM.replace('16', '8')} if (lane == 0) y[row] = v;",
+        f"{ROW} if (x[row] > 0.0f) return; float v = x[i]; {SUM} if (lane == 0) y[row] = v;",
+        f"{ROW} float v = x[i]; {SUM.replace('v +=', 'v = v * 0.5f +')} if (lane == 0) y[row] = v;",
+    ],
+)
+def test_of_no_warps(body) -> None:
+    assert "__shfl" in derived(body).partition("_backward(")[2]
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_trees_that_leave_out_threads(monkeypatch) -> None:
     combined = reductions._Run._combined
-    monkeypatch.setattr(reductions._Run, "_combined", lambda self, *args: combined(self, *args) and self.all)
-    _, _, wrong = host.outcomes({seed: Trees(seed) for seed in range(80)})
-    assert len(wrong) >= 2
+    monkeypatch.setattr(reductions._Run, "_combined", lambda self, *args: combined(self, *args) and self.all[args[-1]])
+    _, _, wrong = host.outcomes({seed: Trees(seed) for seed in (7, 8, 10, 54, 80, 83)})
+    assert len(wrong) >= 3

@@ -1,11 +1,11 @@
-"""Sums and maxima over the threads of a block, in whatever form a text has them: trees in shared memory, shuffles.
+"""Sums and maxima over a block or its warps, in whatever form a text has them: trees in shared memory, shuffles.
 
 ``s[t] = v; for (k = 128; k > 0; k >>= 1) { __syncthreads(); if (t < k) s[t] += s[t + k]; }`` leaves the sum over the
 block in s[0]; shuffles, a place for each warp and shuffles again do as well. Whether a text does is found by running
 it for every thread: a value, or a place of shared memory, has the set of threads whose v are combined in it, or is
 unknown. Where each use by something else is of a value that has all threads, each once, in all threads that come to
-the use, the values together are one: a reduction of v over the block. No thread may read or set between two barriers
-what another sets, and what is read of the arrays has to be what the same reduction has set.
+the use, the values together are one: a reduction of v over the block, or over each warp. No thread may read or set
+between two barriers what another sets, and what is read of the arrays has to be what the same reduction has set.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.analysis import ownership
 from rawkern.gradients.analysis.phases import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -32,6 +33,7 @@ from rawkern.gradients.ir import (
     Store,
     Value,
     children,
+    made_of,
     operands,
     walk,
 )
@@ -65,7 +67,7 @@ class Reduction:
     block: Block
     start: Any
     value: Value
-    sign: str
+    name: str  # such as block_sum
     chain: set[Any]  # the values and stores that make it up
     ends: list[Value]  # those that others use
 
@@ -74,7 +76,9 @@ def with_reductions(kernel: Kernel) -> Kernel:
     """The kernel with its reductions as values; it is changed in place."""
     if math.prod(kernel.block) % WARP or not any(_together(i) for i in walk(kernel.body)):
         return kernel
-    found = [r for block in _blocks(kernel.body) for r in _reductions(kernel, block)]
+    found: list[Reduction] = []
+    for block in _blocks(kernel.body):
+        _find(kernel, block, found)
     while found != (found := [r for r in found if all(_owned(kernel, a, found) for a in _arrays(r))]):
         pass
     made: dict[Value, Value] = {}
@@ -118,31 +122,44 @@ def _owned(kernel: Kernel, array: Array, found: Sequence[Reduction]) -> bool:
     return apart and {i for i in walk(kernel.body) if _array(i) == array} == {i for p in parts for i in p}
 
 
-def _reductions(kernel: Kernel, block: Block) -> list[Reduction]:
-    found: list[Reduction] = []
+def _find(kernel: Kernel, block: Block, found: list[Reduction]) -> None:
+    """Put what begins in a block behind the others."""
     passed = _passed_on(kernel)
     for k, item in enumerate(block.items):
-        for value in _leaves(item, passed) if _all_come(kernel, block, item.order) else ():
+        for value in _leaves(item, passed):
             if any(value in r.chain or item in r.chain for r in found) or value.type not in ("float", "double"):
                 continue
-            run = _Run(kernel, block, value)
-            run.go(block.items[k:])
-            reduction = run.reduction(item)
-            if reduction is not None:
-                found.append(reduction)
-                break
-    return found
+            for scope in ("block", "warp"):
+                if _all_come(kernel, block, item.order, scope):
+                    run = _Run(kernel, block, value, scope)
+                    run.go(block.items[k:])
+                    reduction = run.reduction(item)
+                    if reduction is not None and all(r.chain.isdisjoint(reduction.chain) for r in found):
+                        found.append(reduction)
+                        break
 
 
-def _all_come(kernel: Kernel, block: Block, order: int) -> bool:
-    """Whether all threads come to a place of a block together."""
-    if any(isinstance(i, Exit) and i.order < order and not uniform(i.condition) for i in kernel.body.items):
-        return False
+def _all_come(kernel: Kernel, block: Block, order: int, scope: str) -> bool:
+    """Whether all threads of a block, or of a warp, come to a place together."""
+    conditions = [i.condition for i in kernel.body.items if isinstance(i, Exit) and i.order < order]
     while block.parent is not None:
-        if not uniform(block.parent.condition):
-            return False
+        conditions.append(block.parent.condition)
         block = block.parent.block
-    return True
+    return all(map(uniform, conditions)) or (scope == "warp" and all(_of_warps(kernel, c) for c in conditions))
+
+
+def _of_warps(kernel: Kernel, value: Value) -> bool:
+    """Whether an integer is the same for all threads of a warp."""
+
+    def ask(v: Value) -> bool | tuple[Value, ...]:
+        if v.op == "special":
+            return v.attr[:-1] != "threadIdx." or (v.attr[-1] != "x" and kernel.block[0] % WARP == 0)
+        by = {"/": WARP, ">>": WARP.bit_length() - 1}.get(v.attr) if v.op == "binary" else None
+        if by is not None and v.args[1].const == by and ownership.poly(v.args[0]) == {("threadIdx.x",): 1}:
+            return kernel.block[1:] == (1, 1) or kernel.block[0] % WARP == 0
+        return v.op in ("cast", "unary", "binary", "select") and v.args
+
+    return made_of(value, ask)
 
 
 def _passed_on(kernel: Kernel) -> set[Array]:
@@ -174,6 +191,7 @@ class _Run:
     kernel: Kernel
     block: Block
     leaf: Value
+    scope: str
     sign: str | None = None
     chain: set[Any] = field(default_factory=set)
     values: dict[Value, list[int | None]] = field(default_factory=dict)  # of each thread: whose v are in it, as bits
@@ -192,7 +210,9 @@ class _Run:
     def __post_init__(self) -> None:
         x, y, z = self.kernel.block
         self.threads = [(i, j, k) for k in range(z) for j in range(y) for i in range(x)]
-        self.all = (1 << len(self.threads)) - 1
+        every, warp = (1 << len(self.threads)) - 1, (1 << WARP) - 1
+        block = self.scope == "block"
+        self.all = [every if block else warp << n // WARP * WARP for n in range(len(self.threads))]
         self.values[self.leaf] = [1 << n for n in range(len(self.threads))]
 
     def go(self, items: Sequence[Any]) -> None:
@@ -217,12 +237,13 @@ class _Run:
             reached = self._reached(item.block)
             if reached is None or not self.varied.isdisjoint(used):
                 return None
-            if any(self.values[v][n] != self.all for v in used for n in reached):
+            if any(self.values[v][n] != self.all[n] for v in used for n in reached):
                 return None
             ends |= dict.fromkeys(used)
-        if self.failed or not ends or self.sign is None or not (self.synced or len(self.threads) == WARP):
+        ordered = self.scope == "warp" or self.synced or len(self.threads) == WARP
+        if self.failed or not ends or self.sign is None or not ordered:
             return None
-        return Reduction(self.block, start, self.leaf, self.sign, self.chain, list(ends))
+        return Reduction(self.block, start, self.leaf, f"{self.scope}_{self.sign}", self.chain, list(ends))
 
     def _used(self, item: Any) -> list[Value]:
         """The values that an item uses, but for results in the chain."""
@@ -341,7 +362,7 @@ class _Run:
 
     def _store(self, item: Store, active: list[int]) -> None:
         array = item.place.array
-        if not array.shared or (array not in self.places and item.value not in self.values):
+        if self.scope == "warp" or not array.shared or (array not in self.places and item.value not in self.values):
             return
         if len(item.index) != 1 or item.place.fields or array.raw or item.adds == "atomic":
             raise Unknown
@@ -478,7 +499,7 @@ def _put(kernel: Kernel, reduction: Reduction, known: dict[Value, Value]) -> Non
     value, start = known.get(reduction.value, reduction.value), reduction.start
     name = next((v.name for v in reduction.ends if v.name), None)
     made = Value(
-        start.line, reduction.block, type=value.type, op="reduce", args=(value,), attr=reduction.sign, name=name
+        start.line, reduction.block, type=value.type, op="reduce", args=(value,), attr=reduction.name, name=name
     )
     items = reduction.block.items
     items.insert(next(k for k, i in enumerate(items) if i is start), made)

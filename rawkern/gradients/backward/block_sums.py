@@ -71,7 +71,8 @@ def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value
 
 def _meets(kernel: Kernel) -> bool:
     """Whether the threads of a block have to do with one another."""
-    return bool(kernel.shared) or any(isinstance(i, Barrier) for i in walk(kernel.body))
+    reduced = any(getattr(i, "op", "") == "reduce" and i.attr.startswith("block_") for i in walk(kernel.body))
+    return reduced or bool(kernel.shared) or any(isinstance(i, Barrier) for i in walk(kernel.body))
 
 
 def _alike(value: Value) -> bool:

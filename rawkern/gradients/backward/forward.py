@@ -79,7 +79,7 @@ class Frame(Copy):
             suffix = "" if value.attr == "idx" else f"_{value.attr}"
             return f"__shfl{suffix}_sync(0xffffffff, {', '.join(plain)})"
         if value.op == "reduce":
-            return f"block_{value.attr}({plain[0]})"
+            return f"{value.attr}({plain[0]})"
         if value.op == "load":
             element, kind = self.element(value.attr, value.args), value.attr.type
             known = kind in types.HALVES and not self.names.double

@@ -42,6 +42,18 @@ __device__ T block_sum(T value) {
 }
 """,
     **{
+        f"warp_{name}": f"""\
+// The {name}imum over the lanes of a warp, in each of them.
+template <typename T>
+__device__ __forceinline__ T warp_{name}(T value) {{
+    for (int offset = 16; offset > 0; offset /= 2)
+        value = f{name}(value, __shfl_xor_sync(0xffffffff, value, offset));
+    return value;
+}}
+"""
+        for name in ("max", "min")
+    },
+    **{
         f"block_{name}": f"""\
 // The {name}imum over the threads of a block, in each of them; all of them call it.
 template <typename T>
@@ -49,8 +61,7 @@ __device__ T block_{name}(T value) {{
     __shared__ T parts[32];
     const int threads = blockDim.x * blockDim.y * blockDim.z;
     const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    for (int offset = 16; offset > 0; offset /= 2)
-        value = f{name}(value, __shfl_xor_sync(0xffffffff, value, offset));
+    value = warp_{name}(value);
     __syncthreads();
     if (lane() == 0) parts[thread / 32] = value;
     __syncthreads();
@@ -136,7 +147,7 @@ __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,
 }
 NEEDS = {name: ("lane", "warp_sum") for name in ("warp_add", "block_sum")}
-NEEDS |= {"block_max": ("lane",), "block_min": ("lane",)}
+NEEDS |= {"block_max": ("lane", "warp_max"), "block_min": ("lane", "warp_min")}
 
 
 def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:

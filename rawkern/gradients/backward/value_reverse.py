@@ -182,13 +182,14 @@ class ValueReverse(MemoryReverse):
         self.contribute(v.args[0], name, out)
 
     def _reduced(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
-        """Of a reduction over the block, which all threads have: of a maximum those that brought it share the sum."""
-        value, kind = v.args[0], self.names.type(v.type)
+        """Of a reduction, which all of its threads have: of a maximum those that brought it share the sum."""
+        (scope, _, sign), value, kind = v.attr.partition("_"), v.args[0], self.names.type(v.type)
         every = self.names.fresh(f"{d}_all")
-        out.append(f"const {kind} {every} = block_sum({d});")
-        if v.attr != "sum":
+        out.append(f"const {kind} {every} = {scope}_sum({d});")
+        if sign != "sum":
             brought, ties = f"{frame.use(value)} == {frame.use(v)}", self.names.fresh("ties")
-            out.append(f"const int {ties} = __syncthreads_count({brought});")
+            count = "__syncthreads_count({})" if scope == "block" else "__popc(__ballot_sync(0xffffffff, {}))"
+            out.append(f"const int {ties} = {count.format(brought)};")
             every = f"({brought} ? {every} / ({kind}){ties} : {self._zero(v)})"
         self.contribute(value, every, out)
 

@@ -187,8 +187,9 @@ class Groups(Warps):
         if self.threads() % 32 or team.lanes not in (0, 1, 2, 4, 8, 16, 32):
             raise self.refuse(node, "a reduction in a block of no whole warps", "use a multiple of 32 threads")
         combine: Callable[[Value, Value], Value] = lambda a, b: self._combined(node, sign, a, b)  # noqa: E731
-        if not team.lanes:
-            return self.value(node, value.type, "reduce", (value,), {"+": "sum"}.get(sign, sign.removeprefix("f")))
+        if team.lanes in (0, 32):
+            name = f"{'warp' if team.lanes else 'block'}_{'sum' if sign == '+' else sign.removeprefix('f')}"
+            return self.value(node, value.type, "reduce", (value,), name)
         lanes = team.lanes
         while lanes > 1:
             lanes //= 2
