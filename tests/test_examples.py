@@ -174,7 +174,13 @@ def test_train_ddp(device: str) -> None:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLES / "train_ddp.py"))
     ends = []
     for options, way in (((), "DistributedDataParallel"), (("--fsdp",), "FSDP2")):
-        output = python(*launch, "--device", device, "--steps", "2", "--batch", "4", *options, OMP_NUM_THREADS="1")
+        arguments = (*launch, "--device", device, "--steps", "2", "--batch", "4", *options)
+        try:
+            output = python(*arguments, OMP_NUM_THREADS="1")
+        except AssertionError as error:  # rarely: a thread of gloo's lets go of a tensor while the interpreter ends
+            if "terminate called without an active exception" not in str(error):
+                raise
+            output = python(*arguments, OMP_NUM_THREADS="1")
         assert f"{way} on 2 x {device} through {'gloo' if device == 'cpu' else 'nccl'}" in output
         assert "gradients equal those of a single process" in output
         losses = re.search(r"^loss ([\d.]+) -> ([\d.]+)$", output, re.M)
