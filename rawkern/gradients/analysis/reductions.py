@@ -234,7 +234,8 @@ class _Run:
             used = [v for v in self._used(item) if v in self.chain]
             if not used or item in self.chain:
                 continue
-            reached = self._reached(item.block)
+            carried_on = item is self.block.parent and isinstance(item, Loop)  # to the next iteration
+            reached = self._reached(self.block if carried_on else item.block)
             if reached is None or not self.varied.isdisjoint(used):
                 return None
             if any(self.values[v][n] != self.all[n] for v in used for n in reached):
