@@ -78,3 +78,10 @@ def test_axes_of_the_grid_that_the_kernel_does_not_mention() -> None:
     assert axes(plain) == axes(other + plain) == axes(plain + other) == (False, True, True)
     assert axes(called + square % "place(blockIdx.x * blockDim.x + threadIdx.x)") == (False, False, True)
     assert axes(other + square % "threadIdx.x") == (True, True, True)
+
+
+def test_nothing_is_assumed_that_no_launch_has() -> None:
+    loop = "for (int c = 0; c < n; c += 32) y[blockIdx.x * n + c + threadIdx.x] = x[blockIdx.x * n + c + threadIdx.x];"
+    source = f'extern "C" __global__ void f(const float* x, float* y, int n) {{ {loop} }}\n'
+    text = derive(source, "f", where=Where("f.cu", "f", str), launched=Launched((32, 1, 1)))
+    assert "__trap" not in text.source and "take(" in text.source  # a row's last part may lead into the next row

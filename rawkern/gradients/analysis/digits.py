@@ -159,7 +159,7 @@ def _multiplied(p: Poly) -> Poly | None:
 
 def _may_fit(low: Poly, high: Poly) -> bool:
     """Whether a launch may tell that one is at most the other: they are made of parameters, the grid and quotients."""
-    known = set(high) != {()} or 0 < sum(low.values()) <= high[()]
+    known = set(high) != {()} or 0 < sum(low.values()) < high[()]  # more than 1 of each
     symbols = [s for key in (*low, *high) for s in key]
     symbols += [s for q in symbols if (of := quotient({(q,): 1})) for key in of[0] for s in key]
     plain = all(isinstance(s, str) or quotient({(s,): 1}) for s in symbols)
