@@ -170,3 +170,18 @@ def test_references_and_what_a_gradient_does_not_see() -> None:
     x = torch.rand(64).requires_grad_()
     (right,) = torch.autograd.grad((x**3 * (x * x + 6 * x) + x + x**2 + x**3).sum(), x)
     torch.testing.assert_close(gradients(source.replace("#include <cassert>", ""), x.detach())[0], right)
+
+
+@pytest.mark.parametrize(
+    "mask", ["const unsigned m = 0xffffffffu", "unsigned m = ~0u", "auto m = -1", "unsigned m = -1"]
+)
+def test_masks_of_whole_warps_that_have_a_name(mask) -> None:
+    shuffle = "for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(m, v, o);"
+    source = f"""extern "C" __global__ void k(const float* x, float* y) {{
+        {mask};
+        float v = x[threadIdx.x];
+        {shuffle}
+        y[threadIdx.x] = v * v;
+    }}"""
+    x = torch.rand(64)
+    torch.testing.assert_close(gradients(source, x)[0], 64 * x.view(2, 32).sum(1).repeat_interleave(32))

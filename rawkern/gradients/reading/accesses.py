@@ -75,6 +75,8 @@ class Accesses:
         const = value.const if not types.is_float(kind) else None
         if const is not None and kind == "bool":
             const = int(bool(const))
+        elif const is not None and kind == "unsigned int":
+            const &= 0xFFFFFFFF
         elif const is not None and not (0 <= const < 2**31 and types.bits(kind) >= 32):
             const = const if kind in ("int", "long long") and -(2**31) < const < 0 else None
         if const is not None and value.op == "const" and kind in LITERALS:

@@ -115,7 +115,11 @@ class Expressions(Arithmetic):
         if kind in types.HALVES:
             return self.halves(node, kind, lambda x: self.value(node, "float", "unary", (x,), sign), value)
         value = self.converted(node, value, kind)
-        const = -value.const if sign == "-" and value.const is not None and not kind.startswith("unsigned") else None
+        const = None
+        if value.const is not None and sign == "-" and not kind.startswith("unsigned"):
+            const = -value.const
+        elif value.const is not None and sign == "~" and kind in ("int", "unsigned int"):
+            const = ~value.const if kind == "int" else ~value.const & 0xFFFFFFFF
         return value if sign == "+" else self.value(node, kind, "unary", (value,), sign, const=const)
 
     def on_binary_expression(self, node: Any) -> Any:

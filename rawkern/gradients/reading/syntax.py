@@ -11,6 +11,8 @@ from rawkern.base.tree import named, text_of
 from rawkern.errors import NotDifferentiable
 
 TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", "placeholder_type_specifier"))
+#: How names of functions begin that take the lanes of a warp together, and change nothing that they are given.
+OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ def assigned(node: Any) -> set[str]:
         found |= _changed(node.child_by_field_name("argument"))
     elif node.type == "call_expression":
         arguments, callee = node.child_by_field_name("arguments"), node.child_by_field_name("function")
-        found |= set().union(*map(_changed, named(arguments))) if arguments is not None else set()
+        given = named(arguments) if arguments is not None and not text_of(callee).startswith(OF_WARPS) else []
+        found |= set().union(*map(_changed, given))
         found |= _changed(callee) if callee.type == "field_expression" else set()
     for child in node.children:
         found |= assigned(child)
