@@ -16,6 +16,7 @@ from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.ownership import group_of
+from rawkern.gradients.analysis.pruned import pruned
 from rawkern.gradients.analysis.reductions import with_reductions
 from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
@@ -169,12 +170,14 @@ def _derived(
             raise where.refuse(1, f"{n} points to structs", "pass an array of float or of vectors for each field")
     if not active.outputs:
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
+    outputs = {a.name for a in active.outputs}
+    active = activity(pruned(kernel, outputs), wrt)
     names = Names(_taken(kernel) | reader.file.options, double)
     assumed: list[Any] | None = kernel.assumed if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 
     def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return _prepared(reader.again(more), assume)
+        return pruned(_prepared(reader.again(more), assume), outputs)
 
     others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
     gathering = _gathering(again, kernel, others, names, where, assumed)

@@ -278,7 +278,7 @@ def moving(n, x, w, y):
         }
         if (i < n) { f[i].x = fx; f[i].y = fy; }
     }""",
-    32, 2, lambda r: (r(50, 4), r(50, 2), 50), atomics=6,
+    32, 2, lambda r: (r(50, 4), r(50, 2), 50), atomics=5,
 )  # fmt: skip
 def bodies(p, f, n):
     d = p[None, :, :2] - p[:, None, :2]

@@ -396,21 +396,26 @@ def fused_add_rms_norm(out, res_out, x, residual, weight, eps, h):
 
 
 @case(r"""
-__global__ void max_pool(const float* in, float* out, int H, int W, int K, int stride, int OH, int OW) {
+__global__ void max_pool(const float* in, float* out, int* index, int H, int W, int K, int stride, int OH, int OW) {
     int ow = blockIdx.x * blockDim.x + threadIdx.x, oh = blockIdx.y * blockDim.y + threadIdx.y, c = blockIdx.z;
     if (ow >= OW || oh >= OH) return;
     float best = -INFINITY;
+    int at = -1;
     for (int i = 0; i < K; ++i)
         for (int j = 0; j < K; ++j) {
             int h = oh * stride + i - 1, w = ow * stride + j - 1;
             if (h >= 0 && h < H && w >= 0 && w < W) {
                 float v = in[(c * H + h) * W + w];
-                best = v > best ? v : best;
+                if (v > best || isnan(v)) {
+                    best = v;
+                    at = h * W + w;
+                }
             }
         }
     out[(c * OH + oh) * OW + ow] = best;
-}""", (4, 4), (2, 2, 3), lambda r: (r(3, 11, 9), r(3, 6, 5), 11, 9, 3, 2, 6, 5), name="max_pool")  # fmt: skip
-def max_pool(x, out, height, width, size, stride, rows, columns):
+    index[(c * OH + oh) * OW + ow] = at;
+}""", (4, 4), (2, 2, 3), lambda r: (r(3, 11, 9), r(3, 6, 5), torch.zeros(3, 6, 5, dtype=torch.int32), 11, 9, 3, 2, 6, 5), name="max_pool")  # fmt: skip
+def max_pool(x, out, index, height, width, size, stride, rows, columns):
     return {"out": F.max_pool2d(x, size, stride, padding=1)}
 
 

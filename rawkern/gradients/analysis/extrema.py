@@ -64,10 +64,23 @@ def changes(c: Carried, uses: Counter[Value]) -> Value | None:
                 return None
             v = other
             continue
-        asks = test.op == "binary" and test.attr in ("<", ">") and uses[test] == 1 and phi in test.args
-        without = not any(_rests_on(a, phi) for a in test.args if not (asks and a is phi))
-        return v if sides[1] is phi and without and uses[phi] == kept + asks else None
+        asked = _asked(test, phi, uses)
+        return v if sides[1] is phi and asked is not None and uses[phi] == kept + asked else None
     return None
+
+
+def _asked(test: Value, phi: Value, uses: Counter[Value]) -> int | None:
+    """How often a test asks for a loop's variable; None if what it computes with that is used for more."""
+    tree, left = {test}, [test]
+    while left:
+        v = left.pop()
+        if v.op in ("phi", "result") and v is not phi and _rests_on(v, phi):
+            return None
+        left += [a for a in v.args if a not in tree]
+        tree.update(v.args)
+    inner = Counter(a for v in tree for a in v.args)
+    with_it = (v for v in tree - {phi} if _rests_on(v, phi))
+    return inner[phi] if all(uses[v] == inner[v] + (v is test) for v in with_it) else None
 
 
 def _rests_on(value: Value, phi: Value) -> bool:
