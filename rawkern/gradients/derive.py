@@ -29,7 +29,7 @@ from rawkern.gradients.layout import Names, rendered, spelling
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
-from rawkern.gradients.text import Text, backward_text, base_name, shared_lines, structs
+from rawkern.gradients.text import Text, backward_text, base_name, pointer_to, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
 DEAREST = 12  # loads and calls that gathering a window may take, by those of the forward; else it adds atomically
@@ -96,7 +96,10 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     names = Names(_taken(kernel) | reader.file.options, double)
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
-    params = [f"{spelling(kind, names)}{'*' if pointer else ''} {n}" for n, kind, pointer in kernel.params]
+    params = [
+        pointer_to(kernel.arrays[n], names) if pointer else f"{spelling(kind, names)} {n}"
+        for n, kind, pointer in kernel.params
+    ]
     lines = rendered([*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()])
     head = f'extern "C" __global__ void {base_name(kernel.name)}_forward({", ".join(params)}) {{'
     before = helpers.texts("\n".join([*params, *lines]))
@@ -135,26 +138,20 @@ def _derived(
     assume: bool,
 ) -> Text:
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
-    floats = {
-        n for n, kind, pointer in kernel.params if pointer and _has_floats(kind) and kernel.arrays[n] not in written
+    known = {
+        n: pointer
+        for n, kind, pointer in kernel.params
+        if n not in kernel.variables and (_has_floats(kind) if pointer else types.is_float(kind))
     }
-    wrt = tuple(n for n, *_ in kernel.params if n in floats) if wrt is None else tuple(wrt)
+    if wrt is None:
+        wrt = tuple(n for n, pointer in known.items() if pointer and kernel.arrays[n] not in written)
     for each in wrt:
-        fits = next(
-            (
-                types.is_float(kind) or (pointer and _has_floats(kind))
-                for n, kind, pointer in kernel.params
-                if n == each
-            ),
-            None,
-        )
-        if not fits:
-            known = ", ".join(
-                n for n, kind, pointer in kernel.params if types.is_float(kind) or (pointer and _has_floats(kind))
-            )
+        if each not in known:
             raise ValueError(
-                f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; it has {known or 'none'}"
+                f"wrt names {each!r}, which is no floating-point parameter of {kernel.name}; "
+                f"it has {', '.join(known) or 'none'}"
             )
+    wrt = tuple(wrt)
     check_memory(kernel, wrt, where)
     for item in walk(kernel.body):
         if isinstance(item, Loop):

@@ -17,6 +17,7 @@ from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.text import Text, base_name
 from rawkern.launch import config as configs
+from rawkern.launch import variables
 from rawkern.launch.builds import Build
 
 Shape = tuple[int, int, int]
@@ -33,8 +34,9 @@ class Derived:
         That source as a kernel, for a launch by hand: its parameters are those of ``parameters``. A template where
         blocks can add up gradients that all of them add to: this is the instance in which they do.
     parameters : tuple of (str, str)
-        What each parameter is: ``("value", name)``, as the forward was given it, ``("grad", name)``,
-        ``("size", name)``, how many elements that gradient has, or ``("blocks", axis)``, of the forward's grid.
+        What each parameter is: ``("value", name)``, as the forward was given it, ``("variable", name)``, the memory of
+        a variable of the device (``get_global``), ``("grad", name)``, ``("size", name)``, how many elements that
+        gradient has, or ``("blocks", axis)``, of the forward's grid.
     wrt : tuple of str
         Parameters whose gradients it adds to, or sets; those begin with zeros.
     outputs : tuple of str
@@ -161,7 +163,15 @@ class Derived:
         if right is not self:
             return right.verify(grid, args, seed=seed)
         named = verify.floats(named, self._text)
-        return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
+        here = self.variables({})  # those of the CPU engine, which get the values of the arguments' device for a while
+        before = {n: v.clone() for n, v in here.items()}
+        try:
+            for n, v in here.items():
+                v.copy_(named[n])
+            return verify.verify(self._original, self._twin(), self._text, named, shape, seed, self._where)
+        finally:
+            for n, v in here.items():
+                v.copy_(before[n])
 
     # What calls and operators share -------------------------------------------------------------------------------
 
@@ -195,7 +205,14 @@ class Derived:
             if p.is_pointer and value is not None and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{self._text.name}: {p.name} is {type(value).__name__}; pass a torch.Tensor")
         named = dict(zip(names, args, strict=True))
-        return named | {name: named[of] for name, of in self.before.items()}
+        return named | self.variables(named) | {name: named[of] for name, of in self.before.items()}
+
+    def variables(self, named: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The variables that the kernel reads, as they are now on the device of its arguments."""
+        device = next((t.device for t in named.values() if isinstance(t, torch.Tensor)), torch.device("cpu"))
+        build = self._original.build()
+        with self._original.unit.lock:
+            return {name: variables.view(build, full, device) for name, full in self._text.variables.items()}
 
     def check_overlaps(self, named: Mapping[str, Any]) -> None:
         """What the forward wrote may be nothing that it also read; and indices are counted as the text does."""

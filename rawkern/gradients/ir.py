@@ -47,7 +47,10 @@ class Value(Item):
 
 @dataclass(frozen=True)
 class Array:
-    """Memory: a pointer parameter, or a shared array with its extents (0: as many as the launch brings)."""
+    """Memory: a pointer parameter, or a shared array with its extents (0: as many as the launch brings).
+
+    A pointer has extents where it points to an array of several dimensions.
+    """
 
     name: str
     type: Type
@@ -170,6 +173,7 @@ class Kernel:
     group: int = 0  # threads of the groups that it splits its block into by threadIdx.x / group; 0: into none
     before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
+    variables: dict[str, str] = field(default_factory=dict)  # of the device, parameters here: with namespaces
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others
 
 

@@ -35,9 +35,9 @@ class Launch:
     def given(
         self, parameters: Sequence[tuple[str, str]], named: Mapping[str, Any], grads: Mapping[str, Any]
     ) -> list[Any]:
-        """The arguments of the kernel with these parameters: the forward's, gradients, and its own numbers."""
+        """The arguments of the kernel with these parameters: the forward's, variables, gradients, its own numbers."""
         return [
-            self.numbers[each] if each in self.numbers else named[each[1]] if each[0] == "value" else grads[each[1]]
+            self.numbers[each] if each in self.numbers else grads[each[1]] if each[0] == "grad" else named[each[1]]
             for each in parameters
         ]
 

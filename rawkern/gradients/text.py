@@ -42,8 +42,8 @@ class Text:
 
     name: str
     source: str
-    #: In order: ("value", of the forward's parameters), ("grad", of one of them), ("size", the number of its elements),
-    #: ("blocks", how many the forward had along an axis of its grid).
+    #: In order: ("value", of the forward's parameters), ("variable", of the device), ("grad", of a parameter),
+    #: ("size", the number of its elements), ("blocks", how many the forward had along an axis of its grid).
     parameters: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]  # pointers whose gradients are read
     wrt: tuple[str, ...]  # parameters whose gradients are added to
@@ -65,6 +65,7 @@ class Text:
     before: Mapping[str, str] = field(default_factory=dict)  # arrays as they were before the kernel: of which
     #: Of `before`: those whose gradients begin with 0, and get in the end what is left in those of the outputs.
     rest: frozenset[str] = frozenset()
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
 
     def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int) -> str:
         """The name of the kernel of these choices: the flags of `sums` and of `handed`, and how many elements."""
@@ -110,9 +111,9 @@ def backward_text(
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
         if re.search(rf"(?<![\w.]){n}\b", inner):
-            parameters.append(("value", n))
+            parameters.append(("variable" if n in kernel.variables else "value", n))
             spelled.append(
-                f"const {spelling(kind, names)}* __restrict__ {n}" if pointer else f"{spelling(kind, names)} {n}"
+                f"const {pointer_to(kernel.arrays[n], names)}" if pointer else f"{spelling(kind, names)} {n}"
             )
     for n, kind, _ in kernel.params:
         if n in outputs or n in wrt:
@@ -141,6 +142,7 @@ def backward_text(
     comment = [
         f"// The backward of {kernel.name}, derived by rawkern from {title}.",
         f"// For blocks of {shape} threads{unit}{''.join(f', {low} <= {high}' for low, high in assumed)}.",
+        *_variables([n for kind, n in parameters if kind == "variable"]),
         *_effects(wrt, sets, reverse.exchanged, kernel.before, rest),
         *(f"// {g.size} is how many elements grad_{n} has." for n, g in gathered.items()),
         *(
@@ -169,8 +171,14 @@ def backward_text(
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
         tuple((n, of) for n, (of, _) in passed.items()), more.most if more else 1, _records(kernel),
-        tuple(reverse.assumed or ()), kernel.before, rest,
+        tuple(reverse.assumed or ()), kernel.before, rest, kernel.variables,
     )  # fmt: skip
+
+
+def pointer_to(array: Array, names: Names) -> str:
+    """The declaration of a parameter that points to an array."""
+    kind, rows = spelling(array.type, names), "".join(f"[{size}]" for size in array.sizes[1:])
+    return f"{kind} (* __restrict__ {array.name}){rows}" if rows else f"{kind}* __restrict__ {array.name}"
 
 
 def _bounds(block: Shape) -> str:
@@ -201,6 +209,10 @@ def _effects(
     found += [f"// Changes grad_{n}, which begins with a copy of grad_{of}." for n, of in changed]
     found += [f"// Add to grad_{n} what is left in grad_{before[n]}." for n in sorted(rest)]
     return [*found, *(f"// Sets grad_{a} to 0." for a in sorted(a.name for a in exchanged))]
+
+
+def _variables(names: Sequence[str]) -> list[str]:
+    return [f"// {', '.join(names)}: the memory of the forward's variable{'s' * (len(names) > 1)}."] if names else []
 
 
 def _bytes(array: Array, reverse: Reverse, names: Names) -> int:

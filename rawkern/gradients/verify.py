@@ -111,7 +111,7 @@ def _like(value: Any, draw: torch.Generator) -> torch.Tensor | float:
 def _same_reading(original: Any, single: Any, here: Mapping[str, Any], text: Text, at: Any, where: str) -> None:
     """The kernel and the kernel as it was understood have to do the same."""
     results = []
-    for kernel, left_out in ((original, text.before), (single, ())):
+    for kernel, left_out in ((original, (*text.before, *text.variables)), (single, ())):
         args = {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in here.items() if n not in left_out}
         args |= {n: torch.zeros_like(here[n]) for n in text.outputs if n not in text.before.values()}
         kernel[at](*(packed(v, n, text) for n, v in args.items()))

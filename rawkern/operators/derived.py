@@ -310,7 +310,7 @@ class _Run:
             elif n in found.wrt or n in found.exchanged or memory not in self.buffers:
                 self._own(memory)
             grads[n] = self._part(memory, t)
-        given = run.given(found.parameters, launch.arguments, grads)
+        given = run.given(found.parameters, launch.arguments | found.variables(launch.arguments), grads)
         if self._verifies(launch, found):
             self.settings.verified.add(found)
             old = {of: launch.arguments[n] for n, of in found.before.items()}

@@ -90,3 +90,48 @@ def test_shared_memory_that_is_taken_leaves_no_sums(device) -> None:
     args = (x, w, b, y, 1.0, 1000)
     assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false>"
     torch.testing.assert_close(derived(64, args, {"y": torch.ones_like(y)})["w"], (2 * w * x * x).sum(0))
+
+
+def test_variables_of_the_device(device: str) -> None:
+    source = r"""
+    __constant__ float taps[5];
+    __constant__ int turns[2][3] = {{1, 2, 0}, {2, 2, 1}};
+    namespace lib { __device__ float2 offset = {0.5f, 2.0f}; }
+    using namespace lib;
+    __device__ float at(const float* x, int i, int n) { return i >= 0 && i < n ? x[i] : offset.x; }
+    extern "C" __global__ void filtered(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        float sum = 0;
+        for (int k = 0; k < 5; ++k) sum += taps[k] * at(x, i + k - 2, n);
+        y[i] = sum * sum * turns[i % 2][i % 3] + offset.y;
+    }"""
+    module = rawkern.RawModule(source)
+    kernel = module.get_function("filtered")
+    n = 100
+    x, taps = torch.randn(n, device=device), torch.randn(5, device=device)
+    turns = module.get_global("turns", device)[torch.arange(n) % 2, torch.arange(n) % 3]
+
+    def formula(x, outside):
+        padded = torch.nn.functional.pad(x, (2, 2), value=outside)
+        return (sum(taps[k] * padded[k : k + n] for k in range(5)) ** 2 * turns).sum()
+
+    @rawkern.op("derivedvariables::filtered", backward="derive", verify=True)
+    def filtered(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[4, 32](x, y, n)
+        return y
+
+    derived = kernel.derive(block=32, grid=4)
+    kept = module.get_global("taps", "cpu").clone()
+    for outside in (0.5, 1.5):  # a variable that changes is read anew
+        module.get_global("taps", device).copy_(taps)
+        module.get_global("lib::offset", device)[0] = outside
+        right = torch.func.grad(formula)(x, outside)
+        grads = derived(4, (x, torch.empty(n, device=device), n), {"y": torch.ones(n, device=device)})
+        torch.testing.assert_close(grads["x"], right)
+        derived.verify(4, (x, torch.empty(n, device=device), n))
+        leaf = x.clone().requires_grad_()
+        filtered(leaf).sum().backward()
+        torch.testing.assert_close(leaf.grad, right)
+    assert device == "cpu" or torch.equal(module.get_global("taps", "cpu"), kept)  # verifying leaves no trace

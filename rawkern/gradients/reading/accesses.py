@@ -95,7 +95,13 @@ class Accesses:
             scopes, self.scopes = self.scopes, self.scopes[:1]
             self.declare(self.file.dynamic[name])
             self.scopes = scopes
+        if name in self.file.variables and not any(name in scope for scope in self.scopes):
+            return self.variable(name)
         return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
+    def variable(self, name: str) -> Var:
+        """A variable of the device."""
+        raise NotImplementedError
 
     # Memory --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from rawkern.gradients.reading.places import Cell, Lambda, Local, Pointer, Var
 from rawkern.gradients.reading.syntax import TYPES, contains, identifier, words
 from rawkern.gradients.types import Aggregate, Type
 
+DEVICE = {"__constant__", "__device__", "__managed__", "const", "extern", "static", ";", ","}
 QUALIFIERS = {"const", "constexpr", "__shared__", "extern", "__restrict__", ";", ","}
 
 
@@ -61,6 +62,31 @@ class Declarations(Calls):
             self.scopes[-1][name] = Var(name, None, Pointer(array, unit=unit))
             return
         raise self.refuse(node, f"the parameter {text_of(node)!r}", "use numbers and plain pointers")
+
+    def variable(self, name: str) -> Var:
+        """A variable of the device, which a backward gets as a pointer; one number is the first element."""
+        node, declarator = self.file.variables[name]
+        inner = declarator.child_by_field_name("declarator") if declarator.type == "init_declarator" else declarator
+        value, sizes = declarator.child_by_field_name("value"), []
+        while inner.type == "array_declarator":
+            size = inner.child_by_field_name("size")
+            known = self.within_top(lambda of=size: self._extent(of)) if size is not None else None
+            sizes.insert(0, len(named(value)) if known is None and value is not None else known or 0)
+            inner = inner.child_by_field_name("declarator")
+        kind = self.within_top(lambda: self.type_of(node.child_by_field_name("type")))
+        if name in self.file.unclear or any(name == n for n, *_ in self.params):
+            raise self.refuse(node, f"{name} is also something else in the source", "give it a name of its own")
+        plain = inner.type == "identifier" and not words(node) - DEVICE and 0 not in sizes
+        if not plain or kind in types.HALVES or (isinstance(kind, Aggregate) and kind not in types.VECTORS.values()):
+            raise self.refuse(node, f"the variable {text_of(node)!r} of the device",
+                              "declare numbers, vectors or arrays of them, or pass it as a parameter")  # fmt: skip
+        if self.file.changes(name):
+            raise self.refuse(node, f"{name} is a variable of the device that launches may change",
+                              "pass it as a parameter")  # fmt: skip
+        self.in_memory(node, kind)
+        array = self.arrays.setdefault(name, Array(name, kind, sizes=tuple(sizes[1:] and sizes), const=True))
+        at = Pointer(array) if sizes else Cell(Place(array), (self.integer(node, 0),), kind)
+        return Var(name, None, at)
 
     # Declarations -------------------------------------------------------------------------------------------------
 

@@ -71,9 +71,6 @@ class Expressions(Arithmetic):
 
     def on_identifier(self, node: Any) -> Any:
         name = text_of(node)
-        if name in self.file.variables and self.lookup(name) is None:
-            raise self.refuse(node, f"{name} is a variable of the device, of which a backward has another copy",
-                              "pass it as a parameter, or declare it const")  # fmt: skip
         if name in self.file.unclear:
             raise self.refuse(node, f"{name} is defined more than once, or within something that is not followed",
                               "give it a name of its own")  # fmt: skip

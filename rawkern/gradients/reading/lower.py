@@ -73,12 +73,16 @@ class Lowering(Repeats):
         self.sequence(named(definition.child_by_field_name("body")), lambda: None)
         self._widen()
         count(self.body)
+        read = {i.attr.array for i in walk(self.body) if isinstance(i, Value) and i.op == "load"}
+        variables = {n: self.file.full(n) for n in self.file.variables if self.arrays.get(n) in read}
+        self.params += [(n, self.arrays[n].type, True) for n in variables]
         for function in self.own.values():
             if function is not None:
                 count(function.body)
         return Kernel(
             self.where.kernel, self.where.title, self.params, self.arrays, self.shared, self.body, self.structs,
             self.block_shape, self.grid_shape, functions={n: f for n, f in self.own.items() if f is not None},
+            variables=variables,
         )  # fmt: skip
 
     def _widen(self) -> None:

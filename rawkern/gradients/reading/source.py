@@ -7,7 +7,7 @@ from typing import Any
 
 from rawkern.base.tree import named, parse, text_of
 from rawkern.gradients.reading.preprocess import Unclear, defined_by, preprocess
-from rawkern.gradients.reading.syntax import Where, function_name, identifier, words
+from rawkern.gradients.reading.syntax import Where, assigned, function_name, identifier, words
 
 KEYWORDS = frozenset(
     ("if", "else", "for", "while", "do", "return", "continue", "break", "const", "void", "float", "double", "int",
@@ -43,7 +43,7 @@ class File:
         self.using: set[str] = set()  # namespaces whose names stand alone
         self.imported: set[str] = set()  # names of namespaces that do
         self.dynamic: dict[str, Any] = {}  # declarations of dynamic shared memory
-        self.variables: set[str] = set()  # of the device, which whoever launches may set
+        self.variables: dict[str, tuple[Any, Any]] = {}  # of the device: declaration, declarator
         #: Names that something here defines in a way that is not followed, so that using one is refused.
         self.unclear: set[str] = set(self.preprocessed.left)
         for node in named(self.root):
@@ -97,8 +97,11 @@ class File:
         elif node.type == "declaration" and {"extern", "__shared__"} <= words(node):
             self.dynamic[identifier(node.child_by_field_name("declarator")) or ""] = node
         elif node.type == "declaration" and words(node) & VARIABLES and not _prototype(node):
-            self.variables |= {identifier(d) or "" for d in node.children_by_field_name("declarator")}
-            self._unclear(node)
+            for each in node.children_by_field_name("declarator"):
+                name = identifier(each) or ""
+                self._at(name, path)
+                self.unclear |= {name} & {*self.variables, *self.constants, *self.functions}
+                self.variables[name] = node, each
         elif node.type == "enum_specifier" and self._enumerated(node, path):
             pass
         elif not (self._struct(node, None, path) or _prototype(node) or node.type == "static_assert_declaration"):
@@ -139,6 +142,10 @@ class File:
         own = self.paths.get(last)
         inner = not name.startswith("::") and own is not None and (not path or own.endswith(f"::{path}"))
         return last if own is not None and (own == path or inner) else None
+
+    def full(self, name: str) -> str:
+        """A name with its namespaces."""
+        return f"{self.paths[name]}::{name}" if self.paths[name] else name
 
     def enumerator(self, text: str) -> int | None:
         """The number of ``enum::name``; None for what is none."""
@@ -188,6 +195,10 @@ class File:
             if plain in GROUPS and self.using & {"cooperative_groups"} and not own
             else name
         )
+
+    def changes(self, name: str) -> bool:
+        """Whether a launch may change a variable of the device."""
+        return "__constant__" not in words(self.variables[name][0]) and name in assigned(self.root)
 
     def headers(self) -> list[str]:
         """Headers included, as they are spelled."""
