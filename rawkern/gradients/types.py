@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 FLOATS = ("float", "double", "__half", "__nv_bfloat16")
 #: Types of memory; what is computed with them is computed as float and rounded.
@@ -54,6 +55,22 @@ VECTORS = {
 }
 for _pair, _half in (("__half2", "__half"), ("__nv_bfloat162", "__nv_bfloat16")):
     VECTORS[_pair] = VECTORS[_pair.removeprefix("__")] = Aggregate(_pair, (("x", _half), ("y", _half)))
+
+
+def packed(kind: Type | None, own: Type | None) -> Aggregate | None:
+    """A vector that is there for its bytes alone, as the floats of another type that they are: float4 of 8 halves."""
+    if kind not in VECTORS.values() or not isinstance(kind, Aggregate) or own not in FLOATS or own in scalars(kind):
+        return None
+    n, rest = divmod(size(kind), size(own))
+    return Aggregate(f"{kind.name} of {own}", tuple((str(k), own) for k in range(n))) if n > 1 and not rest else None
+
+
+def of_packed(found: Any, kind: Type | None) -> Aggregate | None:
+    """A type, if it is what `packed` makes of a vector."""
+    if not isinstance(found, Aggregate) or not isinstance(kind, Aggregate):
+        return None
+    return found if found.name.startswith(f"{kind.name} of ") else None
+
 
 #: The state of curand's counter generator; `second`: whether curand_normal has kept a number.
 PHILOX = Aggregate(

@@ -26,6 +26,25 @@ def swiglu(gate, up, out, n):
 
 
 @case("""
+#include <cuda_fp16.h>
+#define HALF2(value) (reinterpret_cast<half2*>(&(value))[0])
+#define LDST128BITS(value) (reinterpret_cast<float4*>(&(value))[0])
+__global__ void multiply_f16x8_pack(half* a, half* b, half* c, int N) {
+    int idx = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
+    half pack_a[8], pack_c[8];
+    LDST128BITS(pack_a[0]) = LDST128BITS(a[idx]);
+    float4 loaded;
+    loaded = *reinterpret_cast<const float4*>(b + idx);
+    const half2* pack_b = reinterpret_cast<const half2*>(&loaded);
+    #pragma unroll
+    for (int i = 0; i < 8; i += 2) HALF2(pack_c[i]) = __hmul2(HALF2(pack_a[i]), pack_b[i / 2]);
+    if (idx + 7 < N) LDST128BITS(c[idx]) = LDST128BITS(pack_c[0]);
+}""", 8, 2, lambda r: (r(128).to(H), r(128).to(H), r(128).to(H), 125), tolerance=1e-2)  # fmt: skip
+def multiply_f16x8_pack(a, b, c, n):
+    return {"c": torch.where(torch.arange(128) < 120, a * b, torch.zeros_like(a))}
+
+
+@case("""
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 __global__ void rms_bf16(const __nv_bfloat16* x, const __nv_bfloat16* residual, const float* w, __nv_bfloat16* out, __nv_bfloat16* sum, int n, float eps) {

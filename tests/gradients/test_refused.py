@@ -21,7 +21,7 @@ REFUSED = {
     "results through pointers": (kernel("int e; y[i] = frexpf(x[i], &e);"), "address|frexpf"),
     "unknown name": (kernel("y[i] = x[i] * SCALE;"), "SCALE is not known"),
     "pointer cast": (kernel("y[i] = ((const int*)x)[i];"), "the cast"),
-    "reinterpret_cast": (kernel("double2 v = reinterpret_cast<const double2*>(x)[i]; y[i] = v.x;"), "the cast"),
+    "reinterpret_cast": (kernel("double2 v = reinterpret_cast<const double2*>(x)[i]; y[i] = v.x;"), "in double2 of float"),
     "bytes as two types": (kernel("extern __shared__ char s[]; float* a = (float*)s; int* b = (int*)(s + 64);"
                                   "a[i] = x[i]; b[i] = n; y[i] = a[i];"), "shared_mem is 0"),
     "pointers to two arrays": (kernel("const float* p = x; for (int k = 0; k < n; ++k) { p = y; } y[i] = *p;"), "another array"),

@@ -95,6 +95,9 @@ class Calls(Philox):
                 self.write(node, self.part(node, found, path, leaf.type), self.read(node, leaf))  # type: ignore[arg-type]
             return right
         if isinstance(found, Var) and found.whole:
+            packed = types.of_packed(right.type, found.type) if isinstance(right, Var) else None
+            if packed is not None:
+                self.repack(found, packed)
             if not isinstance(right, Var) or found.type is None or right.type != found.type:
                 raise self.refuse(node, f"{text_of(node)!r} assigns another type", "assign a value of the same type")
             for (_, leaf), (_, value) in zip(_paths(found), _paths(right), strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rawkern.base.tree import named, text_of
+from rawkern.gradients import types
 from rawkern.gradients.reading.methods import Methods
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Struct, Var
 from rawkern.gradients.types import Aggregate, Type
@@ -33,11 +34,17 @@ class Structs(Methods):
         """A variable of a type, of one value."""
         if arg.found is None:
             return self.construct(node, name, kind, named(arg.node), True)
+        kind = types.of_packed(arg.type, kind) or kind
         if isinstance(kind, Aggregate) and arg.type != kind:
             return self.construct(node, name, kind, [arg], False)
         var = self.fresh(name, kind)
         self.assign(node, var, self.taken(arg))
         return var
+
+    def repack(self, var: Var, kind: Aggregate) -> None:
+        """Make a vector that has no value yet one that is there for its bytes."""
+        if all(leaf.value is None for leaf in var.leaves()):
+            var.type, var.fields = kind, self.fresh(var.name, kind).fields
 
     def construct(self, node: Any, name: str, kind: Type, arguments: Sequence[Any], braces: bool) -> Var:
         """``T name(arguments)`` or ``T name{arguments}``."""

@@ -129,8 +129,10 @@ class Targets(Accesses):
             return found.fields[name]
         if isinstance(found, Cell) and isinstance(found.type, Aggregate) and found.type.of(name) is not None:
             return self.part(node, found, (name,), found.type.of(name))  # type: ignore[arg-type]
+        known = getattr(found, "type", None)
+        within = f" in {known.name}" if isinstance(known, Aggregate) else ""
         raise self.refuse(
-            node, f"{text_of(node)!r} has no field {name} that is known", "use fields of structs and vectors"
+            node, f"{text_of(node)!r} has no field {name} that is known{within}", "use fields of structs and vectors"
         )
 
     def cell(self, node: Any, base: Any, index: tuple[Value, ...]) -> Any:

@@ -36,6 +36,9 @@ class Views(Structs):
     def seen_as(self, node: Any, found: Any, kind: Type) -> Any:
         """A pointer, cast to one to another type: a vector of the elements, or from that to the elements again."""
         if isinstance(found, Var) and found.fields:
+            bytes_alone = types.packed(found.type, types.scalars(kind)[0])
+            if bytes_alone is not None:
+                self.repack(found, bytes_alone)
             leaves = found.leaves()
             found = Local(tuple(leaves)) if len({v.type for v in leaves}) == 1 else found
         if isinstance(found, Pointer) and found.array.raw:
@@ -47,6 +50,9 @@ class Views(Structs):
             scalars = isinstance(kind, Aggregate) and set(types.scalars(kind)) == {own}
             if kind == own or (scalars and types.count(kind) > 1):
                 return found.viewed(None if kind == own else kind)
+            bytes_alone = types.packed(kind, own)
+            if bytes_alone is not None:
+                return found.viewed(bytes_alone)
         raise self.refuse(
             node,
             f"the cast {text_of(node)!r}",
