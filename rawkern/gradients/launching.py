@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from rawkern.base import gpus
-from rawkern.gradients.analysis.coverage import at_most
+from rawkern.gradients.analysis.coverage import at_most, number_of
+from rawkern.gradients.backward.rounds import MOST
 from rawkern.gradients.text import Text
 from rawkern.launch.occupancy import occupancy
 
@@ -50,11 +51,11 @@ class Backward:
         self._kernels: dict[tuple[Any, ...], Any] = {}
         self._launches: dict[tuple[Any, ...], Launch] = {}
 
-    def kernel(self, sums: tuple[bool, ...], set_too: tuple[bool, ...], each: int) -> Any:
-        """The kernel of these choices, see `Text.instance`."""
-        if (sums, set_too, each) not in self._kernels:
-            self._kernels[sums, set_too, each] = self._make(self.text.instance(sums, set_too, each))
-        return self._kernels[sums, set_too, each]
+    def kernel(self, *choices: Any) -> Any:
+        """The kernel of these choices, those of `Text.instance`."""
+        if choices not in self._kernels:
+            self._kernels[choices] = self._make(self.text.instance(*choices))
+        return self._kernels[choices]
 
     def launch(self, named: Mapping[str, Any], grid: tuple[int, int, int], kept: Set[str] = frozenset()) -> Launch:
         """What to launch for a forward with these arguments and grid; kept by their numbers and sizes.
@@ -88,9 +89,12 @@ class Backward:
             "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
+        rounds = rounds_of(text, named, grid)
         if not text.sums:
             each = _elements(device, math.prod(grid), text.each)
-            return Launch(self.kernel((), set_too, each), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known)
+            return Launch(
+                self.kernel((), set_too, each, rounds), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known
+            )
         taken, flags = 0, []
         for name, size in text.sums:
             needed = size * numbers.get(("size", name), 1)
@@ -98,13 +102,21 @@ class Backward:
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags), set_too, 1)
+            chosen = self.kernel(tuple(flags), set_too, 1, rounds)
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        return Launch(
-            self.kernel((False,) * len(flags), set_too, 1), (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known
-        )
+        plain = self.kernel((False,) * len(flags), set_too, 1, rounds)
+        return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
+
+
+def rounds_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
+    """How often loops over rows run, if all threads run them as often; else 0."""
+    length = number_of(text.rounds[0], named, grid) if text.rounds is not None else None
+    if text.rounds is None or length is None or length % text.rounds[1]:
+        return 0
+    rounds = length // text.rounds[1]
+    return rounds if 0 < rounds <= MOST else 0
 
 
 def _alike(a: Any, b: Any) -> bool:

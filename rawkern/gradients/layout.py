@@ -112,6 +112,7 @@ class Names:
         self.reserved = frozenset(taken)
         self._taken = set(taken)
         self._of: dict[Any, str] = {}
+        self.loops: dict[str, Any] = {}  # by their heads in the text
         self.double = double  # whether every float is a double
 
     def fresh(self, hint: str) -> str:

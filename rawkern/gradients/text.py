@@ -17,6 +17,7 @@ from rawkern.gradients.backward.block_sums import BlockSum, looped
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.handed import handed
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.backward.rounds import comments, counted
 from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
@@ -59,6 +60,7 @@ class Text:
     sums: tuple[tuple[str, int], ...] = ()
     #: Gradients that are those of an output, each a flag of the template: the parameter, and the output.
     handed: tuple[tuple[str, str], ...] = ()
+    rounds: tuple[Poly, int] | None = None  # a number of the template: the quotient, if whole and not too large
     each: int = 1  # how many elements a thread can have, along x: a number of the template if there may be several
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
@@ -67,9 +69,10 @@ class Text:
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
 
-    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int) -> str:
-        """The name of the kernel of these choices: the flags of `sums` and of `handed`, and how many elements."""
+    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, rounds: int) -> str:
+        """The name of the kernel of these choices: the flags of `sums` and of `handed`, how many elements, rounds."""
         given = [str(flag).lower() for flag in (*sums, *set_too)] + ([str(each)] if self.each > 1 else [])
+        given += [str(rounds)] if self.rounds is not None else []
         return f"{self.name}<{', '.join(given)}>" if given else self.name
 
 
@@ -96,6 +99,8 @@ def backward_text(
     scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
     body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
     more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
+    rounds = counted(kernel, body, names)
+    body = rounds.lines if rounds else body
     lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
@@ -150,9 +155,11 @@ def backward_text(
             for n, (of, flag) in passed.items()
         ),
         *_how_to_launch(sums, blocks, shared_mem, more),
+        *comments(rounds),
     ]
     chosen = [f"bool {flag}" for flag in (*(s.flag for s in sums), *(flag for _, flag in passed.values()))]
     chosen += [f"int {more.each}"] if more else []
+    chosen += [f"int {rounds.name}"] if rounds else []
     kind = f"template <{', '.join(chosen)}>\n" if chosen else 'extern "C" '
     kind += f"__global__ void {_bounds(kernel.block)} {name}"
     head = f"{kind}({', '.join(spelled)}) {{"
@@ -170,7 +177,8 @@ def backward_text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
-        tuple((n, of) for n, (of, _) in passed.items()), more.most if more else 1, _records(kernel),
+        tuple((n, of) for n, (of, _) in passed.items()), (rounds.length, rounds.stride) if rounds else None,
+        more.most if more else 1, _records(kernel),
         tuple(reverse.assumed or ()), kernel.before, rest, kernel.variables,
     )  # fmt: skip
 

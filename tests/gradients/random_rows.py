@@ -22,14 +22,11 @@ class Rows:
         self.source = self._make()
 
     def arguments(self) -> tuple:
-        x, w, *others = arguments(self.seed)
-        return (
-            x,
-            torch.cat(
-                [w, w.new_zeros(53).uniform_(-1, 1, generator=torch.Generator().manual_seed(~self.seed & 0xFFFFFFFF))]
-            ),
-            *others,
-        )
+        x, w, at, y, z, n, m = arguments(self.seed)
+        draw = torch.Generator().manual_seed(~self.seed & 0xFFFFFFFF)
+        if self.seed // 8 % 3 == 0:  # rows that all threads go through equally often
+            n -= n % (2 * self.block[0])
+        return x, torch.cat([w, w.new_zeros(53).uniform_(-1, 1, generator=draw)]), at, y, z, n, m
 
     def _make(self) -> str:
         r, width = self.r, self.block[0]

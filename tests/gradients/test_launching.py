@@ -67,7 +67,7 @@ def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> N
     named = derived.named(args)
     weights = torch.rand(named["y"].shape, generator=draw).to(device)
     run, total = derived.launch(named, grid), torch.Size(grid).numel()
-    flags = run.kernel.name.partition("<")[2].rstrip(">").split(", ")
+    flags = run.kernel.name.partition("<")[2].rstrip(">").removesuffix(", 0").split(", ")
     assert len(flags) == len(wrt) - 1  # all but x
     if total < 2 * at_a_time or not room:  # no block would do the work of two, or there is no room
         assert run.grid == (total, 1, 1) and set(flags) == {"false"}
@@ -88,8 +88,26 @@ def test_shared_memory_that_is_taken_leaves_no_sums(device) -> None:
     derived = rawkern.RawKernel(source, "scaled_rows").derive(block=64, grid=64, wrt=("w",))
     x, w, b, y = (torch.rand(shape).to(device) for shape in ((64, 1000), 1000, 1000, (64, 1000)))
     args = (x, w, b, y, 1.0, 1000)
-    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false>"
+    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false, 0>"
     torch.testing.assert_close(derived(64, args, {"y": torch.ones_like(y)})["w"], (2 * w * x * x).sum(0))
+
+
+def test_rows_that_all_threads_go_through_equally_often(device: str) -> None:
+    source = """extern "C" __global__ void powered(const float* x, const float* w, float* y, int n) {
+        float sum = 0;
+        for (int c = threadIdx.x; c < n; c += 32) sum += x[blockIdx.x * n + c] * w[c];
+        for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffff, sum, o);
+        for (int c = threadIdx.x; c < n; c += 32) y[blockIdx.x * n + c] = sum * x[blockIdx.x * n + c];
+    }"""
+    derived = rawkern.RawKernel(source, "powered").derive(block=32, grid=3, wrt=("x",))
+    assert "rounds: n / 32" in derived.source
+    for n, rounds in ((32, 1), (96, 3), (512, 16), (544, 0), (100, 0), (20, 0)):
+        x, w, weights = (torch.rand(shape, device=device) for shape in ((3, n), (n,), (3, n)))
+        args = (x, w, torch.empty_like(x), n)
+        run = derived.launch(derived.named(args), (3, 1, 1))
+        assert run.kernel.name == f"powered_backward<{rounds}>"
+        right = torch.func.grad(lambda x: ((x @ w)[:, None] * x * weights).sum())(x)  # noqa: B023
+        torch.testing.assert_close(derived(3, args, {"y": weights})["x"], right, rtol=1e-4, atol=1e-4)
 
 
 def test_variables_of_the_device(device: str) -> None:

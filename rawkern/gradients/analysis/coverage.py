@@ -132,11 +132,17 @@ def _known(numbers: Mapping[str, Any]) -> dict[str, int]:
 
 def at_most(low: Poly, high: Poly, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> bool:
     """Whether one number of a launch is surely at most another."""
+    a, b = (number_of(p, numbers, grid) for p in (low, high))
+    return a is not None and b is not None and a <= b
+
+
+def number_of(p: Poly, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> int | None:
+    """A number of a launch; None where it may be computed with another result than in all integers."""
     known = _known(numbers) | {f"gridDim.{axis}": grid[k] for k, axis in enumerate("xyz")}
     try:
-        return _number(low, known) <= _number(high, known)
+        return _number(p, known)
     except _Unknown:
-        return False
+        return None
 
 
 def covered(found: Cover, numbers: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, int]:

@@ -207,6 +207,7 @@ class Frame(Copy):
             name = self.name(header.phi)
             start = "" if header.result in self.needed else f"{header.phi.type} {name} = {self.text(header.init)}"
             group.head = f"for ({start}; {condition}; {step_text(name, self.outside(steps[header.phi][1], item))}) {{"
+            self.names.loops[group.head] = item
         else:
             group.head = f"while ({condition}) {{"
         group.body += self._advance([c for c in carried if c is not header])
