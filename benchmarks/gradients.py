@@ -97,6 +97,41 @@ extern "C" __global__ void layer_norm(const float* x, const float* w, const floa
     float scale = rsqrtf(block_sum(squares, part) / n + 1e-5f);
     for (int c = threadIdx.x; c < n; c += 256) y[blockIdx.x * n + c] = (row[c] - mean) * scale * w[c] + b[c];
 }
+extern "C" __global__ void gated(const float* x, const float* gate, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * gate[i] / (1.0f + expf(-gate[i]));
+}
+__device__ float warp_max(float v) {
+    for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(0xffffffff, v, o));
+    return v;
+}
+__device__ float warp_sum(float v) {
+    for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(0xffffffff, v, o);
+    return v;
+}
+extern "C" __global__ void log_softmax(const float* x, float* y, int rows, int n) {  // a warp for each row
+    int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    x += row * n;
+    float largest = -INFINITY, sum = 0;
+    for (int c = lane; c < n; c += 32) largest = fmaxf(largest, x[c]);
+    largest = warp_max(largest);
+    for (int c = lane; c < n; c += 32) sum += expf(x[c] - largest);
+    sum = logf(warp_sum(sum));
+    for (int c = lane; c < n; c += 32) y[row * n + c] = x[c] - largest - sum;
+}
+extern "C" __global__ void add_rms_norm(const float* x, const float* residual, const float* w, float* y, int n) {
+    __shared__ float part[8];
+    int start = blockIdx.x * n;
+    float squares = 0;
+    for (int c = threadIdx.x; c < n; c += blockDim.x) {
+        float v = x[start + c] + residual[start + c];
+        squares += v * v;
+    }
+    float scale = rsqrtf(block_sum(squares, part) / n + 1e-6f);
+    for (int c = threadIdx.x; c < n; c += blockDim.x)
+        y[start + c] = (x[start + c] + residual[start + c]) * scale * w[c];
+}
 extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
     __shared__ float4 tile[256];
     int i = blockIdx.x * 256 + threadIdx.x;
@@ -155,6 +190,13 @@ ROWS = (
     Row("layer_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(4096),
         torch.randn(4096), torch.zeros(rows, 4096), 4096)),
         formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)),
+    Row("gated", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (*(torch.randn(n) for _ in range(2)), torch.zeros(n), n)),
+        formula=lambda x, gate, y, n: x * torch.nn.functional.silu(gate)),
+    Row("log_softmax", 2.2, lambda s: ((rows := 65536 // s) // 8, 256, (torch.randn(rows, 512), torch.zeros(rows, 512),
+        rows, 512)), formula=lambda x, y, rows, n: x.log_softmax(-1)),
+    Row("add_rms_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(rows, 4096),
+        torch.randn(4096), torch.zeros(rows, 4096), 4096)),
+        formula=lambda x, residual, w, y, n: torch.nn.functional.rms_norm(x + residual, (n,), w, 1e-6)),
     Row("bodies", 5.0, lambda s: (n // 256, 256, (torch.randn(n, 4), torch.zeros(n, 4), n))
         if (n := 8192 // int(s**0.5)) else None),
     Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))

@@ -12,7 +12,7 @@ import torch
 
 from rawkern.base import gpus
 from rawkern.gradients.analysis.coverage import at_most, number_of
-from rawkern.gradients.backward.rounds import MOST
+from rawkern.gradients.backward.fixed import MOST
 from rawkern.gradients.text import Text
 from rawkern.launch.occupancy import occupancy
 
@@ -89,11 +89,11 @@ class Backward:
             "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
-        rounds = rounds_of(text, named, grid)
+        fixed = length_of(text, named, grid) if _many_registers(device) else 0
         if not text.sums:
             each = _elements(device, math.prod(grid), text.each)
             return Launch(
-                self.kernel((), set_too, each, rounds), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known
+                self.kernel((), set_too, each, fixed), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known
             )
         taken, flags = 0, []
         for name, size in text.sums:
@@ -102,21 +102,26 @@ class Backward:
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags), set_too, 1, rounds)
+            chosen = self.kernel(tuple(flags), set_too, 1, fixed)
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        plain = self.kernel((False,) * len(flags), set_too, 1, rounds)
+        plain = self.kernel((False,) * len(flags), set_too, 1, fixed)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
 
 
-def rounds_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
-    """How often loops over rows run, if all threads run them as often; else 0."""
-    length = number_of(text.rounds[0], named, grid) if text.rounds is not None else None
-    if text.rounds is None or length is None or length % text.rounds[1]:
+def length_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
+    """The parameter that decides how long rows are, if all threads run loops over them equally often; else 0."""
+    if text.fixed is None:
         return 0
-    rounds = length // text.rounds[1]
-    return rounds if 0 < rounds <= MOST else 0
+    lengths = [(number_of(length, named, grid), step) for length, step in text.fixed.rows]
+    right = all(n is not None and 0 < n <= MOST * step and n % step == 0 for n, step in lengths)
+    return int(named[text.fixed.parameter]) if right else 0
+
+
+def _many_registers(device: torch.device) -> bool:
+    """Whether a thread may keep a part of a row."""
+    return device.type == "cuda"
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -14,10 +14,10 @@ from rawkern.gradients.analysis.inplace import mixed
 from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
+from rawkern.gradients.backward.fixed import Fixed, fixed
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.handed import handed
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.backward.rounds import comments, counted
 from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
@@ -60,7 +60,7 @@ class Text:
     sums: tuple[tuple[str, int], ...] = ()
     #: Gradients that are those of an output, each a flag of the template: the parameter, and the output.
     handed: tuple[tuple[str, str], ...] = ()
-    rounds: tuple[Poly, int] | None = None  # a number of the template: the quotient, if whole and not too large
+    fixed: Fixed | None = None  # a parameter that may be a number of the template
     each: int = 1  # how many elements a thread can have, along x: a number of the template if there may be several
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
@@ -69,10 +69,10 @@ class Text:
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
 
-    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, rounds: int) -> str:
-        """The name of the kernel of these choices: the flags of `sums` and of `handed`, how many elements, rounds."""
+    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, fixed: int) -> str:
+        """The name of the kernel of these choices: flags of `sums` and `handed`, how many elements, a fixed length."""
         given = [str(flag).lower() for flag in (*sums, *set_too)] + ([str(each)] if self.each > 1 else [])
-        given += [str(rounds)] if self.rounds is not None else []
+        given += [str(fixed)] if self.fixed is not None else []
         return f"{self.name}<{', '.join(given)}>" if given else self.name
 
 
@@ -99,8 +99,7 @@ def backward_text(
     scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
     body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
     more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
-    rounds = counted(kernel, body, names)
-    body = rounds.lines if rounds else body
+    length, body = fixed(kernel, body, names)
     lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
@@ -111,7 +110,7 @@ def backward_text(
         memory = names.fresh("memory")
         arrays += _memory(kernel, reverse, shared_mem, memory)
         lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
-    inner = "\n".join(rendered([*arrays, *lines]))
+    inner = "\n".join(rendered([*(length.before if length else ()), *arrays, *lines]))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
@@ -155,13 +154,13 @@ def backward_text(
             for n, (of, flag) in passed.items()
         ),
         *_how_to_launch(sums, blocks, shared_mem, more),
-        *comments(rounds),
+        *(length.comments if length else ()),
     ]
     chosen = [f"bool {flag}" for flag in (*(s.flag for s in sums), *(flag for _, flag in passed.values()))]
     chosen += [f"int {more.each}"] if more else []
-    chosen += [f"int {rounds.name}"] if rounds else []
+    chosen += [f"{length.kind} {length.name}"] if length else []
     kind = f"template <{', '.join(chosen)}>\n" if chosen else 'extern "C" '
-    kind += f"__global__ void {_bounds(kernel.block)} {name}"
+    kind += f"__global__ void {_bounds(kernel.block, length)} {name}"
     head = f"{kind}({', '.join(spelled)}) {{"
     if len(head) > 120:
         head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
@@ -177,7 +176,7 @@ def backward_text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
-        tuple((n, of) for n, (of, _) in passed.items()), (rounds.length, rounds.stride) if rounds else None,
+        tuple((n, of) for n, (of, _) in passed.items()), length,
         more.most if more else 1, _records(kernel),
         tuple(reverse.assumed or ()), kernel.before, rest, kernel.variables,
     )  # fmt: skip
@@ -189,10 +188,11 @@ def pointer_to(array: Array, names: Names) -> str:
     return f"{kind} (* __restrict__ {array.name}){rows}" if rows else f"{kind}* __restrict__ {array.name}"
 
 
-def _bounds(block: Shape) -> str:
-    """What the compiler may count on: blocks of this size, and no more registers than without it."""
+def _bounds(block: Shape, length: Fixed | None) -> str:
+    """What the compiler may count on: blocks of this size, and no more registers than without it; more for rows."""
     threads = math.prod(block)
-    return f"__launch_bounds__({threads}, {min(1024 // threads, 16)})"
+    at_least = str(min(1024 // threads, 16))
+    return f"__launch_bounds__({threads}, {f'{length.name} ? 0 : {at_least}' if length else at_least})"
 
 
 def _records(kernel: Kernel) -> dict[str, str]:

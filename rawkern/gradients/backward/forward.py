@@ -107,7 +107,16 @@ class Frame(Copy):
                 implied = a.op == "cast" and not self._is_named(a) and types.common(a.args[0].type, a.type) == a.type
                 if implied and found[1 - k].op != "cast" and (k == 0 or found[0] is value.args[0]):
                     found[k] = a.args[0]
-        return [self._inner(a) for a in found]
+        return [self._beside(a, value.attr, last=k == 1) for k, a in enumerate(found)]
+
+    def _beside(self, value: Value, operator: str, last: bool) -> str:
+        """An operand; in parentheses where C would read it otherwise."""
+        inner = value.attr if value.op == "binary" and not self._is_named(value) else None
+        if (inner in ("*", "/") and operator in ("+", "-")) or (
+            inner in ("+", "-", "*") and operator == inner and not last
+        ):
+            return self.right(value)
+        return self._inner(value)
 
     def _inner(self, value: Value) -> str:
         text = self.text(value)
