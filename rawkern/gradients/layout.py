@@ -25,11 +25,12 @@ WIDTH = 120
 
 
 def wrapped(line: str) -> list[str]:
-    """A line of C in as many as the width asks for; broken at blanks, behind && where there is one."""
+    """A line of C in as many as the width asks for; broken behind && where there is one, else behind operators."""
     found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
     while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
         at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2
-        at = at if at > 1 else line.rindex(" ", 0, WIDTH)
+        behind = [m.end() for m in re.finditer(r"[-+*/&|<>?:=,;](?= )", line[:WIDTH]) if m.end() > len(indent) + 20]
+        at = at if at > 1 else behind[-1] if behind else line.rindex(" ", 0, WIDTH)
         found.append(line[:at])
         line = indent + line[at + 1 :]
     return [*found, line]
@@ -137,6 +138,18 @@ class Names:
 
 def step_text(name: str, step: str) -> str:
     return f"++{name}" if step == "1" else f"{name} += {step}"
+
+
+_WHOLE = re.compile(r"\d[\w.]*(e[-+]\d+f?)?|[\w.]+|[\w.]+\([^()]*\)|[\w.]+(\[[^\[\]]*\])+[\w.]*")
+_SUMS, _PRODUCTS, _COMPARISONS = ("+", "-"), ("*", "/"), ("<", "<=", ">", ">=", "==", "!=")
+
+
+def operand(text: str, inner: str | None, operator: str | None = None, last: bool = True) -> str:
+    """An operand, which the operator `inner` computes: in parentheses where C would read it otherwise."""
+    looser = (inner in _PRODUCTS and operator in _SUMS) or (inner in (*_SUMS, *_PRODUCTS) and operator in _COMPARISONS)
+    looser |= inner in _COMPARISONS and operator in ("&&", "||")
+    same = any(inner in each and operator in each for each in (_SUMS, _PRODUCTS, ("&&",), ("||",))) and not last
+    return text if looser or same or _WHOLE.fullmatch(text) else f"({text})"
 
 
 def bare(text: str) -> str:

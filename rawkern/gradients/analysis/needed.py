@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rawkern.gradients import types
 from rawkern.gradients.analysis.ownership import induction
 from rawkern.gradients.ir import (
     COLLECTIVE,
@@ -23,7 +25,7 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Names
+from rawkern.gradients.layout import Names, operand
 
 TRIVIAL = ("const", "param", "special")
 
@@ -114,11 +116,11 @@ class Copy:
         """The value as an expression of what has a name, for the reverse."""
         if value.op in TRIVIAL or value.name or value.op not in ("binary", "unary", "cast") or depth > 6:
             return self.use(value)
-        args = [self.express(a, depth + 1) for a in value.args]
-        args = [a if re.fullmatch(r"[\w.]+", a) else f"({a})" for a in args]
         if value.op == "binary":
-            return f"{args[0]} {value.attr} {args[1]}"
-        return f"{value.attr}{args[0]}" if value.op == "unary" else self.cast(value, args[0])
+            given = self.without_implied(value, lambda a: bool(a.name) or depth > 5)
+            return self.joined(value, given, lambda a: self.express(a, depth + 1))
+        arg = operand(self.express(value.args[0], depth + 1), None)
+        return f"{value.attr}{arg}" if value.op == "unary" else self.cast(value, arg)
 
     def outside(self, value: Value, loop: Loop) -> str:
         """What is the same in all iterations, in terms of what is there before the loop."""
@@ -126,13 +128,30 @@ class Copy:
             return self.express(value)
         if value.op in TRIVIAL:
             return self.text(value)
-        args = [self.outside(a, loop) for a in value.args]
-        args = [a if re.fullmatch(r"[\w.]+", a) else f"({a})" for a in args]
         if value.op == "binary":
-            return f"{args[0]} {value.attr} {args[1]}"
+            return self.joined(value, value.args, lambda a: self.outside(a, loop))
+        args = [operand(self.outside(a, loop), None) for a in value.args]
         if value.op == "select":
             return f"{args[0]} ? {args[1]} : {args[2]}"
         return f"{value.attr}{args[0]}" if value.op == "unary" else self.cast(value, args[0])
+
+    def without_implied(self, value: Value, named: Callable[[Value], bool]) -> list[Value]:
+        """The operands of a binary operator, without conversions that C makes by itself."""
+        found = list(value.args)
+        if value.attr not in ("<<", ">>"):
+            for k, a in enumerate(value.args):
+                implied = a.op == "cast" and not named(a) and types.common(a.args[0].type, a.type) == a.type
+                if implied and found[1 - k].op != "cast" and (k == 0 or found[0] is value.args[0]):
+                    found[k] = a.args[0]
+        return found
+
+    @staticmethod
+    def joined(value: Value, args: Sequence[Value], spelled: Callable[[Value], str]) -> str:
+        """A binary operation of these operands."""
+        texts = []
+        for k, (a, text) in enumerate((a, spelled(a)) for a in args):
+            texts.append(operand(text, a.attr if a.op == "binary" else None, value.attr, last=k == 1))
+        return f"{texts[0]} {value.attr} {texts[1]}"
 
     def _read(self, item: Any) -> tuple[Value, ...]:
         """The values that the printed text of an item reads."""

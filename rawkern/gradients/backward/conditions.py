@@ -223,13 +223,15 @@ def _at_most(c: _Comparison) -> Poly:
 
 
 def _compared(text: str) -> tuple[str, str, str] | None:
-    depth = 0
+    """A comparison as its sides; None if it is anything else."""
+    depth, found = 0, []
     for m in re.finditer(r"[()\[\]]|<=|>=|==|!=|<<|>>|[<>?&|]", text):
         depth += m[0] in "([" or -(m[0] in ")]")
         if depth == 0 and m[0] not in "()[]":
-            known = m[0] in _COMPARED
-            return (text[: m.start()].strip(), m[0], text[m.end() :].strip()) if known else None
-    return None
+            found.append(m)
+    if len(found) != 1 or found[0][0] not in _COMPARED:
+        return None
+    return text[: found[0].start()].strip(), found[0][0], text[found[0].end() :].strip()
 
 
 def _negated(text: str) -> str | None:

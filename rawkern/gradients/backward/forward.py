@@ -28,7 +28,7 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Group, bare, step_text
+from rawkern.gradients.layout import Group, bare, operand, step_text
 
 CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
 
@@ -63,9 +63,8 @@ class Frame(Copy):
     def right(self, value: Value) -> str:
         """What a value is computed by."""
         if value.op == "binary":
-            left, right = self._operands(value)
-            return f"{left} {value.attr} {right}"
-        args = [self._inner(a) for a in value.args]
+            return self.joined(value, self.without_implied(value, self._is_named), self.text)
+        args = [operand(self.text(a), None) for a in value.args]
         if value.op == "unary":
             return f"{value.attr}{args[0]}"
         if value.op == "cast":
@@ -99,30 +98,6 @@ class Frame(Copy):
         source = value.args[0]
         return arg if self.names.type(source.type) == kind else f"({kind}){arg}"
 
-    def _operands(self, value: Value) -> list[str]:
-        """The operands of a binary operator, without conversions that C makes by itself."""
-        found = list(value.args)
-        if value.attr not in ("<<", ">>"):
-            for k, a in enumerate(value.args):
-                implied = a.op == "cast" and not self._is_named(a) and types.common(a.args[0].type, a.type) == a.type
-                if implied and found[1 - k].op != "cast" and (k == 0 or found[0] is value.args[0]):
-                    found[k] = a.args[0]
-        return [self._beside(a, value.attr, last=k == 1) for k, a in enumerate(found)]
-
-    def _beside(self, value: Value, operator: str, last: bool) -> str:
-        """An operand; in parentheses where C would read it otherwise."""
-        inner = value.attr if value.op == "binary" and not self._is_named(value) else None
-        if (inner in ("*", "/") and operator in ("+", "-")) or (
-            inner in ("+", "-", "*") and operator == inner and not last
-        ):
-            return self.right(value)
-        return self._inner(value)
-
-    def _inner(self, value: Value) -> str:
-        text = self.text(value)
-        simple = re.fullmatch(r"[\w.]+|[\w.]+\([^()]*\)|[\w.]+(\[[^\[\]]*\])+[\w.]*", text)
-        return text if simple else f"({text})"
-
     def element(self, place: Place, index: tuple[Value, ...], name: str | None = None) -> str:
         inner = "".join(f"[{self.text(i)}]" for i in index)
         return f"{name or place.array.name}{inner}{place.suffix}"
@@ -135,6 +110,11 @@ class Frame(Copy):
     def printed(self) -> list[Any]:
         """The lines of the copy; after `settle`."""
         return self.lines(self.block)
+
+    def _converted(self, value: Value) -> str:
+        """What a declaration begins with, without the conversion that it makes by itself."""
+        once = value.op == "cast" and not self._is_named(value) and not types.is_float(value.args[0].type)
+        return bare(self.text(value.args[0] if once else value))
 
     def lines(self, block: Block) -> list[Any]:
         out: list[Any] = []
@@ -209,12 +189,13 @@ class Frame(Copy):
         for c in carried:
             kind = "" if c.result in self.hoisted else f"{self.names.type(c.phi.type)} "
             if c is not header or c.result in self.needed:
-                out.append(f"{kind}{self.name(c.phi)} = {self.text(c.init)};")
+                out.append(f"{kind}{self.name(c.phi)} = {self._converted(c.init)};")
         group = Group("", [*(first or []), *self.lines(item.body), *(last or [])])
         condition = bare(self.text(item.condition))
         if header is not None:
             name = self.name(header.phi)
-            start = "" if header.result in self.needed else f"{header.phi.type} {name} = {self.text(header.init)}"
+            kind, init = header.phi.type, self._converted(header.init)
+            start = "" if header.result in self.needed else f"{kind} {name} = {init}"
             group.head = f"for ({start}; {condition}; {step_text(name, self.outside(steps[header.phi][1], item))}) {{"
             self.names.loops[group.head] = item
         else:
