@@ -129,7 +129,7 @@ class Derived:
             )
         with torch.no_grad():
             packed = [verify.packed(g, n, self._text) for g, (_, n) in zip(given, self.parameters, strict=True)]
-            run.kernel[run.grid, self.block, run.shared_mem](*packed)
+            run.run(self.block, packed)
             for name in self.rest:
                 found[name] += read[self.before[name]]
         return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}

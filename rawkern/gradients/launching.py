@@ -13,7 +13,7 @@ import torch
 from rawkern.base import gpus
 from rawkern.gradients.analysis.coverage import at_most, number_of
 from rawkern.gradients.backward.fixed import MOST
-from rawkern.gradients.text import Text
+from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
 ROOM = 32 << 10  # bytes for the sums of a block
@@ -32,6 +32,13 @@ class Launch:
     certain: Mapping[str, tuple[int, int]]  # of gradients that are set: which numbers are for certain
     fits: bool  # whether what the text assumes of a launch's numbers holds
     handed: Mapping[str, str]  # gradients that are an output's and are not set: of which
+    single: Launch | None = None  # for pointers that are no multiples of 16 bytes
+
+    def run(self, block: tuple[int, int, int], given: Sequence[Any]) -> None:
+        """Launch the kernel with its arguments."""
+        aligned = all(t.data_ptr() % ALIGNED == 0 for t in given if isinstance(t, torch.Tensor))
+        chosen = self if self.single is None or aligned else self.single
+        chosen.kernel[chosen.grid, block, chosen.shared_mem](*given)
 
     def given(
         self, parameters: Sequence[tuple[str, str]], named: Mapping[str, Any], grads: Mapping[str, Any]
@@ -91,10 +98,12 @@ class Backward:
         }
         fixed = length_of(text, named, grid) if _many_registers(device) else 0
         if not text.sums:
+            single = Launch(self.kernel((), set_too, 1, fixed), grid, text.shared_mem, **known)
             each = _elements(device, math.prod(grid), text.each)
-            return Launch(
-                self.kernel((), set_too, each, fixed), (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known
-            )
+            if each == 1:
+                return single
+            chosen = self.kernel((), set_too, each, fixed)
+            return Launch(chosen, (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known, single=single)
         taken, flags = 0, []
         for name, size in text.sums:
             needed = size * numbers.get(("size", name), 1)

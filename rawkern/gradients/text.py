@@ -35,6 +35,7 @@ from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate
 
 ALIGNMENT = 32  # of sums, for vectors of double
+ALIGNED = 16  # bytes that a thread reads or writes at once
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ def backward_text(
         memory = names.fresh("memory")
         arrays += _memory(kernel, reverse, shared_mem, memory)
         lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
-    inner = "\n".join(rendered([*(length.before if length else ()), *arrays, *lines]))
+    arrays = [*(length.before if length else ()), *arrays]
+    inner = "\n".join(rendered([*arrays, *lines]))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
@@ -134,6 +136,15 @@ def backward_text(
     for axis, blocks_there in blocks.items():
         parameters.append(("blocks", axis))
         spelled.append(f"unsigned int {blocks_there}")
+    if more and more.aligned:
+        inner = "\n".join(
+            [
+                *rendered(
+                    [_aligned(each, more.each) for each in spelled if "* __restrict__ " in each and "(" not in each]
+                ),
+                inner,
+            ]
+        )
     name = f"{base_name(kernel.name)}_backward"
     rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
@@ -186,6 +197,12 @@ def pointer_to(array: Array, names: Names) -> str:
     """The declaration of a parameter that points to an array."""
     kind, rows = spelling(array.type, names), "".join(f"[{size}]" for size in array.sizes[1:])
     return f"{kind} (* __restrict__ {array.name}){rows}" if rows else f"{kind}* __restrict__ {array.name}"
+
+
+def _aligned(parameter: str, each: str) -> str:
+    """What the compiler may count on of a pointer, where a thread has several elements."""
+    kind, _, name = parameter.partition("* __restrict__ ")
+    return f"{name} = ({kind}*)__builtin_assume_aligned({name}, {each} > 1 ? {ALIGNED} : 1);"
 
 
 def _bounds(block: Shape, length: Fixed | None) -> str:
@@ -298,6 +315,7 @@ def _how_to_launch(
         return [
             f"// {more.blocks}: how many blocks the forward had along x; {more.each}: how many elements a thread has.",
             f"// This grid has {more.blocks} / {more.each} blocks along x, rounded up.",
+            *([f"// With more than one, pointers are multiples of {ALIGNED} bytes."] if more.aligned else ()),
         ]
     if not sums:
         return []

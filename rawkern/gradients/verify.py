@@ -61,7 +61,7 @@ def verify(
     read = {n: torch.as_tensor(v).clone() for n, v in weights.items()}
     given = run.given(twin["backward"].text.parameters, wide, read | grads)
     bytes_of = [packed(v, n, text) for v, (_, n) in zip(given, twin["backward"].text.parameters, strict=True)]
-    run.kernel[run.grid, text.block, run.shared_mem](*bytes_of)
+    run.run(text.block, bytes_of)
     for n in text.rest:
         grads[n] += read[text.before[n]]
     derived = sum(float((grads[n] * along[n]).sum()) for n in text.wrt)

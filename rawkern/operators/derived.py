@@ -85,7 +85,7 @@ class _Run:
         tensors = [a if isinstance(a, torch.Tensor) else None for a in self.args]
         self.recording: Recording = record(self.name, settings.function, self.args, tensors)
         self.buffers: dict[Memory, torch.Tensor] = {}
-        self.borrowed: set[Memory] = set()
+        self.borrowed: dict[Memory, torch.Tensor] = {}  # whose buffers are another tensor's memory: that
 
     def _apart(self, a: torch.Tensor, before: list[Any]) -> torch.Tensor:
         """A tensor whose memory is no other argument's, so that memory tells arguments apart."""
@@ -115,8 +115,19 @@ class _Run:
             elif memory is None or memory not in self.buffers:
                 result.append(torch.zeros_like(a))
             else:
-                result.append(self.buffers[memory].view(a.shape).to(a.dtype))
+                result.append(self._given_out(memory, a))
         return result
+
+    def _given_out(self, memory: Memory, a: torch.Tensor) -> torch.Tensor:
+        """The gradient of an argument; what is another's too is the same object, so that autograd sees it in use.
+
+        Else autograd takes the memory of a gradient that nobody else has for its own, and adds to it in place.
+        """
+        found = self.buffers[memory].view(a.shape).to(a.dtype)
+        if memory not in self.borrowed or found.data_ptr() != self.buffers[memory].data_ptr():
+            return found
+        whole = self.borrowed[memory]
+        return whole if whole.shape == a.shape and whole.dtype == a.dtype else found.clone()
 
     # Before ---------------------------------------------------------------------------------------------------------
 
@@ -252,7 +263,7 @@ class _Run:
         fits = output.numel() == memory.tensor.numel() and grad.is_contiguous() and summed(grad.dtype) is grad.dtype
         if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:
             self.buffers[memory] = grad.detach().view(-1)
-            self.borrowed.add(memory)
+            self.borrowed[memory] = grad
         else:
             self._own(memory)
             self._part(memory, output).add_(grad)
@@ -261,7 +272,7 @@ class _Run:
         """Give memory a buffer for its gradient that may be written."""
         if memory in self.borrowed:
             self.buffers[memory] = self.buffers[memory].clone()
-            self.borrowed.remove(memory)
+            del self.borrowed[memory]
         elif memory not in self.buffers:
             t = memory.tensor
             self.buffers[memory] = torch.zeros(t.numel(), dtype=summed(t.dtype), device=t.device)
@@ -316,12 +327,13 @@ class _Run:
             old = {of: launch.arguments[n] for n, of in found.before.items()}
             given_to = {n: old.get(n, v) for n, v in launch.arguments.items() if n not in found.before}
             found.verify(launch.config.grid, tuple(given_to.values()))
-        run.kernel[run.grid, found.block, run.shared_mem](*given)
+        run.run(found.block, given)
         for n, of in run.handed.items():
             memory, given_on = memories[n], memories[of]
             assert memory is not None and given_on is not None
             self.buffers[memory] = self.buffers[given_on]
-            self.borrowed |= {memory, given_on}
+            whole = self.borrowed.setdefault(given_on, self.buffers[given_on].view(launch.arguments[of].shape))
+            self.borrowed[memory] = whole
         for n, (memory, of) in before.items():
             part = self._part(memory, launch.arguments[of])
             part.copy_(grads[n] + part if n in found.rest else grads[n])

@@ -32,6 +32,10 @@ extern "C" __global__ void residual(const float* x, const float* b, float* y, in
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] * x[i] + b[i];
 }
+extern "C" __global__ void added(const float* x, const float* b, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] + b[i];
+}
 extern "C" __global__ void twice(float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = 2.0f;
@@ -108,6 +112,29 @@ def test_gradients_that_are_handed_on(device, how, twice) -> None:
     if how == "eager":
         assert twice or found[2].data_ptr() == v.data_ptr()
     assert torch.equal(v, kept)
+
+
+@rawkern.op("rawkern_test_derived::added", backward="derive")
+def added(x: Tensor, b: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    KERNELS.added.forall(x.numel())(x, b, out, x.numel())
+    return out
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_gradients_that_are_handed_on_are_accumulated_apart(device, how) -> None:
+    """Autograd adds in place to a gradient that nobody else has; what is handed on somebody has."""
+    x, b = (torch.randn(6, 100, device=device).requires_grad_() for _ in range(2))
+    grad = torch.ones(6, 100, device=device)
+    function = torch.compile(added, fullgraph=True, backend="aot_eager") if how == "compiled" else added
+    for k in range(1, 4):
+        function(x, b).backward(grad)
+        function(x, x.detach()).view(-1).backward(grad.view(-1))
+        assert (grad == 1).all() and (b.grad == k).all() and (x.grad == 2 * k).all()
+    c = torch.randn(6, 100, device=device).requires_grad_()
+    for k in range(1, 4):  # the gradient of memory between two launches goes to two arguments
+        residuals(x.detach(), c, b.detach()).backward(grad)
+        torch.testing.assert_close(c.grad, 2 * k * (x.detach() ** 2 + c.detach()))
 
 
 def test_checkpoint_and_a_gradient_that_is_expanded(inputs) -> None:

@@ -2,8 +2,10 @@
 
 A thread that reads and writes a few bytes leaves a GPU's memory waiting: too few bytes are on their way. So a block
 does the work of several blocks of the forward. Where no condition fails for any thread of those, none is asked, so
-that all loads can be on their way at once, and a thread has elements beside one another; in other blocks they are a
-block apart, under their conditions.
+that all loads can be on their way at once; in other blocks each is asked. A thread's elements are a block apart, but
+those of a single axis, where no condition is asked, lie beside one another: pointers are then said to be multiples of
+16 bytes, so the compiler reads and writes several elements at once. So do those of stencils, whose threads read the
+same elements for several of theirs.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ class Several:
     each: str
     blocks: str
     most: int
+    aligned: bool  # whether pointers are said to be multiples of 16 bytes if a thread has more than one
 
 
 def several(kernel: Kernel, lines: list[Any], sizes: Set[str], fresh: Callable[[str], str]) -> Several | None:
@@ -80,8 +83,8 @@ def several(kernel: Kernel, lines: list[Any], sizes: Set[str], fresh: Callable[[
                 before.append(f"const {body.kinds[body.place[a]]} {end} = {text};")
     tests = [f"(blockIdx.x + 1) * {each} <= {blocks}", *asked]
     loop = f"for (int {k} = 0; {k} < {each}; ++{k}) {{"
-    beside = f"const {kind} {here} = {first} + threadIdx.x * {each} + {k};"
     behind = f"const {kind} {here} = {first} + threadIdx.x + {k} * {threads};"
+    beside = f"const {kind} {here} = {first} + threadIdx.x * {each} + {k};" if sizes or not others else behind
     stop = f"if (blockIdx.x * {each} + {k} >= {blocks}) break;"
     found = [
         *before,
@@ -91,7 +94,7 @@ def several(kernel: Kernel, lines: list[Any], sizes: Set[str], fresh: Callable[[
             [Group(loop, [stop, behind, *_continued(kept)])],
         ),
     ]
-    return Several(_with_blocks(found, blocks), each, blocks, most)
+    return Several(_with_blocks(found, blocks), each, blocks, most, aligned=not others)
 
 
 class _Unfit(Exception):
