@@ -48,8 +48,8 @@ class Derived:
     sets : mapping of str
         Of ``wrt``: those whose gradients it sets, not adds to.
     handed : mapping of str to str
-        Of ``sets``: those that are the gradient of an output, element by element, where all of their elements are set;
-        a call hands that on.
+        Of ``sets``: those that are the gradient of an output or of another of ``sets``, element by element, where all
+        of their elements are set; a call hands that on.
     block : tuple of int
         The shape of the blocks that it is right for; the grid is the forward's, unless the text says otherwise.
     shared_mem : int
@@ -96,7 +96,8 @@ class Derived:
         -------
         dict of str to torch.Tensor
             The gradient of each of ``wrt``: of the argument's shape and dtype, of one element for a number. Where it
-            is that of an output, element by element, it is the tensor in ``grads`` or shares its memory.
+            is that of an output, element by element, it is the tensor in ``grads`` or shares its memory; where it is
+            that of another argument, it is the same tensor.
 
         Raises
         ------
@@ -116,11 +117,11 @@ class Derived:
         names = {n for kind, n in self.parameters if kind == "grad" and n not in self.wrt} | set(self.before.values())
         read = {n: self._gradient(named, n, grads) for n in names}
         found = {
-            n: read[run.handed[n]] if n in run.handed
-            else read[self.before[n]].clone() if n in self.before and n not in self.rest
-            else self.start(named, n, run)
+            n: read[self.before[n]].clone() if n in self.before and n not in self.rest else self.start(named, n, run)
             for n in self.wrt
-        }  # fmt: skip
+            if n not in run.handed
+        }
+        found |= {n: (read | found)[of] for n, of in run.handed.items()}
         given = run.given(self.parameters, named, found | read)
         unknown = set(grads) - set(self.outputs)
         if unknown:
@@ -132,7 +133,8 @@ class Derived:
             run.run(self.block, packed)
             for name in self.rest:
                 found[name] += read[self.before[name]]
-        return {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
+        found = {n: verify.packed(self._rounded(g, named[n]), n, self._text) for n, g in found.items()}
+        return {n: found[n] for n in self.wrt}
 
     def verify(self, grid: int | Sequence[int], args: Sequence[Any], *, seed: int = 0) -> float:
         """Compare with a directional derivative of the forward, in double on the CPU engine.

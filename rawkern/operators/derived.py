@@ -297,12 +297,12 @@ class _Run:
         kept = {
             n for n, of in found.handed.items()
             if {n, of} - whole or memories[n] in self.buffers or memory_of.count(memories[n]) > 1
-            or memories[of] not in self.buffers
+            or (memories[of] in self.buffers) == (of in found.wrt) or memory_of.count(memories[of]) > 1
         }  # fmt: skip
         run = found.launch(launch.arguments, launch.config.grid, kept)
         grads, parts = {}, []
         before = {n: (self._whole(memories[of]), of) for n, of in found.before.items() if n in found.wrt}
-        for n in (n for kind, n in found.parameters if kind == "grad"):
+        for n in sorted((n for kind, n in found.parameters if kind == "grad"), key=lambda n: n in run.handed):
             t, memory = launch.arguments[n], memories.get(n)
             if n in before:
                 part = self._part(before[n][0], launch.arguments[before[n][1]])

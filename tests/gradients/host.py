@@ -206,7 +206,7 @@ def check(library, text, seed: int, program) -> str | None:
         return "two threads meet in an element without an atomic operation"
     for n, of in text.handed:
         first, end = text.sets[n].certain(numbers, program.grid)
-        k, whole = PLACES.index(n), weights[of == "z"]
+        k, whole = PLACES.index(n), grads[PLACES.index(of)] if of in ("x", "w") else weights[of == "z"]
         if first == 0 and end >= args[k].numel() == whole.numel() and not torch.equal(grads[k], whole):
             return f"the gradient of {n} is not that of {of}"
     derived = sum(float((grads[k] * v).sum()) for k, v in along.items())

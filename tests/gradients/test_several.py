@@ -133,6 +133,43 @@ def test_a_gradient_that_is_the_output_s(body, block, grid, n, whole, device) ->
 
 
 @pytest.mark.parametrize(
+    "body, grid, same",
+    [
+        (f"int i = {INDEX}; if (i < n) y[i] = sinf(x[i] + w[i]);", 4, True),
+        (f"int i = {INDEX}; if (i < n) y[i] = sinf(x[i] + w[i]);", 3, False),  # elements are left
+        (f"int i = {INDEX}; if (i < n) y[i] = sinf(x[i] - w[i]);", 4, None),
+        (f"int i = {INDEX}; if (i < n) y[i] = sinf(x[i] + w[n - 1 - i]);", 4, None),
+        (f"int i = {INDEX}; if (i < n) {{ if (at[i] > 0) y[i] = sinf(x[i] + w[i]); }}", 4, None),
+        (f"int i = {INDEX}; if (i < n) y[i] = sinf(x[i] + w[i]) + w[i];", 4, None),
+    ],
+)
+def test_gradients_that_are_the_same(body, grid, same, device) -> None:
+    x, w, at, y, v = (torch.randn(100, generator=torch.Generator().manual_seed(k)).to(device) for k in range(5))
+    derived = kernel(body).derive(block=32, grid=grid, wrt=("x", "w"))
+    assert derived.handed == ({} if same is None else {"x": "w"}), derived.source
+    found = derived(grid, (x, w, at.int(), y, 100, 0), {"y": v})
+    assert (found["x"].data_ptr() == found["w"].data_ptr()) == bool(same)
+    if same is not None:
+        expected = torch.cos(x + w) * v
+        expected[32 * grid :] = 0
+        torch.testing.assert_close(found["x"], expected)
+        torch.testing.assert_close(found["w"], expected)
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_pointers_that_are_no_multiples_of_16_bytes(which, device, monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_elements", lambda _, blocks, most: most)
+    derived = kernel(f"int i = {INDEX}; if (i < n) y[i] = x[i] * w[i] * w[i];").derive(block=32, grid=20)
+    tensors = [torch.randn(641, device=device)[which == k :][:640] for k in range(4)]
+    x, w, y, v = tensors
+    assert [t.data_ptr() % 16 for t in tensors] == [4 * (which == k) for k in range(4)]
+    with rawkern.check() if device == "cpu" else contextlib.nullcontext():
+        found = derived(20, (x, w, w.int(), y, 640, 0), {"y": v})
+    torch.testing.assert_close(found["x"], v * w * w)
+    torch.testing.assert_close(found["w"], 2 * v * x * w)
+
+
+@pytest.mark.parametrize(
     "again, fits",
     [("const int t = i + 1;", True), ("const int t = i - 1;", False), ("const int t = at[i];", False),
      ("float t = x[i];", False), ("float u, t;", False)],

@@ -36,6 +36,10 @@ extern "C" __global__ void added(const float* x, const float* b, float* y, int n
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] + b[i];
 }
+extern "C" __global__ void sine(const float* x, const float* b, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = sinf(x[i] + b[i]);
+}
 extern "C" __global__ void twice(float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) y[i] = 2.0f;
@@ -121,6 +125,13 @@ def added(x: Tensor, b: Tensor) -> Tensor:
     return out
 
 
+@rawkern.op("rawkern_test_derived::sine", backward="derive")
+def sine(x: Tensor, b: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    KERNELS.sine.forall(x.numel())(x, b, out, x.numel())
+    return out
+
+
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 def test_gradients_that_are_handed_on_are_accumulated_apart(device, how) -> None:
     """Autograd adds in place to a gradient that nobody else has; what is handed on somebody has."""
@@ -131,6 +142,13 @@ def test_gradients_that_are_handed_on_are_accumulated_apart(device, how) -> None
         function(x, b).backward(grad)
         function(x, x.detach()).view(-1).backward(grad.view(-1))
         assert (grad == 1).all() and (b.grad == k).all() and (x.grad == 2 * k).all()
+    a, c = (torch.randn(6, 100, device=device).requires_grad_() for _ in range(2))
+    waved = torch.compile(sine, fullgraph=True, backend="aot_eager") if how == "compiled" else sine
+    for k in range(1, 4):  # of what two arguments have
+        waved(a, b.detach()).backward(grad)
+        waved(a, c).backward(grad)
+        torch.testing.assert_close(c.grad, k * torch.cos(a + c).detach())
+        torch.testing.assert_close(a.grad, k * (torch.cos(a + c) + torch.cos(a + b)).detach())
     c = torch.randn(6, 100, device=device).requires_grad_()
     for k in range(1, 4):  # the gradient of memory between two launches goes to two arguments
         residuals(x.detach(), c, b.detach()).backward(grad)
