@@ -96,7 +96,7 @@ class Backward:
             "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
-        fixed = length_of(text, named, grid) if _many_registers(device) else 0
+        fixed = length_of(text, named, grid)
         if not text.sums:
             single = Launch(self.kernel((), set_too, 1, fixed), grid, text.shared_mem, **known)
             each = _elements(device, math.prod(grid), text.each)
@@ -126,11 +126,6 @@ def length_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) 
     lengths = [(number_of(length, named, grid), step) for length, step in text.fixed.rows]
     right = all(n is not None and 0 < n <= MOST * step and n % step == 0 for n, step in lengths)
     return int(named[text.fixed.parameter]) if right else 0
-
-
-def _many_registers(device: torch.device) -> bool:
-    """Whether a thread may keep a part of a row."""
-    return device.type == "cuda"
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -29,7 +29,6 @@ def test_agrees_with_autograd(name, device, monkeypatch) -> None:
     """In double, with every access checked on the CPU engine; and the text reads well."""
     monkeypatch.setattr(launching, "_processors", lambda _: 1)
     monkeypatch.setattr(launching, "_at_a_time", lambda *_: 1)  # one block has the sums of all
-    monkeypatch.setattr(launching, "_many_registers", lambda _: True)
     monkeypatch.setattr(launching, "_elements", lambda _, blocks, most: min(most, 2))
     case, draw = CASES[name], torch.Generator().manual_seed(5)
     args, here = arguments(case, "cpu"), arguments(case, device)

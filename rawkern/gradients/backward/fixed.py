@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,14 +61,7 @@ def fixed(kernel: Kernel, lines: list[Any], names: Names) -> tuple[Fixed | None,
         f"if ({name}) {parameter} = {name};",
     )
     rows = {(written(length), step): (length, step) for length, step in heads.values()}
-    # Not by less than all: a compiler's loops of several iterations have a rest, and the CPU engine does not see then
-    # that threads read elements beside one another.
-    pragmas = {}
-    for head, (length, step) in heads.items():
-        counted = re.sub(rf"\b{parameter}\b", name, written(length))
-        counted = counted if re.fullmatch(r"\w+", counted) else f"({counted})"
-        pragmas[head] = f"#pragma unroll ({name} ? {counted} / {step} : 1)"
-    return Fixed(parameter, name, str(kind), tuple(rows.values()), before), _written_out(lines, pragmas)
+    return Fixed(parameter, name, str(kind), tuple(rows.values()), before), _written_out(lines, set(heads))
 
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[str, tuple[Poly, int]] | None:
@@ -112,11 +105,11 @@ def _groups(lines: Sequence[Any]) -> Iterator[Group]:
             yield from _groups([*line.body, *line.other])
 
 
-def _written_out(lines: list[Any], pragmas: Mapping[str, str]) -> list[Any]:
+def _written_out(lines: list[Any], heads: set[str]) -> list[Any]:
     out: list[Any] = []
     for line in lines:
         if isinstance(line, Group):
-            out += [pragmas[line.head]] if line.head in pragmas else []
-            line = Group(line.head, *(_written_out(each, pragmas) for each in (line.body, line.other)))
+            out += ["#pragma unroll"] if line.head in heads else []
+            line = Group(line.head, *(_written_out(each, heads) for each in (line.body, line.other)))
         out.append(line)
     return out
