@@ -201,6 +201,8 @@ OTHERS = {  # what a thread reads of y here is not for certain what it has set i
     "same": "for (int i = 0; i < n; ++i) y[i / 2] = x[i]; for (int i = 0; i < n; ++i) z[i] = y[i / 2];",
     "threads": "for (int i = 0; i < n; ++i) y[i] = x[i] * t; for (int i = 0; i < n; ++i) z[i] = y[i];",
     "back": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) { z[i] = y[i]; if (i + 32 < n) y[i + 32] = 7.f; }",
+    "ahead": "for (int i = t; i < n; i += 32) { if (i >= 32) y[i - 32] = 7.f; y[i] = x[i]; } for (int i = t; i < n; i += 32) z[i] = y[i];",
+    "without the guard": "for (int i = 0; i < 4; ++i) if (t < n) y[i * n + t] = x[t]; for (int i = 0; i < 4; ++i) { if (t < n) z[i * n + t] = y[i * n + t]; __syncthreads(); y[i * n + t] = 7.f; }",
     "carried": "float s = 0.f; for (int i = t; i < n; i += 32) { s += x[i]; y[i] = s; } for (int i = t; i < n; i += 32) z[i] = y[i];",
     "inner": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) for (int j = 0; j < 2; ++j) { z[i] = y[i] * j; y[i] = x[i] * x[i]; }",
 }  # fmt: skip

@@ -68,23 +68,27 @@ def _set_before(
     phis = _alike(first, second)
     if phis is None:
         return None
+    mapped = _Match(store, first, second, phis)
+    if not _same(store.index[0], index[0], phis) or not _within(store.block, first, block, second, phis):
+        return None
+    known = signature(kernel, store.index[0], store.block, store.order, loops=before)
+    if known is None:
+        return None
     later = [loop for loop in around if loop is not second and inside(loop.block, second.body)]
-    for s in stores:  # others may not come in between, and those after it have to mean the element of the iteration
+    for s in stores:  # others may not come in between; in the two loops, they have to mean the iteration's element
         if s is store or s is item or s.place != place:
             continue
         here = inside(s.block, second.body)
-        if here and not _same(s.index[0], index[0], {}):
-            return None
+        if here or inside(s.block, first.body):
+            own_loops = [second if here else first, *before[1:]]
+            if signature(kernel, s.index[0], s.block, s.order, loops=own_loops) != known:
+                return None
         added = s.adds and (here or (s.begun and isinstance(item, Store)))
         if store.order < s.order < order and not added:
             return None
         if isinstance(item, Value) and (s.adds or any(inside(s.block, loop.body) for loop in later)):
             return None
-    mapped = _Match(store, first, second, phis)
-    if not _same(store.index[0], index[0], phis) or not _within(store.block, first, block, second, phis):
-        return None
-    known = signature(kernel, store.index[0], store.block, store.order, loops=before)
-    return mapped if known is not None else None
+    return mapped
 
 
 def _alike(first: Loop, second: Loop) -> dict[Value, Value] | None:
