@@ -215,6 +215,20 @@ def test_only_what_a_thread_has_set_itself_is_read_again(what) -> None:
         derived(source, block=32)
 
 
+@pytest.mark.parametrize("what", OTHERS)
+def test_nor_of_shared_memory(what) -> None:
+    """Which is read as it is, if that can be."""
+    text = OTHERS[what].replace("; for", "; __syncthreads(); for")
+    source = f'extern "C" __global__ void k(float* z, const float* x, int n) {{ __shared__ float y[1024]; int t = threadIdx.x; for (int i = t; i < 1024; i += 32) y[i] = x[i] * x[i]; __syncthreads(); {text} }}'
+    draw = torch.Generator().manual_seed(1)
+    try:
+        found = derived(source, block=32)
+    except rawkern.NotDifferentiable as error:
+        assert "of another iteration" in str(error) or "written again" in str(error)
+    else:
+        found.verify(1, (torch.zeros(1200), torch.rand(1200, generator=draw), 20))
+
+
 def test_what_is_added_to_elements_set_before() -> None:
     source = """extern "C" __global__ void k(float* y, const float* x, const float* b, int n) {
         int t = threadIdx.x;

@@ -1,0 +1,72 @@
+"""Kernels whose blocks keep a row in shared memory, which threads set, read and overwrite."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from tests.gradients.cases import case
+
+
+@case(r"""
+extern "C" __global__ void softmax_smem(const float* __restrict__ in, float* __restrict__ out, int n) {
+    extern __shared__ float row[];
+    __shared__ float red[64];
+    const int t = threadIdx.x;
+    in += blockIdx.x * n;
+    out += blockIdx.x * n;
+    float m = -INFINITY;
+    for (int i = t; i < n; i += blockDim.x) { row[i] = in[i]; m = fmaxf(m, row[i]); }
+    red[t] = m;
+    __syncthreads();
+    for (int s = 32; s > 0; s >>= 1) { if (t < s) red[t] = fmaxf(red[t], red[t + s]); __syncthreads(); }
+    m = red[0];
+    __syncthreads();
+    float sum = 0.f;
+    for (int i = t; i < n; i += blockDim.x) { row[i] = __expf(row[i] - m); sum += row[i]; }
+    red[t] = sum;
+    __syncthreads();
+    for (int s = 32; s > 0; s >>= 1) { if (t < s) red[t] += red[t + s]; __syncthreads(); }
+    sum = red[0];
+    for (int i = t; i < n; i += blockDim.x) out[i] = row[i] / sum;
+}""", 64, 4, lambda r: (r(4, 150), r(4, 150), 150), name="softmax_smem", shared_mem=600, atomics=0)  # fmt: skip
+def softmax_kept(x, out, n):
+    return {"out": x.softmax(-1)}
+
+
+@case(r"""
+__global__ void alibi_attention(const float* q, const float* k, const float* v, const float* slopes, float* out, int T, int D) {
+    extern __shared__ float scores[];
+    int h = blockIdx.y, i = blockIdx.x, tid = threadIdx.x;
+    const float* qh = q + (h * T + i) * D;
+    const float* kh = k + h * T * D;
+    const float* vh = v + h * T * D;
+    float slope = slopes[h];
+    float mx = -1e30f;
+    for (int j = tid; j <= i; j += blockDim.x) {
+        float s = 0.f;
+        for (int d = 0; d < D; ++d) s += qh[d] * kh[j * D + d];
+        s = s * rsqrtf((float)D) - slope * (i - j);
+        scores[j] = s;
+        mx = fmaxf(mx, s);
+    }
+    for (int o = 16; o; o >>= 1) mx = fmaxf(mx, __shfl_xor_sync(0xffffffff, mx, o));
+    float sum = 0.f;
+    for (int j = tid; j <= i; j += blockDim.x) {
+        float e = expf(scores[j] - mx);
+        scores[j] = e;
+        sum += e;
+    }
+    for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(0xffffffff, sum, o);
+    __syncthreads();
+    for (int d = tid; d < D; d += blockDim.x) {
+        float a = 0.f;
+        for (int j = 0; j <= i; ++j) a += scores[j] * vh[j * D + d];
+        out[(h * T + i) * D + d] = a / sum;
+    }
+}""", 32, (20, 2), lambda r: (r(2, 20, 8), r(2, 20, 8), r(2, 20, 8), r(2), r(2, 20, 8), 20, 8), name="alibi_attention", wrt=("q", "k", "v"), shared_mem=80)  # fmt: skip
+def alibi_attention(q, k, v, slopes, out, T, D):
+    at = torch.arange(T)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(D) - slopes[:, None, None] * (at[:, None] - at)
+    return {"out": scores.masked_fill(at[:, None] < at, -torch.inf).softmax(-1) @ v}
