@@ -1,4 +1,4 @@
-"""Kernels whose blocks keep a row in shared memory, which threads set, read and overwrite."""
+"""Kernels of rows: kept in shared memory, which threads set, read and overwrite; one for each warp of a launch."""
 
 from __future__ import annotations
 
@@ -70,3 +70,52 @@ def alibi_attention(q, k, v, slopes, out, T, D):
     at = torch.arange(T)
     scores = q @ k.transpose(-1, -2) / math.sqrt(D) - slopes[:, None, None] * (at[:, None] - at)
     return {"out": scores.masked_fill(at[:, None] < at, -torch.inf).softmax(-1) @ v}
+
+
+@case(r"""
+#define WARP_SIZE 32
+template <typename T>
+__device__ __forceinline__ T warpReduceMax(T val) {
+  #pragma unroll
+  for (int mask = WARP_SIZE >> 1; mask >= 1; mask >>= 1)
+    val = max(val, __shfl_xor_sync(0xffffffff, val, mask));
+  return val;
+}
+template <typename T>
+__device__ __forceinline__ T warpReduceSum(T val) {
+  #pragma unroll
+  for (int mask = WARP_SIZE >> 1; mask >= 1; mask >>= 1)
+    val += __shfl_xor_sync(0xffffffff, val, mask);
+  return val;
+}
+__global__ void softmax_warp_per_row(const float* __restrict__ inp, float* __restrict__ out, int N, int C) {
+    int warp = (blockIdx.x * blockDim.x + threadIdx.x) / WARP_SIZE;
+    int lane = threadIdx.x % WARP_SIZE;
+    if (warp >= N) return;
+    const float* x = inp + warp * C;
+    float* y = out + warp * C;
+    float maxval = -INFINITY;
+    for (int i = lane; i < C; i += WARP_SIZE) maxval = fmaxf(maxval, x[i]);
+    maxval = warpReduceMax<float>(maxval);
+    float sumval = 0.0f;
+    for (int i = lane; i < C; i += WARP_SIZE) sumval += expf(x[i] - maxval);
+    sumval = warpReduceSum<float>(sumval);
+    float inv = 1.0f / sumval;
+    for (int i = lane; i < C; i += WARP_SIZE) y[i] = expf(x[i] - maxval) * inv;
+}""", 128, 2, lambda r: (r(7, 50), r(7, 50), 7, 50), name="softmax_warp_per_row", atomics=0)  # fmt: skip
+def softmax_warp_per_row(inp, out, N, C):
+    return {"out": inp.softmax(-1)}
+
+
+@case(r"""
+__global__ void normalize_rows(const float* __restrict__ x, float* __restrict__ y, int rows, int cols) {
+    const int gid = blockIdx.x * blockDim.x + threadIdx.x, lane = gid & 31;
+    for (int row = gid >> 5; row < rows; row += (gridDim.x * blockDim.x) >> 5) {
+        float s = 0.f;
+        for (int i = lane; i < cols; i += 32) s += x[row * cols + i] * x[row * cols + i];
+        for (int o = 16; o > 0; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+        for (int i = lane; i < cols; i += 32) y[row * cols + i] = x[row * cols + i] * rsqrtf(s);
+    }
+}""", 64, 2, lambda r: (r(13, 50), r(13, 50), 13, 50), name="normalize_rows", atomics=0)  # fmt: skip
+def normalize_rows(x, y, rows, cols):
+    return {"y": torch.nn.functional.normalize(x, dim=-1)}

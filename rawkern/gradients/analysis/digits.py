@@ -58,7 +58,7 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
         known = _grouped(known, kernel.group)
         del digits["threadIdx.x"]
         digits |= {GROUP: kernel.block[0] // kernel.group, LANE: kernel.group}
-    if found is None or {*digits, *loops} - set(found[0]) - set(known.fixed):
+    if found is None or {*loops, *(d for d, size in digits.items() if size != 1)} - set(found[0]) - set(known.fixed):
         return None
     coefficients, offset = found
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
