@@ -119,3 +119,76 @@ __global__ void normalize_rows(const float* __restrict__ x, float* __restrict__ 
 }""", 64, 2, lambda r: (r(13, 50), r(13, 50), 13, 50), name="normalize_rows", atomics=0)  # fmt: skip
 def normalize_rows(x, y, rows, cols):
     return {"y": torch.nn.functional.normalize(x, dim=-1)}
+
+
+@case(r"""
+__global__ void softmax_2d(const float* x, float* y, int rows, int n) {
+    __shared__ float buf[4][64];
+    int w = threadIdx.y, lane = threadIdx.x, row = blockIdx.x * 4 + w;
+    if (row >= rows) return;
+    float m = -1e30f;
+    for (int i = lane; i < n; i += 32) { buf[w][i] = x[row * n + i]; m = fmaxf(m, buf[w][i]); }
+    for (int o = 16; o; o >>= 1) m = fmaxf(m, __shfl_xor_sync(0xffffffff, m, o));
+    float s = 0.f;
+    for (int i = lane; i < n; i += 32) { buf[w][i] = expf(buf[w][i] - m); s += buf[w][i]; }
+    for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(0xffffffff, s, o);
+    for (int i = lane; i < n; i += 32) y[row * n + i] = buf[w][i] / s;
+}""", (32, 4), 2, lambda r: (r(7, 50), r(7, 50), 7, 50), name="softmax_2d", atomics=0)  # fmt: skip
+def softmax_2d(x, y, rows, n):
+    return {"y": x.softmax(-1)}
+
+
+@case(r"""
+template <int HEAD, int BLK>
+__global__ void paged_attention(const float* __restrict__ q, const float* __restrict__ k_cache, const float* __restrict__ v_cache, const int* __restrict__ block_table, const int* __restrict__ ctx_len, float* __restrict__ out, float scale, int max_blocks) {
+    extern __shared__ float logits[];
+    __shared__ float q_s[HEAD];
+    __shared__ float red[4];
+    const int seq = blockIdx.x, t = threadIdx.x, lane = t % 32, warp = t / 32;
+    const int ctx = ctx_len[seq];
+    if (t < HEAD) q_s[t] = q[seq * HEAD + t];
+    __syncthreads();
+    float qk_max = -FLT_MAX;
+    for (int i = t; i < ctx; i += blockDim.x) {
+        const int phys = block_table[seq * max_blocks + i / BLK];
+        const float* kp = k_cache + (phys * BLK + i % BLK) * HEAD;
+        float qk = 0.f;
+        #pragma unroll
+        for (int d = 0; d < HEAD; ++d) qk += q_s[d] * kp[d];
+        qk *= scale;
+        logits[i] = qk;
+        qk_max = fmaxf(qk_max, qk);
+    }
+    for (int m = 16; m >= 1; m /= 2) qk_max = fmaxf(qk_max, __shfl_xor_sync(0xffffffff, qk_max, m));
+    if (lane == 0) red[warp] = qk_max;
+    __syncthreads();
+    qk_max = fmaxf(red[0], red[1]);
+    float exp_sum = 0.f;
+    for (int i = t; i < ctx; i += blockDim.x) {
+        float val = __expf(logits[i] - qk_max);
+        logits[i] = val;
+        exp_sum += val;
+    }
+    for (int m = 16; m >= 1; m /= 2) exp_sum += __shfl_xor_sync(0xffffffff, exp_sum, m);
+    __syncthreads();
+    if (lane == 0) red[warp] = exp_sum;
+    __syncthreads();
+    exp_sum = red[0] + red[1];
+    const float inv_sum = __fdividef(1.f, exp_sum + 1e-6f);
+    for (int i = t; i < ctx; i += blockDim.x) logits[i] *= inv_sum;
+    __syncthreads();
+    if (t < HEAD) {
+        float acc = 0.f;
+        for (int i = 0; i < ctx; ++i) {
+            const int phys = block_table[seq * max_blocks + i / BLK];
+            acc += logits[i] * v_cache[(phys * BLK + i % BLK) * HEAD + t];
+        }
+        out[seq * HEAD + t] = acc;
+    }
+}""", 64, 3, lambda r: (r(3, 16), r(20, 4, 16), r(20, 4, 16), torch.arange(18, dtype=torch.int32).flip(0).view(3, 6), torch.tensor([24, 7, 13], dtype=torch.int32), r(3, 16), 0.25, 6), name="paged_attention<16, 4>", wrt=("q", "k_cache", "v_cache"), shared_mem=96)  # fmt: skip
+def paged_attention(q, k, v, table, lengths, out, scale, most):
+    rows = []
+    for query, pages, length in zip(q, table.long().to(q.device), lengths.tolist(), strict=True):
+        p = (scale * k[pages].reshape(-1, 16)[:length] @ query).softmax(0)
+        rows.append(p @ v[pages].reshape(-1, 16)[:length])
+    return {"out": torch.stack(rows)}

@@ -10,12 +10,27 @@ only for the thread itself is stored for nothing then, if a later loop that runs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rawkern.gradients.analysis.digits import signature
+from rawkern.gradients.analysis.digits import signatures
 from rawkern.gradients.analysis.ownership import induction, loops_around
-from rawkern.gradients.ir import Barrier, Block, Carried, Exit, If, Kernel, Loop, Store, Value, inside, operands, walk
+from rawkern.gradients.ir import (
+    Array,
+    Barrier,
+    Block,
+    Carried,
+    Exit,
+    If,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    inside,
+    operands,
+    walk,
+)
 from rawkern.gradients.reading.lower import count
 from rawkern.gradients.reading.repeats import substitute
 
@@ -28,14 +43,16 @@ def forwarded(kernel: Kernel, shared: bool = False) -> Kernel:
     With `shared`, also reads of shared memory.
     """
     items = list(walk(kernel.body))
-    written = {i.place.array for i in items if isinstance(i, Store)}
-    stores = [i for i in items if isinstance(i, Store) and (shared or not i.place.array.shared)]
+    every = [i for i in items if isinstance(i, Store)]
+    written, stores = {s.place.array for s in every}, [s for s in every if shared or not s.place.array.shared]
     followed = {s.place.array for s in stores}
     changed = False
     for item in items:
         if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
             found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order)
-            copied = None if found is None else _Copy(found, item, written).of(found.store.value)
+            copied = (
+                None if found is None else _Copy(found, item, written, _set_later(found, stores)).of(found.store.value)
+            )
             copied = copied or _just_set(items, item)
             if copied is not None:
                 item.block.items[:] = [i for i in item.block.items if i is not item]
@@ -62,19 +79,17 @@ def _just_set(items: list[Any], load: Value) -> Value | None:
         if here.parent is None or isinstance(here.parent, Loop):
             return None
         here = here.parent.block
-    same = len(store.index) == len(load.args) and all(
-        _same(a, b, {}) for a, b in zip(store.index, load.args, strict=True)
-    )
-    return store.value if same and store.value.type == load.type else None
+    same = _all_same(store.index, load.args, {}) and store.value.type == load.type
+    return store.value if same else None
 
 
 def _stored_again(kernel: Kernel, store: Store) -> bool:
     """Whether a thread stores again, in a later loop that runs alike, what it stores in shared memory, unread."""
     before, array = loops_around(store.block), store.place.array
     items = list(walk(kernel.body))
-    if not array.shared or store.adds or len(store.index) != 1 or not before:
+    if not array.shared or store.adds or not before:
         return False
-    if signature(kernel, store.index[0], store.block, store.order, within_block=True, loops=before) is None:
+    if signatures(kernel, store.index, store.block, store.order, within_block=True, loops=before) is None:
         return False
     first = before[0]
     for s in items:
@@ -89,11 +104,17 @@ def _stored_again(kernel: Kernel, store: Store) -> bool:
         if (
             always
             and unread
-            and _same(store.index[0], s.index[0], phis)
+            and _all_same(store.index, s.index, phis)
             and not any(isinstance(i, Exit) for i in between)
         ):
             return True
     return False
+
+
+def _set_later(match: _Match, stores: list[Store]) -> set[Array]:
+    """The arrays that are set after the first of two loops has begun, or again with the loops around them."""
+    begin = [match.first, *loops_around(match.first.block)][-1].order
+    return {s.place.array for s in stores if s.order > begin}
 
 
 @dataclass
@@ -111,7 +132,7 @@ def _set_before(
 ) -> _Match | None:  # fmt: skip
     """The store whose value is in an element when a place of the kernel is reached."""
     own = [s for s in stores if s.place == place and s.order < order and s is not item and not s.adds]
-    if not own or len(index) != 1:
+    if not own:
         return None
     store = max(own, key=lambda s: s.order)
     around, before = loops_around(block), loops_around(store.block)
@@ -123,10 +144,10 @@ def _set_before(
     if phis is None:
         return None
     mapped = _Match(store, first, second, phis)
-    if not _same(store.index[0], index[0], phis) or not _within(store.block, first, block, second, phis):
+    if not _all_same(store.index, index, phis) or not _within(store.block, first, block, second, phis):
         return None
     within = place.array.shared
-    known = signature(kernel, store.index[0], store.block, store.order, within_block=within, loops=before)
+    known = signatures(kernel, store.index, store.block, store.order, within_block=within, loops=before)
     if known is None:
         return None
     later = [loop for loop in around if loop is not second and inside(loop.block, second.body)]
@@ -136,7 +157,7 @@ def _set_before(
         here = inside(s.block, second.body)
         if here or inside(s.block, first.body):
             own_loops = [second if here else first, *before[1:]]
-            if signature(kernel, s.index[0], s.block, s.order, within_block=within, loops=own_loops) != known:
+            if signatures(kernel, s.index, s.block, s.order, within_block=within, loops=own_loops) != known:
                 return None
         added = s.adds and (here or (s.begun and isinstance(item, Store)))
         if store.order < s.order < order and not added:
@@ -189,13 +210,18 @@ def _same(a: Value, b: Value, phis: dict[Value, Value]) -> bool:
     return len(a.args) == len(b.args) and all(_same(x, y, phis) for x, y in zip(a.args, b.args, strict=True))
 
 
+def _all_same(a: Sequence[Value], b: Sequence[Value], phis: dict[Value, Value]) -> bool:
+    return len(a) == len(b) and all(_same(x, y, phis) for x, y in zip(a, b, strict=True))
+
+
 @dataclass
 class _Copy:
     """A value of the first loop, computed again where the second one reads it."""
 
     match: _Match
     at: Value
-    written: set
+    written: set[Array]
+    later: set[Array]  # shared arrays that may be set again when the second loop runs
     known: dict[Value, Value | None] = field(default_factory=dict)
 
     def of(self, value: Value) -> Value | None:
@@ -222,7 +248,8 @@ class _Copy:
 
     def _again(self, value: Value) -> bool:
         """Whether a value can be computed again from others."""
-        unchanged = value.op == "load" and not value.attr.array.shared and value.attr.array not in self.written
+        array = value.attr.array if value.op == "load" else None
+        unchanged = array is not None and array not in (self.later if array.shared else self.written)
         return unchanged or value.op in (*PURE, "const", "special", "param")
 
     def _like(self, value: Value, block: Block, args: tuple[Value, ...], attr: Any = None) -> Value:
