@@ -194,6 +194,7 @@ CONDITIONS = {
     "reads": "float v; int k = 0; while ((v = x[i * n + k]) > -0.5f && k < n - 1) { a += v; ++k; } y[i] = a * a + v;",
     "carries on": "int k = 0; a = 1.f; while (k++ < n && a < 1.5f) a *= 1.f + 0.5f * x[i * n + k - 1]; y[i] = a * k;",
     "by a number": "for (int k = 4; k; k >>= 1) { a = a * x[i + k] + 1.f; } if (i % 3) y[i] = a;",
+    "of pointers": "const float* p = x + i * n; const float* end = p + n; while (p < end) { a += *p * *p; ++p; } for (p = x + i * n + 1; p != end; p++) a = a * 0.5f + *p; y[i] = a;",
     "of a do": "int k = 0; do a += x[i * n + k] * k; while (++k < n); y[i] = a * k;",
 }  # fmt: skip
 
