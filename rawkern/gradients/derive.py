@@ -50,31 +50,34 @@ def derive(
 ) -> Text:
     """Derive the backward of a kernel; with `double` in double, whatever its own type.
 
+    If that is refused, device functions are put in, then what threads read of their own in shared memory is followed.
+
     With `assume`, it may be right only for launches of which `Text.assumed` is true.
     """
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
-    reader = Reader(text, name, where, options, launched)
 
-    def made(kernel: Kernel) -> Text:
-        for same in {"lane", *helpers.HELPERS} & set(kernel.functions):  # which are then put in
-            raise where.refuse(1, f"{same} is also a helper's name", "give it another")
-        return _derived(reader, _prepared(kernel, assume), where, wrt, max_iterations, double, assume)
+    kept, reason = False, None
+    for keep, shared in ((True, False), (False, False), (True, True), (False, True)):
+        if (not keep and not kept) or (shared and "__shared__" not in text):
+            continue
+        reader = Reader(text, name, where, options, launched, keep=keep)
+        prepared = partial(_prepared, assume=assume, shared=shared)
+        try:
+            return reader.settle(
+                lambda kernel, r=reader, p=prepared: _derived(r, p, kernel, where, wrt, max_iterations, double, assume)
+            )
+        except NotDifferentiable as error:
+            kept, reason = kept or reader.kept, reason if shared else error
+    assert reason is not None
+    raise reason
 
-    try:
-        return reader.settle(made)
-    except NotDifferentiable:
-        if not reader.kept:
-            raise
-    reader = Reader(text, name, where, options, launched, keep=False)
-    return reader.settle(made)
 
-
-def _prepared(kernel: Kernel, assume: bool) -> Kernel:
-    """A kernel that reads nothing which it has written, as far as that can be."""
+def _prepared(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
+    """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too."""
     kernel = with_reductions(kernel)
     kernel.group = group_of(kernel.body, kernel.block[0])
-    return forwarded(split(kernel, assume))
+    return forwarded(split(kernel, assume), shared)
 
 
 def forward(
@@ -130,13 +133,17 @@ def _taken(kernel: Kernel) -> set[str]:
 
 def _derived(
     reader: Reader,
-    kernel: Kernel,
+    prepared: Callable[[Kernel], Kernel],
+    given: Kernel,
     where: Where,
     wrt: Sequence[str] | None,
     max_iterations: int | None,
     double: bool,
     assume: bool,
 ) -> Text:
+    for same in {"lane", *helpers.HELPERS} & set(given.functions):  # which are then put in
+        raise where.refuse(1, f"{same} is also a helper's name", "give it another")
+    kernel = prepared(given)
     written = {i.place.array for i in walk(kernel.body) if isinstance(i, Store)}
     known = {
         n: pointer
@@ -174,7 +181,7 @@ def _derived(
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 
     def again(more: frozenset[int] = frozenset()) -> Kernel:
-        return pruned(_prepared(reader.again(more), assume), outputs)
+        return pruned(prepared(reader.again(more)), outputs)
 
     others = tuple(n for n in wrt if n not in kernel.before)  # elements of those are of one thread
     gathering = _gathering(again, kernel, others, names, where, assumed)

@@ -33,5 +33,8 @@ class Groups:
             "threadIdx.x": f"(threadIdx.x {rest})", "blockIdx.x": f"(blockIdx.x * {number} + (threadIdx.x {divided}))",
             "blockDim.x": f"{width}u", "gridDim.x": f"(gridDim.x * {number})",
         }  # fmt: skip
+        if seed // 64 % 2:  # by the place in the launch
+            place = "(blockIdx.x * blockDim.x + threadIdx.x)"
+            new |= {"threadIdx.x": f"({place} {rest})", "blockIdx.x": f"({place} {divided})"}
         self.source = head + "program(" + re.sub("|".join(map(re.escape, new)), lambda m: new[m[0]], body)
         self.block, self.grid = (width * number, 1, 1), (self.grid[0] // number, *self.grid[1:])

@@ -12,6 +12,7 @@ from typing import Any
 
 import rawkern
 from tests.gradients.random_blocks import Blocks
+from tests.gradients.random_buffers import Buffers
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
@@ -26,7 +27,21 @@ from tests.gradients.random_trees import Trees
 
 KINDS = {
     kind.__name__: kind
-    for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima, Groups, Trees)
+    for kind in (
+        Program,
+        Objects,
+        Places,
+        Tiles,
+        Stencil,
+        Rows,
+        Blocks,
+        Offsets,
+        InPlace,
+        Maxima,
+        Groups,
+        Trees,
+        Buffers,
+    )
 }
 #: Seeds that failed once, by kind; the suite runs them.
 KEPT = {
@@ -41,7 +56,7 @@ def kept() -> dict[int, Any]:
 
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
-    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 15: Trees}
+    others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -53,6 +53,7 @@ PARTS = {
     "implicit": "V a(x[i], 1.f); y[i] = a.sum_to(3) + a.x;",
     "ref": "V a(x[i], 1.f); V& r = a; r.x *= 2.f; const V& c = a; a.y += c.x; float& q = a.y; q *= q; y[i] = a.x + r.y + c.y;",
     "byval": "V a(x[i], 1.f); V b = a; b.x = 9.f * x[i]; V c = a + b; y[i] = a.x + b.x + c.x; upd(&a, x[i]); y[i] += a.x * a.y; V* p = &b; p->y = x[i]; y[i] += b.y * p->x; auto q = &a; q->x = 3.f; y[i] += a.x;",
+    "fields": "float4 v = make_float4(x[i], 2.f, x[i] * x[i], 3.f); float* p = &v.y; for (int j = 0; j < 3; ++j) p[j] *= p[j] + j; float s = 0.f; for (int j = 0; j < 4; ++j) s += (&v.x)[j] * (j + 1); W w; w.a = V(x[i], 1.f); w.b[0] = w.a; w.b[1].x = 3.f; w.t = x[i]; T1 t; (&t.a)[1] *= x[i]; y[i] = s + *(&t.b) * *(&t.a + 1) + w.b[1].x;",
     "lambda": "float k = x[i]; auto byval = [=](float v) { return v * k; }; auto byref = [&](float v) { k += v; return k; }; k = 2.f * k; float s = byval(3.f); for (int j = 0; j < 3; ++j) s += byref(x[i] * j); y[i] = s + k + [](float v) { if (v < 0.f) return -v; return v * v; }(x[i]);",
     "functor": "Acc acc; for (int j = 0; j < 4; ++j) acc(x[(i + j) % n]); y[i] = acc.s + twice([](float v) { return v * v + 1.f; }, x[i]);",
     "nest": "W w; w.a = V(x[i], 1.f); w.b[0] = w.a * 2.f; w.b[1] = V{1.f, x[i]}; w.t = 3.f; W z = w; z.b[0].x = 5.f * x[i]; y[i] = w.b[0].x + z.b[0].x * z.t + z.b[1].y + g(w.a) + g(w.a, w.t);",

@@ -19,6 +19,7 @@ def alone(index: str, condition: str, group: int) -> bool:
     source = (
         'extern "C" __global__ void f(const float* x, float* y) {\n'
         f"    int t = threadIdx.x, b = blockIdx.x, q = t / {group}, r = t % {group};\n"
+        f"    int i = b * blockDim.x + t, w = i / {group}, l = i % {group};\n"
         f"    if ({condition}) y[{index}] = x[{index}] * x[{index}];\n}}"
     )
     launched = Launched((BLOCK, 1, 1), (False, True, True))
@@ -28,11 +29,12 @@ def alone(index: str, condition: str, group: int) -> bool:
 
 def apart(index: str, condition: str, group: int, blocks: int) -> bool:
     """The same, by counting."""
-    places = [
-        eval(index, {"t": t, "b": b, "q": t // group, "r": t % group})
-        for b, t in itertools.product(range(blocks), range(BLOCK))
-        if eval(condition.replace("&&", "and"), {"t": t, "b": b, "q": t // group, "r": t % group})
-    ]
+    places = []
+    for b, t in itertools.product(range(blocks), range(BLOCK)):
+        i = b * BLOCK + t
+        names = {"t": t, "b": b, "q": t // group, "r": t % group, "w": i // group, "l": i % group}
+        if eval(condition.replace("&&", "and"), names):
+            places.append(eval(index, names))
     return len(places) == len(set(places))
 
 
@@ -56,9 +58,25 @@ def test_groups_of_a_block(group) -> None:
     assert claimed > 30
 
 
+@pytest.mark.parametrize("group", [4, 5, 8, 24])
+def test_groups_of_a_launch(group) -> None:
+    """As of a warp for each row; blocks that groups do not divide evenly tell nothing."""
+    r = random.Random(group)
+    claimed = 0
+    for _ in range(60):
+        a, b = r.choice([(group, 1), (group + 1, 1), (group - 1, 1), (1, 50), (1, 0), (2, 1)])
+        other, place = r.choice(["w", "w", "q", "b"]), r.choice(["l", "l", "r", "t"])
+        index, condition = f"{a} * {other} + {b} * {place}", r.choice(["t >= 0", "w < 9", "l == 0", "r < 3"])
+        if alone(index, condition, group):
+            claimed += 1
+            assert all(apart(index, condition, group, blocks) for blocks in (1, 2, 5, 40)), (index, condition)
+    assert claimed > 3 or BLOCK % group
+
+
 @pytest.mark.parametrize(
     "index, condition",
     [("24 * b + t", "t >= 0"), ("24 * b + 8 * q + r", "t >= 0"), ("24 * b + 3 * r + q", "t >= 0"),
+     ("8 * w + l", "t >= 0"), ("w", "l == 0"), ("10 * w + r", "w < 7"), ("24 * b + 8 * q + l", "t >= 0"),
      ("3 * b + q", "r == 0"), ("b", "t == 0"), ("8 * b + r", "q == 2"), ("b * 48 + t + 24", "r < 4")],
 )  # fmt: skip
 def test_groups_that_are_told_apart(index, condition) -> None:

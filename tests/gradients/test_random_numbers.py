@@ -41,6 +41,30 @@ def test_draws_are_the_forward_s() -> None:
     torch.testing.assert_close(grads["x"], right)
 
 
+def test_four_draws_by_number() -> None:
+    """As dropout is published: (&rand.x)[k] in a loop."""
+    source = """#include <curand_kernel.h>
+    extern "C" __global__ void dropout(const float* x, float* y, float* mask, int n, float p, unsigned long long seed) {
+        int at = blockIdx.x * blockDim.x + threadIdx.x;
+        curandStatePhilox4_32_10_t state;
+        curand_init(seed, at, 0, &state);
+        for (int i = at * 4; i < n; i += gridDim.x * blockDim.x * 4) {
+            float4 rand = curand_uniform4(&state);
+            for (int k = 0; k < 4; ++k) {
+                mask[i + k] = (&rand.x)[k] > p ? 1.f / (1.f - p) : 0.f;
+                y[i + k] = (&rand.x)[k] > p ? x[i + k] / (1.f - p) : 0.f;
+            }
+        }
+    }"""
+    kernel, n = rawkern.RawKernel(source, "dropout"), 240
+    x, y, mask = torch.rand(n), torch.empty(n), torch.zeros(n)
+    kernel[2, 16](x, y, mask, n, 0.3, 5)
+    found = kernel.derive(block=16)
+    grads = found(2, (x, y, mask, n, 0.3, 5), {"y": torch.ones(n)})
+    assert 0.5 < (mask > 0).float().mean() < 0.9 and found.atomics == 0
+    torch.testing.assert_close(grads["x"], mask)
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [

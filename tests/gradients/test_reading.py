@@ -185,3 +185,28 @@ def test_masks_of_whole_warps_that_have_a_name(mask) -> None:
     }}"""
     x = torch.rand(64)
     torch.testing.assert_close(gradients(source, x)[0], 64 * x.view(2, 32).sum(1).repeat_interleave(32))
+
+
+CONDITIONS = {
+    "counts down": "int k = n; while (k--) a += x[i * n + k] * x[i * n + k]; y[i] = a * k;",
+    "counts down in a for": "int k, c = 0; for (k = n; k-- > 0;) { if (k == 2) continue; if (x[i * n + k] > 0.9f) break; c += k; a += x[i * n + k] * x[i * n + k]; } y[i] = a * (c + k);",
+    "before": "int k = 5, j = 0; while (--k > 1) j += 2; y[i] = x[i] * (k + 10 * j);",
+    "reads": "float v; int k = 0; while ((v = x[i * n + k]) > -0.5f && k < n - 1) { a += v; ++k; } y[i] = a * a + v;",
+    "carries on": "int k = 0; a = 1.f; while (k++ < n && a < 1.5f) a *= 1.f + 0.5f * x[i * n + k - 1]; y[i] = a * k;",
+    "by a number": "for (int k = 4; k; k >>= 1) { a = a * x[i + k] + 1.f; } if (i % 3) y[i] = a;",
+    "of pointers": "const float* p = x + i * n; const float* end = p + n; while (p < end) { a += *p * *p; ++p; } for (p = x + i * n + 1; p != end; p++) a = a * 0.5f + *p; y[i] = a;",
+    "of a do": "int k = 0; do a += x[i * n + k] * k; while (++k < n); y[i] = a * k;",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", CONDITIONS)
+def test_conditions_that_change_something(what) -> None:
+    """Once more than the iterations, as C has it."""
+    source = f"""extern "C" __global__ void k(const float* x, float* y, int n) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        float a = 0.f;
+        {CONDITIONS[what]}
+    }}"""
+    x = torch.rand(32 * 6, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    found = rawkern.RawKernel(source, "k").derive(block=32, max_iterations=8)
+    assert found.verify(1, (x, torch.zeros(32), 6)) < 1e-5

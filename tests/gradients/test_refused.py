@@ -81,6 +81,8 @@ REFUSED = {
                                           "template <> __device__ float f<float>(float v) { return 2.f * v; }"), "the call of f"),
     "change through a capture": (kernel("float s = 0.f; auto g = [&](float v) { s += v; }; auto f = [&](float v) { g(v); };"
                                         "for (int k = 0; k < n; ++k) f(x[k]); y[i] = s;"), "in a way that is not followed"),
+    "condition that changes a variable": (kernel("int j = 0; while (more(j, n)) y[i] = x[i];", "__device__ bool more(int& j, int n) { return j++ < n; }"),
+                                          "a condition of a loop that changes a variable; change it in the loop"),
     "condition with shared memory": (kernel("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); float a = 0.f;"
                                             "for (int k = 0; s[k] > 0.f; ++k) a += x[k]; y[i] = a;"), "whose condition"),
 }  # fmt: skip

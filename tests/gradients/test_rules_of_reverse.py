@@ -201,6 +201,8 @@ OTHERS = {  # what a thread reads of y here is not for certain what it has set i
     "same": "for (int i = 0; i < n; ++i) y[i / 2] = x[i]; for (int i = 0; i < n; ++i) z[i] = y[i / 2];",
     "threads": "for (int i = 0; i < n; ++i) y[i] = x[i] * t; for (int i = 0; i < n; ++i) z[i] = y[i];",
     "back": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) { z[i] = y[i]; if (i + 32 < n) y[i + 32] = 7.f; }",
+    "ahead": "for (int i = t; i < n; i += 32) { if (i >= 32) y[i - 32] = 7.f; y[i] = x[i]; } for (int i = t; i < n; i += 32) z[i] = y[i];",
+    "without the guard": "for (int i = 0; i < 4; ++i) if (t < n) y[i * n + t] = x[t]; for (int i = 0; i < 4; ++i) { if (t < n) z[i * n + t] = y[i * n + t]; __syncthreads(); y[i * n + t] = 7.f; }",
     "carried": "float s = 0.f; for (int i = t; i < n; i += 32) { s += x[i]; y[i] = s; } for (int i = t; i < n; i += 32) z[i] = y[i];",
     "inner": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) for (int j = 0; j < 2; ++j) { z[i] = y[i] * j; y[i] = x[i] * x[i]; }",
 }  # fmt: skip
@@ -211,6 +213,20 @@ def test_only_what_a_thread_has_set_itself_is_read_again(what) -> None:
     source = f'extern "C" __global__ void k(float* y, float* z, const float* x, int n) {{ int t = threadIdx.x; {OTHERS[what]} }}'
     with pytest.raises(rawkern.NotDifferentiable, match=r"is both (read and written|set and added)"):
         derived(source, block=32)
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_nor_of_shared_memory(what) -> None:
+    """Which is read as it is, if that can be."""
+    text = OTHERS[what].replace("; for", "; __syncthreads(); for")
+    source = f'extern "C" __global__ void k(float* z, const float* x, int n) {{ __shared__ float y[1024]; int t = threadIdx.x; for (int i = t; i < 1024; i += 32) y[i] = x[i] * x[i]; __syncthreads(); {text} }}'
+    draw = torch.Generator().manual_seed(1)
+    try:
+        found = derived(source, block=32)
+    except rawkern.NotDifferentiable as error:
+        assert "of another iteration" in str(error) or "written again" in str(error)
+    else:
+        found.verify(1, (torch.zeros(1200), torch.rand(1200, generator=draw), 20))
 
 
 def test_what_is_added_to_elements_set_before() -> None:

@@ -9,7 +9,7 @@ or from a condition that holds there, such as ``col < n``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,12 @@ class Beside:
 
 def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_block: bool = False,
               loops: Iterable[Loop] = (), same: Collection[Value] = (), beside: Beside | None = None,
-              assumed: list[tuple[Poly, Poly]] | None = None) -> tuple[Any, ...] | None:  # fmt: skip
+              assumed: list[tuple[Poly, Poly]] | None = None,
+              told: Collection[Any] = ()) -> tuple[Any, ...] | None:  # fmt: skip
     """How an index tells threads (and iterations of these loops) apart; None where that is not certain.
 
-    Values in `same` are the same for all threads. With `assumed`, it may need that one number of the launch is at most
-    another, which is added there.
+    Values in `same` are the same for all threads; digits in `told` are told by other indices. With `assumed`, it may
+    need that one number of the launch is at most another, which is added there.
 
     Two accesses with the same signature meet in an element only if they are of the same thread; `beside` others, only
     if their offsets are the same as well.
@@ -58,7 +59,8 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
         known = _grouped(known, kernel.group)
         del digits["threadIdx.x"]
         digits |= {GROUP: kernel.block[0] // kernel.group, LANE: kernel.group}
-    if found is None or {*digits, *loops} - set(found[0]) - set(known.fixed):
+    needed_digits = {*loops, *(d for d, size in digits.items() if size != 1)} - {*told, *known.fixed}
+    if found is None or needed_digits - set(found[0]):
         return None
     coefficients, offset = found
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
@@ -88,6 +90,17 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
         sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
     )
     return order_found, common, downwards, _frozen(offset), fixed
+
+
+def signatures(kernel: Kernel, indices: Sequence[Value], block: Block, order: int, **more: Any) -> Any:
+    """The same of several indices, which tell threads and iterations apart together; None where that is not certain."""
+    within = more.get("within_block", False)
+    digits = [set(found[0]) if (found := parts(i, within, (), kernel.group)) is not None else set() for i in indices]
+    every = [
+        signature(kernel, index, block, order, told=set().union(*(d for j, d in enumerate(digits) if j != k)), **more)
+        for k, index in enumerate(indices)
+    ]
+    return None if not every or None in every else tuple(every)
 
 
 def _grouped(known: Facts, group: int) -> Facts:

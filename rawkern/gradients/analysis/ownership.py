@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,6 +93,8 @@ def poly(value: Value) -> Poly:
         return add(a, b, 1 if value.attr == "+" else -1)
     if value.op == "binary" and value.attr == "<<" and value.args[1].const is not None and value.args[1].const < 24:
         return multiply(poly(value.args[0]), {(): 1 << value.args[1].const})
+    if value.op == "binary" and value.attr in _PARTS and (split := _split(value)) is not None:
+        return split
     if value.op == "phi":
         loop: Any = value.attr
         if value in (steps := induction(loop)):
@@ -217,24 +220,80 @@ def is_digit(symbol: Any) -> bool:
 
 #: The number of a thread's group along x, and its number there.
 GROUP, LANE = "threadIdx.x / group", "threadIdx.x % group"
+_PARTS = {"/": GROUP, ">>": GROUP, "%": LANE, "&": LANE}
 
 
 def part_of_thread(value: Any) -> tuple[str, int] | None:
     """Of threadIdx.x divided by a constant: whether it is the quotient or the rest, and the constant."""
     v = plain(value) if isinstance(value, Value) and not types.is_float(value.type) else None
-    if v is None or v.op != "binary" or v.attr not in ("/", ">>", "%", "&") or v.args[1].const is None:
+    found = None if v is None else _divided(v)
+    if v is None or found is None:
         return None
-    whole, by = plain(v.args[0]), v.args[1].const
+    whole = plain(v.args[0])
+    return found if whole.op == "special" and whole.attr == "threadIdx.x" else None
+
+
+def _divided(v: Value) -> tuple[str, int] | None:
+    """Of an integer divided by a constant: whether it is the quotient or the rest, and the constant."""
+    if v.op != "binary" or v.attr not in _PARTS or v.args[1].const is None:
+        return None
+    by = v.args[1].const
     by = 1 << min(by, 31) if v.attr == ">>" else by + 1 if v.attr == "&" else by
-    fits = whole.op == "special" and whole.attr == "threadIdx.x" and by > 1 and (v.attr != "&" or not by & (by - 1))
-    return (GROUP if v.attr in ("/", ">>") else LANE, by) if fits else None
+    return (_PARTS[v.attr], by) if by > 1 and (v.attr != "&" or not by & (by - 1)) else None
+
+
+def rows_of(v: Value) -> tuple[str, int, Poly] | None:
+    """Of a thread's place in a launch divided by a constant that divides blocks evenly, where groups have a number.
+
+    Whether it is the quotient or the rest, the constant, and what is divided but threadIdx.x: ``blockIdx.x * 128``.
+    """
+    found = _divided(v)
+    p = {} if found is None else poly(v.args[0])
+    if found is None or p.pop(("threadIdx.x",), 0) != 1 or not p:
+        return None
+    return (*found, p) if _evenly(p, found[1]) else None
+
+
+def _evenly(p: Poly, by: int) -> bool:
+    """Whether a number of blocks and threads, which is not below 0, can be divided without a rest."""
+    known = all(isinstance(s, str) and s.startswith(("threadIdx", "blockIdx", "gridDim")) for key in p for s in key)
+    return known and all(k % by == 0 and k > 0 and key for key, k in p.items())
+
+
+def _split(v: Value) -> Poly | None:
+    """A number of a group, or of a thread in it, by blocks and threads: ``blockIdx.x * 4 + threadIdx.x / 32``."""
+    rows, found = rows_of(v), _divided(v)
+    if rows is not None:
+        part, by, whole = rows
+        own: Poly = {(_own_part(part, by),): 1}
+    elif found is not None and _evenly(poly(v.args[0]), found[1]):
+        part, by, whole, own = *found, poly(v.args[0]), {}
+    else:
+        return None
+    return own if part == LANE else add({key: k // by for key, k in whole.items()}, own)
+
+
+@functools.cache
+def _own_part(part: str, by: int) -> Value:
+    """``threadIdx.x / by`` or ``threadIdx.x % by``, to be a symbol."""
+    nowhere = Block()
+    place = Value(0, nowhere, type="unsigned int", op="special", attr="threadIdx.x")
+    number = Value(0, nowhere, type="unsigned int", op="const", attr=str(by), const=by)
+    return Value(0, nowhere, type="unsigned int", op="binary", attr="/" if part == GROUP else "%", args=(place, number))
 
 
 def group_of(body: Block, threads: int) -> int:
-    """How many threads the groups have that a kernel splits a block into; 0 if it does not, or in several ways."""
-    parts = [part_of_thread(item) for item in walk(body)]
-    found = {part[1] for part in parts if part is not None and part[1] < threads and threads % part[1] == 0}
-    return found.pop() if len(found) == 1 else 0
+    """How many threads the groups have that a kernel splits a block into; 0 if it does not, or in several ways.
+
+    They may be all of them: of a block that is one of the groups of a launch.
+    """
+    values = [item for item in walk(body) if isinstance(item, Value)]
+    ways = [{part[1] for part in map(find, values) if part is not None} for find in (part_of_thread, rows_of)]
+    for way in ways:
+        found = {by for by in way if by < threads and threads % by == 0}
+        if found:
+            return found.pop() if len(found) == 1 else 0
+    return threads if any(threads in way for way in ways) else 0
 
 
 def grouped(p: Poly, group: int) -> Poly:

@@ -154,8 +154,9 @@ def _of_warps(kernel: Kernel, value: Value) -> bool:
     def ask(v: Value) -> bool | tuple[Value, ...]:
         if v.op == "special":
             return v.attr[:-1] != "threadIdx." or (v.attr[-1] != "x" and kernel.block[0] % WARP == 0)
-        by = {"/": WARP, ">>": WARP.bit_length() - 1}.get(v.attr) if v.op == "binary" else None
-        if by is not None and v.args[1].const == by and ownership.poly(v.args[0]) == {("threadIdx.x",): 1}:
+        part, rows = ownership.part_of_thread(v), ownership.rows_of(v)
+        others = [s for key in (rows[2] if rows is not None else ()) for s in key if not s.startswith("blockIdx")]
+        if (ownership.GROUP, WARP) in (part, (rows or ())[:2]) and not others:
             return kernel.block[1:] == (1, 1) or kernel.block[0] % WARP == 0
         return v.op in ("cast", "unary", "binary", "select") and v.args
 

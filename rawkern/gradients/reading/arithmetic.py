@@ -144,7 +144,9 @@ class Arithmetic(Targets):
         return self.truth(self.number(node, found))
 
     def truth(self, value: Value) -> Value:
-        return self.converted(value.line, value, "bool")
+        if types.is_float(value.type) or value.type == "bool":
+            return self.converted(value.line, value, "bool")
+        return self.binary(value.line, "!=", value, self.integer(value.line, 0))
 
     def within(self, block: Block, make: Any) -> Any:
         """Call with another block at hand."""

@@ -25,6 +25,8 @@ CONSTANTS = {
     "M_LOG10E": "0.43429448190325182765", "CUDART_PI_F": "3.141592654f", "CUDART_PI": "3.1415926535897931e+0",
 }  # fmt: skip
 
+COMPARISONS = ("<", ">", "<=", ">=", "==", "!=")
+
 
 class Expressions(Arithmetic):
     """Values of expressions, put into the block at hand."""
@@ -135,6 +137,8 @@ class Expressions(Arithmetic):
             a, b = b, a
         if isinstance(a, Pointer | Local) and isinstance(b, Value) and sign in "+-":
             return self.moved(node, a, b, sign)
+        if isinstance(a, Pointer) and isinstance(b, Pointer) and sign in COMPARISONS and self._one_array(a, b):
+            return self.binary(node, sign, self.offset(node, a), self.offset(node, b))
         pairs = self.operate(node, sign, a, b)
         if pairs is not None:
             return pairs
@@ -143,6 +147,10 @@ class Expressions(Arithmetic):
                 node, f"{text_of(node)!r} computes with what is no number", "write its elements one by one"
             )
         return self.binary(node, sign, a, b)
+
+    @staticmethod
+    def _one_array(a: Pointer, b: Pointer) -> bool:
+        return replace(a, offset=None) == replace(b, offset=None)
 
     def logical(self, node: Any, sign: str, left: Any, right: Any) -> Value:
         """``&&`` and ``||``: the right side is a branch of its own where it does more than compute."""

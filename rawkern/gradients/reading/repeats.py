@@ -12,6 +12,7 @@ from rawkern.gradients.reading.branches import BREAKABLE, Branches
 from rawkern.gradients.reading.places import Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
+CHANGES = ("assignment_expression", "update_expression")
 MOST_UNROLLED = 64  # iterations of a loop that is written out
 
 
@@ -69,8 +70,11 @@ class Repeats(Branches):
             raise self.refuse(node, "a loop without condition", "give it one")
         scopes = self.scopes
         goes_on: Var | None = None
-        if breaks or late:  # as a variable of the loop, and part of its condition
-            goes_on = Var("goes_on", "bool", self.value(node, "bool", "const", attr="true", const=1))
+        changes = condition is not None and contains(condition, CHANGES)  # computed before, and behind iterations
+        if breaks or late or changes:  # as a variable of the loop, and part of its condition
+            start = self.test(condition) if changes and not late else None
+            goes_on = Var("goes_on", "bool", start or self.value(node, "bool", "const", attr="true", const=1))
+            late, own = late or changes, own and not changes
             self.scopes = [*scopes, {f"goes on at {node.start_byte}": goes_on}]
 
         def advance() -> None:
@@ -197,7 +201,10 @@ class Repeats(Branches):
             if var in pointers:
                 phi.name = f"{var.name}_at"
                 var.value = replace(pointers[var], offset=phi)
+        started = [v.value for v in (*leaves, *others)]
         made.condition = self.within(made.test, test)
+        if any(v.value is not start for v, start in zip((*leaves, *others), started, strict=True)):
+            raise self.refuse(node, "a condition of a loop that changes a variable", "change it in the loop")
         self.within(made.body, iteration)
         for var, value in zip(others, steady, strict=True):
             if var.value is not value:

@@ -66,7 +66,8 @@ class Targets(Accesses):
             if isinstance(found, Var) and isinstance(found.type, Aggregate):
                 return found
             if isinstance(found, Var) and isinstance(found.type, str) and not isinstance(found.value, Pointer | Local):
-                return Local((found,))
+                within = self.into(found)  # (&v.x)[1] is v.y
+                return within if isinstance(within, Local) else Local((found,))
             raise self.refuse(node, f"the address {text_of(node)}", "use the variable itself, or an index")
         return self.read(node, self.target(node))
 
@@ -170,11 +171,12 @@ class Targets(Accesses):
         return Cell(Place(array), full, base.type, base.view is not None, base.volatile)
 
     def into(self, element: Var) -> Any:
-        """A pointer to an element of a local array."""
+        """A pointer to an element of a local array, or to a number in an object of such alone."""
         for scope in reversed(self.scopes):
             for var in scope.values():
                 leaves = var.leaves()
-                if var.fields and var.type is None and element in leaves:
+                alike = var.type is None or len({v.type for v in leaves}) == 1
+                if var.fields and alike and element in leaves:
                     return Local(tuple(leaves), leaves.index(element))
         return element
 
