@@ -8,6 +8,7 @@ that iteration k reads is what iteration k has set. What is added to an element 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from rawkern.gradients.analysis.digits import signature
 from rawkern.gradients.analysis.ownership import induction, loops_around
@@ -18,15 +19,18 @@ from rawkern.gradients.reading.repeats import substitute
 PURE = ("cast", "unary", "binary", "select", "call")
 
 
-def forwarded(kernel: Kernel) -> Kernel:
-    """The kernel with such reads replaced, where the values can be computed again; it is changed in place."""
-    items = list(walk(kernel.body))
+def forwarded(kernel: Kernel, assume: bool) -> Kernel:
+    """The kernel with such reads replaced, where the values can be computed again; it is changed in place.
+
+    With `assume`, it may be right for some launches.
+    """
+    items, assumed = list(walk(kernel.body)), kernel.assumed if assume else None
     stores = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
     written = {s.place.array for s in stores}
     changed = False
     for item in items:
         if isinstance(item, Value) and item.op == "load" and item.attr.array in written:
-            found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order)
+            found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order, assumed)
             if found is None:
                 continue
             copied = _Copy(found, item, written).of(found.store.value)
@@ -35,7 +39,7 @@ def forwarded(kernel: Kernel) -> Kernel:
                 substitute(items, {item: copied})
                 changed = True
         elif isinstance(item, Store) and item.adds == "plain" and not item.begun:
-            found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order)
+            found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order, assumed)
             item.begun = found is not None
     if changed:
         count(kernel.body)
@@ -53,7 +57,8 @@ class _Match:
 
 
 def _set_before(
-    kernel: Kernel, stores: list[Store], item: Value | Store, place, index: tuple[Value, ...], block: Block, order: int
+    kernel: Kernel, stores: list[Store], item: Value | Store, place, index: tuple[Value, ...], block: Block, order: int,
+    assumed: list[Any] | None,
 ) -> _Match | None:  # fmt: skip
     """The store whose value is in an element when a place of the kernel is reached."""
     own = [s for s in stores if s.place == place and s.order < order and s is not item and not s.adds]
@@ -83,7 +88,7 @@ def _set_before(
     mapped = _Match(store, first, second, phis)
     if not _same(store.index[0], index[0], phis) or not _within(store.block, first, block, second, phis):
         return None
-    known = signature(kernel, store.index[0], store.block, store.order, loops=before)
+    known = signature(kernel, store.index[0], store.block, store.order, loops=before, assumed=assumed)
     return mapped if known is not None else None
 
 
