@@ -86,6 +86,7 @@ class _Run:
         self.recording: Recording = record(self.name, settings.function, self.args, tensors)
         self.buffers: dict[Memory, torch.Tensor] = {}
         self.borrowed: set[Memory] = set()
+        self.lent: dict[Memory, torch.Tensor] = {}  # of those: the gradient that autograd gave
 
     def _apart(self, a: torch.Tensor, before: list[Any]) -> torch.Tensor:
         """A tensor whose memory is no other argument's, so that memory tells arguments apart."""
@@ -108,15 +109,28 @@ class _Run:
             if found is not None:
                 self._reverse(launch, found)
         result: list[torch.Tensor | None] = []
+        once: dict[int, torch.Tensor] = {}
         for k, (a, need) in enumerate(zip(self.args, self.needs, strict=True)):
             memory = next((m for m in self.recording.memories if m.input == k), None)
             if not need:
                 result.append(None)
             elif memory is None or memory not in self.buffers:
                 result.append(torch.zeros_like(a))
+            elif memory in self.borrowed:
+                result.append(self._handed(memory, a, once))
             else:
                 result.append(self.buffers[memory].view(a.shape).to(a.dtype))
         return result
+
+    def _handed(self, memory: Memory, a: torch.Tensor, once: dict[int, torch.Tensor]) -> torch.Tensor:
+        """A gradient whose memory is another's: the same tensor, so that autograd sees who else has it.
+
+        It would take another tensor of that memory for one of its own, and add to it in place.
+        """
+        buffer = self.buffers[memory]
+        same = once.setdefault(id(buffer), self.lent.get(memory, buffer.view(a.shape)))
+        fits = same.shape == a.shape and same.dtype == a.dtype and not same.requires_grad
+        return same if fits else buffer.view(a.shape).to(a.dtype, copy=True)
 
     # Before ---------------------------------------------------------------------------------------------------------
 
@@ -253,6 +267,7 @@ class _Run:
         if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:
             self.buffers[memory] = grad.detach().view(-1)
             self.borrowed.add(memory)
+            self.lent[memory] = grad
         else:
             self._own(memory)
             self._part(memory, output).add_(grad)
@@ -262,6 +277,7 @@ class _Run:
         if memory in self.borrowed:
             self.buffers[memory] = self.buffers[memory].clone()
             self.borrowed.remove(memory)
+            self.lent.pop(memory, None)
         elif memory not in self.buffers:
             t = memory.tensor
             self.buffers[memory] = torch.zeros(t.numel(), dtype=summed(t.dtype), device=t.device)
@@ -322,6 +338,7 @@ class _Run:
             assert memory is not None and given_on is not None
             self.buffers[memory] = self.buffers[given_on]
             self.borrowed |= {memory, given_on}
+            self.lent |= {memory: self.lent[given_on]} if given_on in self.lent else {}
         for n, (memory, of) in before.items():
             part = self._part(memory, launch.arguments[of])
             part.copy_(grads[n] + part if n in found.rest else grads[n])
