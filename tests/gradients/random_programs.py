@@ -12,6 +12,7 @@ from typing import Any
 
 import rawkern
 from tests.gradients.random_blocks import Blocks
+from tests.gradients.random_corners import Corners
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
@@ -26,7 +27,21 @@ from tests.gradients.random_trees import Trees
 
 KINDS = {
     kind.__name__: kind
-    for kind in (Program, Objects, Places, Tiles, Stencil, Rows, Blocks, Offsets, InPlace, Maxima, Groups, Trees)
+    for kind in (
+        Program,
+        Objects,
+        Places,
+        Tiles,
+        Stencil,
+        Rows,
+        Blocks,
+        Offsets,
+        InPlace,
+        Maxima,
+        Groups,
+        Trees,
+        Corners,
+    )
 }
 #: Seeds that failed once, by kind; the suite runs them.
 KEPT = {
@@ -42,6 +57,8 @@ def kept() -> dict[int, Any]:
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 15: Trees}
+    if seed % 32 == 8:
+        return Corners(seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)
