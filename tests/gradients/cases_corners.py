@@ -71,3 +71,33 @@ def sum_in_a_variable(x, w, y):
     }""", 32, 1, lambda r: (r(32), r(32)))  # fmt: skip
 def named_as_functions(x, y):
     return {"y": (x * x[0]).sin() * 2 + x.sin()}
+
+
+@case("""extern "C" __global__ void unsigned_bounds(const float* x, const float* w, float* y, unsigned u, int m) {
+        int i = threadIdx.x;
+        float h = w[i], g = w[i], f = w[i], e = w[i];
+        for (int k = -3; k < u; ++k) h = 0.5f * h + x[k + 3];  // never: -3 is not below u
+        for (int k = -1; k < 5u; ++k) h = 0.5f * h + x[k + 1];
+        for (unsigned k = i - 3u; k < m; ++k) g = 0.5f * g + x[k];  // not in the first three threads
+        for (int k = 0; k < u; k += 2) f = 0.5f * f + x[k] * w[i];
+        for (long long k = -2; k < u; ++k) e = 0.5f * e + x[k + 2] * w[i];
+        y[i] = h + g + f + e;
+    }""", 32, 1, lambda r: (r(40), r(32), r(32), 6, 7))  # fmt: skip
+def unsigned_bounds(x, w, y, u, m):
+    g, f, e = list(w), w, w
+    for i in range(3, 32):
+        for k in range(i - 3, m):
+            g[i] = 0.5 * g[i] + x[k]
+    for k in range(0, u, 2):
+        f = 0.5 * f + x[k] * w
+    for k in range(-2, u):
+        e = 0.5 * e + x[k + 2] * w
+    return {"y": w + torch.stack(g) + f + e}
+
+
+@case("""extern "C" __global__ void halves_of_unsigned(const float* x, const float* w, float* z, int n) {
+        int r = blockIdx.x, c = threadIdx.x;
+        if ((long long)c < (unsigned)n / 2u) atomicAdd(&z[c % 3], x[100 + r * n + c] * w[c]);
+    }""", 32, 2, lambda r: (r(200), r(32), torch.zeros(3), -10))  # fmt: skip
+def halves_of_unsigned(x, w, z, n):
+    return unsigned_rows(x, w, z, n)

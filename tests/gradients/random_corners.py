@@ -172,6 +172,7 @@ class Corners:
             (f"unsigned char {k} = 0;", "do {", f"}} while (++{k} < {times});"), ("", f"for (int {k} = {times}; {k}; --{k}) {{", "}"),
             ("", f"for (int {k} = t % 3; {k} < {times}; {k} += 2) {{", "}"), (f"int {k} = 0;", f"for (; {k} != {times}; ++{k}) {{", "}"),
             ("", f"for (short {k} = {times}; {k} >= 0; {k} -= 2) {{", "}"), ("", f"for (unsigned {k} = t; {k} < 20u; {k} += 6) {{", "}"),
+            ("", f"for (int {k} = t - 2; {k} < {r.choice(['5u', '(unsigned)(m & 7)', 'sizeof(float)', 'm'])}; {k} += 2) {{", "}"),
             ("", f"for (int {k} = t; {k} < m; {k} += 4) {{", "}"), ("", f"for (unsigned {k} = t & 3; {k} < (unsigned)(m & 15); {k} += 4) {{", "}"),
         ])  # fmt: skip
         outer_integers, outer_floats = list(self.integers), list(self.floats)
@@ -179,7 +180,7 @@ class Corners:
         body = self._statements(1, True) if r.random() < 0.3 else []
         leave = r.choice(["", "", "", f"if ({self._test(1)}) continue;", f"if ({self._test(1)}) break;"])
         self.free = True
-        step = r.choice([f"{name} += {self._value(1)};", f"{name} -= {self._value(2)};", f"{name} = sinf({name} * 0.5f + {self._value(1)});",
+        step = r.choice([f"{name} += {self._value(1)};", f"{name} -= {self._value(2)};", f"{name} = {name} * 0.5f + {self._value(1)};", f"{name} = sinf({name} * 0.5f + {self._value(1)});",
                          f"{name} = fmaxf({name}, {self._value(1)});", f"if ({self._test(1)}) {name} += {self._value(1)};"])  # fmt: skip
         self.integers, self.floats = outer_integers, [*outer_floats, name]
         return [

@@ -171,13 +171,14 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
         unsigned = any("unsigned" in a.type for a in args)
         told = _and_least(add(end, poly(low), -1))
         # As unsigned numbers, all are below what is negative.
-        found.likely += [(each, poly(high)) for each in told if unsigned and not not_negative(high)]
-        found.above += [each for each in told if not unsigned or not_negative(high)]
+        sure = not_negative(high) or not (unsigned or _modulo(high))
+        found.likely += [(each, poly(high)) for each in told if not sure]
+        found.above += [each for each in told if sure]
         of = quotient(end)
         if of is not None and all(v > 0 and all(map(is_digit, key)) for key, v in poly(low).items()):
             double = add(add(of[0], poly(low), -of[1]), {(): 1 - of[1]})  # i < n / 2: 2 * i + 1 < n
             found.likely.append((double, of[0]))
-            found.above += [double] if not unsigned or not_negative(high) else []
+            found.above += [double] if sure else []
         if (under := _under(end)) is not None:  # i < k % n: i < n, if n is positive
             found.likely.append((add(under[0], poly(low), -1), under[1]))
         found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
@@ -192,6 +193,13 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
             if not any(is_digit(s) or isinstance(s, Value) for k in others for s in k):
                 found.fixed[key[0]] = add({}, others, -rest[key])
     return None
+
+
+def _modulo(value: Value) -> bool:
+    """Whether an integer may differ from what `poly` makes of it, by unsigned arithmetic in it."""
+    if value.op not in ("cast", "unary", "binary") or types.is_float(value.args[0].type):
+        return False
+    return value.type.startswith("unsigned") or any(map(_modulo, value.args))
 
 
 def not_negative(value: Value) -> bool:
