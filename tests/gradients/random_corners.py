@@ -172,7 +172,7 @@ class Corners:
             (f"unsigned char {k} = 0;", "do {", f"}} while (++{k} < {times});"), ("", f"for (int {k} = {times}; {k}; --{k}) {{", "}"),
             ("", f"for (int {k} = t % 3; {k} < {times}; {k} += 2) {{", "}"), (f"int {k} = 0;", f"for (; {k} != {times}; ++{k}) {{", "}"),
             ("", f"for (short {k} = {times}; {k} >= 0; {k} -= 2) {{", "}"), ("", f"for (unsigned {k} = t; {k} < 20u; {k} += 6) {{", "}"),
-            ("", f"for (int {k} = t - 2; {k} < {r.choice(['5u', '(unsigned)(m & 7)', 'sizeof(float)', 'm'])}; {k} += 2) {{", "}"),
+            ("", f"for (int {k} = t - 2; {k} < {r.choice(['5u', '(unsigned)(m & 7)', '4ull', 'm'])}; {k} += 2) {{", "}"),
             ("", f"for (int {k} = t; {k} < m; {k} += 4) {{", "}"), ("", f"for (unsigned {k} = t & 3; {k} < (unsigned)(m & 15); {k} += 4) {{", "}"),
         ])  # fmt: skip
         outer_integers, outer_floats = list(self.integers), list(self.floats)
