@@ -29,6 +29,7 @@ from rawkern.gradients.layout import Names, rendered, spelling
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where
+from rawkern.gradients.rules import functions_of
 from rawkern.gradients.text import Text, backward_text, base_name, pointer_to, shared_lines, structs
 from rawkern.gradients.types import Aggregate
 
@@ -77,7 +78,7 @@ def _prepared(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too."""
     kernel = with_reductions(kernel)
     kernel.group = group_of(kernel.body, kernel.block[0])
-    return forwarded(split(kernel, assume), shared)
+    return forwarded(split(kernel, assume), assume, shared)
 
 
 def forward(
@@ -96,7 +97,7 @@ def forward(
 
 
 def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
-    names = Names(_taken(kernel) | reader.file.options, double)
+    names = Names(_taken(kernel, double) | reader.file.options, double)
     frame = Frame(kernel.body, None, names, stores_all=True)
     frame.settle()
     params = [
@@ -109,10 +110,14 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     return "\n".join([*structs(kernel, names), *before, head, *lines, "}", ""])
 
 
-def _taken(kernel: Kernel) -> set[str]:
+def _taken(kernel: Kernel, double: bool) -> set[str]:
+    """Names that no variable of a derived text may have: it means something else by them."""
     words = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared} | {f"grad_{n}" for n, *_ in kernel.params}
     words |= {f"grad_{a.name}" for a in kernel.shared} | set(helpers.HELPERS) | set(kernel.structs)
     words |= {each for n in kernel.functions for each in (n, f"{n}_backward")}
+    values = [i for i in walk(kernel.body) if isinstance(i, Value)]
+    words |= functions_of({"double"} if double else {v.type for v in values})
+    words |= {v.attr for v in values if v.op == "call" and isinstance(v.attr, str)}
     return words | {
         "lane",
         "float",
@@ -176,7 +181,7 @@ def _derived(
         raise where.refuse(1, f"no output depends on {', '.join(wrt) or 'any parameter'}", "name others in wrt")
     outputs = {a.name for a in active.outputs}
     active = activity(pruned(kernel, outputs), wrt)
-    names = Names(_taken(kernel) | reader.file.options, double)
+    names = Names(_taken(kernel, double) | reader.file.options, double)
     assumed: list[Any] | None = kernel.assumed if assume else None
     plain = Reverse(kernel, active, names, where, max_iterations, assumed).injective
 

@@ -170,7 +170,7 @@ def written(p: Mapping[tuple[Any, ...], int]) -> str:
     for key, value in p.items():
         parts = [s if isinstance(s, str) else _settled(s) for s in key]
         terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
-    return " + ".join(terms).replace("+ -", "- ")
+    return " + ".join(terms).replace("+ -", "- ") or "0"
 
 
 def _settled(v: Any) -> str:

@@ -9,6 +9,7 @@ in torch; a bound that has no gradient leaves 0 to what equals it, as relu does.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -187,3 +188,9 @@ def number(value: float | str, kind: str) -> str:
     text = value if isinstance(value, str) else f"{value:.17g}"
     text = text if any(c in text for c in ".en") else f"{text}.0"
     return text if kind == "double" else f"{text}f"
+
+
+def functions_of(kinds: Collection[str]) -> set[str]:
+    """The names of all functions that a text may call for these types."""
+    found = {spelled(rule, kind) for rule in RULES.values() for kind in kinds if kind in ("float", "double")}
+    return (found | {"atomicAdd", "atomicExch", "fmaxf", "fmax", "fminf", "fmin", *TESTS, *PAIRS}) - {""}

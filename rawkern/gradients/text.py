@@ -149,6 +149,8 @@ def backward_text(
     rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
     used = reverse.helpers.union(*(g.helpers for g in gathered.values()))
+    given = {n for n, *_ in kernel.params} | {a.name for a in kernel.shared}
+    functions.check_names(given, {f"grad_{n}" for n in given}, inner, reverse.where)
     called, more_helpers = functions.texts(inner, kernel, names, reverse.where)
     used |= more_helpers
     shape = "x".join(map(str, kernel.block))

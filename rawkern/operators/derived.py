@@ -127,7 +127,8 @@ class _Run:
         if memory not in self.borrowed or found.data_ptr() != self.buffers[memory].data_ptr():
             return found
         whole = self.borrowed[memory]
-        return whole if whole.shape == a.shape and whole.dtype == a.dtype else found.clone()
+        fits = whole.shape == a.shape and whole.dtype == a.dtype and not whole.requires_grad
+        return whole if fits else found.clone()
 
     # Before ---------------------------------------------------------------------------------------------------------
 

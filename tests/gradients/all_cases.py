@@ -2,6 +2,7 @@
 
 from tests.gradients import (  # noqa: F401
     cases_control,
+    cases_corners,
     cases_flow,
     cases_groups,
     cases_half,

@@ -81,8 +81,17 @@ REFUSED = {
                                           "template <> __device__ float f<float>(float v) { return 2.f * v; }"), "the call of f"),
     "change through a capture": (kernel("float s = 0.f; auto g = [&](float v) { s += v; }; auto f = [&](float v) { g(v); };"
                                         "for (int k = 0; k < n; ++k) f(x[k]); y[i] = s;"), "in a way that is not followed"),
-    "condition that changes a variable": (kernel("int j = 0; while (more(j, n)) y[i] = x[i];", "__device__ bool more(int& j, int n) { return j++ < n; }"),
-                                          "a condition of a loop that changes a variable; change it in the loop"),
+    "parameter named as a gradient": (kernel("y[i] = x[i] * grad_y[i];", params="const float* x, const float* grad_y, float* y, int n"),
+                                      "grad_y is also the name of a gradient, that of y; give it another"),
+    "parameter named as a function": (kernel("y[i] = sinf(x[i]) * cosf;", params="const float* x, float cosf, float* y, int n"),
+                                      "cosf is also the name of a function that it needs"),
+    "shared array named as a gradient": (kernel("__shared__ float s[64], grad_s[64]; s[i] = x[i]; grad_s[i] = x[i]; __syncthreads();"
+                                                "y[i] = s[63 - i] * grad_s[0];"), "grad_s is also the name of a gradient"),
+    "a number of iterations that is a float": (kernel("float s = 1.f; for (int k = 0; k < a; ++k) s = s * x[k]; y[i] = s;",
+                                                      params="const float* x, float* y, float a"), "max_iterations"),
+    "condition that calls what changes variables": (kernel("int k = 0; float s = 1.f; while (next(k, n)) s = s * x[k]; y[i] = s;",
+                                                    "__device__ bool next(int& k, int n) { ++k; return k < n; }"),
+                                                    "the condition of a loop calls what changes variables"),
     "condition with shared memory": (kernel("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); float a = 0.f;"
                                             "for (int k = 0; s[k] > 0.f; ++k) a += x[k]; y[i] = a;"), "whose condition"),
 }  # fmt: skip

@@ -155,6 +155,20 @@ def test_gradients_that_are_handed_on_are_accumulated_apart(device, how) -> None
         torch.testing.assert_close(c.grad, 2 * k * (x.detach() ** 2 + c.detach()))
 
 
+def test_gradients_that_are_handed_on_are_not_added_to(device) -> None:
+    """Autograd adds to what it takes for its own memory: two parameters may not have one."""
+    x, b, c, d, e = (torch.randn(6, 100, device=device).requires_grad_() for _ in range(5))
+    for _ in range(2):
+        ((residuals(x, b, c) + residuals(x, d, e)) * 2.0).sum().backward()
+    assert len({t.grad.data_ptr() for t in (x, b, c, d, e)}) == 5
+    assert torch.equal(c.grad, torch.full_like(c, 4.0)) and torch.equal(e.grad, c.grad)
+    out, v = residuals(x, b, c), torch.ones_like(x)
+    c.grad = None
+    for _ in range(2):
+        out.backward(v, retain_graph=True)
+    assert torch.equal(v, torch.ones_like(x)) and torch.equal(c.grad, 2 * v)
+
+
 def test_checkpoint_and_a_gradient_that_is_expanded(inputs) -> None:
     x, w, _ = inputs
     out = torch.utils.checkpoint.checkpoint(layer, x, w, use_reentrant=False)

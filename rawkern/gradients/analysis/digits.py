@@ -114,7 +114,8 @@ def _grouped(known: Facts, group: int) -> Facts:
                 fixed |= {GROUP: add({}, {(): number // group}), LANE: add({}, {(): number % group})}
         elif part is None or part[1] == group:
             fixed[digit if part is None else part[0]] = grouped(p, group)
-    return Facts([grouped(p, group) for p in known.above], fixed)
+    likely = [(grouped(p, group), number) for p, number in known.likely]
+    return Facts([grouped(p, group) for p in known.above], fixed, likely=likely)
 
 
 def parts(index: Value, within_block: bool = False, same: Collection[Value] = (), group: int = 0) -> Any:
@@ -145,9 +146,13 @@ def _read_as_digits(
     for digit, c in left.items():
         more = []
         if not fits(total, extent, c, known, digits):
-            if assumed is None or assumed or extent is None or not _may_fit(extent, c):
+            if assumed is None:
                 continue
-            more = [(extent, c)]
+            told = (number for fact, number in known.likely if fits(total, None, c, Facts([fact], {}), digits))
+            number = next((number for number in told if _may_fit({}, number)), None)
+            if number is None and (extent is None or any(low for low, _ in assumed) or not _may_fit(extent, c)):
+                continue
+            more = [({}, number)] if number is not None else [(extent or {}, c)]
         size = digits.get(digit) if isinstance(digit, str) else None
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
             above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})

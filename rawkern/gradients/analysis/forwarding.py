@@ -37,19 +37,19 @@ from rawkern.gradients.reading.repeats import substitute
 PURE = ("cast", "unary", "binary", "select", "call")
 
 
-def forwarded(kernel: Kernel, shared: bool = False) -> Kernel:
+def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     """The kernel with such reads replaced, where the values can be computed again; it is changed in place.
 
-    With `shared`, also reads of shared memory.
+    With `assume`, it may be right for some launches; with `shared`, also reads of shared memory are replaced.
     """
-    items = list(walk(kernel.body))
+    items, assumed = list(walk(kernel.body)), kernel.assumed if assume else None
     every = [i for i in items if isinstance(i, Store)]
     written, stores = {s.place.array for s in every}, [s for s in every if shared or not s.place.array.shared]
     followed = {s.place.array for s in stores}
     changed = False
     for item in items:
         if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
-            found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order)
+            found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order, assumed)
             copied = (
                 None if found is None else _Copy(found, item, written, _set_later(found, stores)).of(found.store.value)
             )
@@ -59,7 +59,7 @@ def forwarded(kernel: Kernel, shared: bool = False) -> Kernel:
                 substitute(list(walk(kernel.body)), {item: copied})
                 changed = True
         elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
-            found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order)
+            found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order, assumed)
             item.begun = found is not None
     if changed:
         count(kernel.body)
@@ -128,7 +128,8 @@ class _Match:
 
 
 def _set_before(
-    kernel: Kernel, stores: list[Store], item: Value | Store, place, index: tuple[Value, ...], block: Block, order: int
+    kernel: Kernel, stores: list[Store], item: Value | Store, place, index: tuple[Value, ...], block: Block, order: int,
+    assumed: list[Any] | None,
 ) -> _Match | None:  # fmt: skip
     """The store whose value is in an element when a place of the kernel is reached."""
     own = [s for s in stores if s.place == place and s.order < order and s is not item and not s.adds]
@@ -147,7 +148,9 @@ def _set_before(
     if not _all_same(store.index, index, phis) or not _within(store.block, first, block, second, phis):
         return None
     within = place.array.shared
-    known = signatures(kernel, store.index, store.block, store.order, within_block=within, loops=before)
+    known = signatures(
+        kernel, store.index, store.block, store.order, within_block=within, loops=before, assumed=assumed
+    )
     if known is None:
         return None
     later = [loop for loop in around if loop is not second and inside(loop.block, second.body)]

@@ -103,7 +103,8 @@ def bounds(loop: Loop) -> tuple[Carried, Value, bool] | None:
     if test.op != "binary" or test.attr not in ("<", "<=", ">", ">="):
         return None
     low, high = test.args if test.attr in ("<", "<=") else test.args[::-1]
-    found = next((c for c in loop.carried if c.phi is ownership.plain(low) and c.phi in steps), None)
+    low = low.args[0] if low.op == "cast" and low.type == high.type else low
+    found = next((c for c in loop.carried if c.phi is low and c.phi in steps), None)
     return (found, high, "=" in test.attr) if found is not None and ownership.invariant(high, loop) else None
 
 
@@ -132,12 +133,14 @@ def _counted(loop: Loop, test: Value, goes_on: Value | None) -> int | None:
         if c.phi not in args or c.init.const is None or change.op != "binary":
             continue
         inner = [ownership.plain(a) for a in change.args]
-        other, bound = inner[1 - inner.index(c.phi)] if c.phi in inner else None, args[1 - args.index(c.phi)].const
+        other, bound = inner[1 - inner.index(c.phi)] if c.phi in inner else None, test.args[1 - args.index(c.phi)].const
         if other is None or other.const is None or bound is None or (change.attr not in "+*" and inner[0] is not c.phi):
             continue
         if not (ownership.invariant(other, loop) and ownership.invariant(args[1 - args.index(c.phi)], loop)):
             continue
         now, first = c.init.const, args[0] is c.phi
+        if now < 0 and any(a.type.startswith("unsigned") for a in (*test.args, c.phi)):
+            return None
         for n in range(LONGEST_TAPE + 1):
             pair = (now, bound) if first else (bound, now)
             if not {"<": pair[0] < pair[1], "<=": pair[0] <= pair[1], ">": pair[0] > pair[1], ">=": pair[0] >= pair[1],

@@ -22,6 +22,8 @@ def which(
 
     With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`.
     """
+    if any(not (r.index if isinstance(r, Store) else r.args) for r in reads):  # a variable, which all threads mean
+        return None
     found = [digits.parts(_index(r), within_block, group=kernel.group) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:

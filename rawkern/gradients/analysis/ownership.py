@@ -49,6 +49,7 @@ def plain(value: Value) -> Value:
     """An integer without conversions between integers of 32 and 64 bits."""
     while (
         value.op == "cast"
+        and not types.is_float(value.type)
         and not types.is_float(value.args[0].type)
         and min(map(types.bits, (value.type, value.args[0].type))) >= 32
     ):
@@ -81,7 +82,7 @@ def poly(value: Value) -> Poly:
         return {(): value.const} if value.const else {}
     if value.op == "special" or value.op == "param":
         return {(value.attr,): 1}
-    if value.op == "cast" and not types.is_float(value.args[0].type) and types.bits(value.type) >= 32:
+    if _seen_through(value):
         return poly(value.args[0])
     if value.op == "unary" and value.attr == "-":
         return add({}, poly(value.args[0]), -1)
@@ -120,10 +121,24 @@ class Facts:
     fixed: dict[Any, Poly]
     below: list[Comparison] = field(default_factory=list)
     exact: bool = True  # whether `below` is all that decides whether the place is reached
+    likely: list[tuple[Poly, Poly]] = field(default_factory=list)  # at least 1, if the other is not negative
 
 
 def facts(block: Block, order: int) -> Facts:
     """The conditions that hold in a block, before the item of this order."""
+    found = _facts(block, order)
+    sure = [fact for fact, number in found.likely if any(_reaches(number, each) for each in found.above)]
+    found.above += sure
+    return found
+
+
+def _reaches(number: Poly, fact: Poly) -> bool:
+    """Whether a number is at least 0 if another is at least 1."""
+    rest = add(number, fact, -1)
+    return set(rest) <= {()} and rest.get((), 0) >= -1
+
+
+def _facts(block: Block, order: int) -> Facts:
     found = Facts([], {})
     while True:
         for item in block.items:
@@ -156,13 +171,19 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
         sign = sign if holds else {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]
         low, high = args if sign in ("<", "<=") else args[::-1]
         end = add(poly(high), {(): 1} if "=" in sign else {})
-        found.above += _and_least(add(end, poly(low), -1))
+        unsigned = any("unsigned" in a.type for a in args)
+        told = _and_least(add(end, poly(low), -1))
+        # As unsigned numbers, all are below what is negative.
+        sure = not_negative(high) or not (unsigned or _modulo(high))
+        found.likely += [(each, poly(high)) for each in told if not sure]
+        found.above += [each for each in told if sure]
         of = quotient(end)
         if of is not None and all(v > 0 and all(map(is_digit, key)) for key, v in poly(low).items()):
-            found.above.append(add(add(of[0], poly(low), -of[1]), {(): 1 - of[1]}))  # i < n / 2: 2 * i + 1 < n
-        if (least := _under(end)) is not None:  # i < k % n: i < n
-            found.above.append(add(least, poly(low), -1))
-        unsigned = any("unsigned" in a.type for a in args)
+            double = add(add(of[0], poly(low), -of[1]), {(): 1 - of[1]})  # i < n / 2: 2 * i + 1 < n
+            found.likely.append((double, of[0]))
+            found.above += [double] if sure else []
+        if (under := _under(end)) is not None:  # i < k % n: i < n, if n is positive
+            found.likely.append((add(under[0], poly(low), -1), under[1]))
         found.below.append(Comparison(poly(low), end, unsigned, (low, high)))
         return None
     found.exact = False
@@ -177,6 +198,46 @@ def _learn(found: Facts, condition: Value, holds: bool) -> None:
     return None
 
 
+def _modulo(value: Value) -> bool:
+    """Whether an integer may differ from what `poly` makes of it, by unsigned arithmetic in it."""
+    if value.op not in ("cast", "unary", "binary") or types.is_float(value.args[0].type):
+        return False
+    return value.type.startswith("unsigned") or any(map(_modulo, value.args))
+
+
+def not_negative(value: Value) -> bool:
+    """Whether an integer is certainly not negative, whatever the numbers of a launch are; as `poly` sees it."""
+    seen, left = {value}, [value]
+    while left:
+        v = left.pop()
+        if v.const is not None:
+            if v.const < 0:
+                return False
+            continue
+        rest: tuple[Value, ...] = ()
+        if v.op == "phi":
+            rest = next((c.init, c.next) for c in v.attr.carried if c.phi is v)
+        elif v.op == "result" and isinstance(v.attr, If):
+            rest = next((a, b) for r, a, b in v.attr.results if r is v)
+        elif _seen_through(v) or (v.op == "binary" and v.attr in ("+", "*", "/", "%", ">>", "&")):
+            rest = v.args
+        elif v.op == "select":
+            rest = v.args[1:]
+        elif v.op != "special" and (v.op in ("binary", "unary") or not _unsigned(v.type)):
+            return False
+        left += [a for a in rest if a not in seen]
+        seen.update(rest)
+    return True
+
+
+def _seen_through(v: Value) -> bool:
+    return v.op == "cast" and not types.is_float(v.args[0].type) and types.bits(v.type) >= 32
+
+
+def _unsigned(kind: str) -> bool:
+    return kind == "bool" or kind.startswith("unsigned")
+
+
 def quotient(p: Poly) -> tuple[Poly, int] | None:
     """What is divided, and by which number, if a polynomial is a quotient, rounded: ``n / 2``."""
     key, number = next(iter(p.items())) if len(p) == 1 else ((), 0)
@@ -187,12 +248,13 @@ def quotient(p: Poly) -> tuple[Poly, int] | None:
     return (poly(v.args[0]), by) if by > 0 else None
 
 
-def _under(p: Poly) -> Poly | None:
-    """What a remainder, perhaps with a number added, is below: ``k % n`` is at most n - 1."""
+def _under(p: Poly) -> tuple[Poly, Poly] | None:
+    """What a remainder, perhaps with a number added, is below: ``k % n`` is at most n - 1; and the divisor."""
     found = [key[0] for key, value in p.items() if len(key) == 1 and value == 1 and isinstance(key[0], Value)]
     if len(found) != 1 or set(p) - {(found[0],), ()} or found[0].op != "binary" or found[0].attr != "%":
         return None
-    return add(poly(found[0].args[1]), {(): p.get((), 0) - 1})
+    by = poly(found[0].args[1])
+    return add(by, {(): p.get((), 0) - 1}), by
 
 
 def _and_least(p: Poly) -> list[Poly]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from typing import Any
 
 from rawkern.gradients.analysis.activity import activity
@@ -39,6 +40,7 @@ def texts(code: str, kernel: Kernel, names: Names, where: Where) -> tuple[list[s
         parts = []
         if re.search(rf"\b{f.name}_backward\(", code):
             lines, more = _text_of_backward(f, kernel, Names(reserved, names.double), where)
+            check_names({n for n, _ in f.params}, set(), lines.partition("{")[2], where)
             parts.append(lines)
             used |= more
         code += "".join(parts)
@@ -47,6 +49,14 @@ def texts(code: str, kernel: Kernel, names: Names, where: Where) -> tuple[list[s
             code += parts[0]
         found = [*parts, *found]
     return found, used
+
+
+def check_names(given: Set[str], gradients: Set[str], code: str, where: Where) -> None:
+    """Refuse what keeps its name (`given`) and is named as a gradient, or as a function that the text calls."""
+    called = set(re.findall(r"(?<![\w.])(\w+)\(", code))
+    for same in sorted(given & (gradients | called)):
+        what = f"a gradient, that of {same.removeprefix('grad_')}" if same in gradients else "a function that it needs"
+        raise where.refuse(1, f"{same} is also the name of {what}", "give it another")
 
 
 def _text(f: Function, names: Names) -> str:

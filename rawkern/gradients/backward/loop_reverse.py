@@ -230,7 +230,8 @@ class LoopReverse:
             return str(known), "int"
         c, high, equal = found
         step = frame.outside(ownership.induction(item)[c.phi][1], item)
-        kind = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
+        whole = "long long" if types.bits(c.phi.type) == 64 or types.bits(high.type) == 64 else "int"
+        kind = high.type if high.type.startswith("unsigned") else whole  # as unsigned numbers: -1 is not below 5u
         name = self.names.fresh("iterations")
         start, end = (self._as(kind, v, frame.outside(v, item)) for v in (c.init, high))
         end += " + 1" if equal else ""
@@ -238,8 +239,8 @@ class LoopReverse:
         if step != "1":
             by = self._as(kind, ownership.induction(item)[c.phi][1], step)
             length = f"({length} + {by} - 1) / {by}"
-        out.append(f"const {kind} {name} = {end} > {start} ? {length} : 0;")
-        return name, kind
+        out.append(f"const {whole} {name} = {end} > {start} ? {length} : 0;")
+        return name, whole
 
     @staticmethod
     def _as(kind: str, v: Value, text: str) -> str:

@@ -12,8 +12,8 @@ from rawkern.gradients.reading.branches import BREAKABLE, Branches
 from rawkern.gradients.reading.places import Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
-CHANGES = ("assignment_expression", "update_expression")
 MOST_UNROLLED = 64  # iterations of a loop that is written out
+CHANGES = ("assignment_expression", "update_expression")
 
 
 class Repeats(Branches):
@@ -70,24 +70,23 @@ class Repeats(Branches):
             raise self.refuse(node, "a loop without condition", "give it one")
         scopes = self.scopes
         goes_on: Var | None = None
-        changes = condition is not None and contains(condition, CHANGES)  # computed before, and behind iterations
-        if breaks or late or changes:  # as a variable of the loop, and part of its condition
-            start = self.test(condition) if changes and not late else None
-            goes_on = Var("goes_on", "bool", start or self.value(node, "bool", "const", attr="true", const=1))
-            late, own = late or changes, own and not changes
+        early = not late and condition is not None and contains(condition, CHANGES)
+        if breaks or late or early:  # as a variable of the loop, and part of its condition
+            begins = self.test(condition) if early else self.value(node, "bool", "const", attr="true", const=1)
+            goes_on = Var("goes_on", "bool", begins)
             self.scopes = [*scopes, {f"goes on at {node.start_byte}": goes_on}]
 
         def advance() -> None:
             if update is not None:
                 self.effect(update)
-            if goes_on is not None and late:
+            if goes_on is not None and (late or early):  # what it changes is changed once for each time it is asked
                 goes_on.value = self.test(condition)
 
         def iteration() -> None:
             self.breaking.append(goes_on)
             self.scoped(lambda: self.sequence(statements, lambda: None))
             self.breaking.pop()
-            if breaks and goes_on is not None and not own:
+            if breaks and goes_on is not None and (early or not own):
                 self.branch(node, goes_on.value, advance, lambda: None)
             else:
                 advance()
@@ -95,7 +94,7 @@ class Repeats(Branches):
         def test() -> Value:
             if goes_on is None:
                 return self.test(condition)
-            return goes_on.value if late or condition is None else self._and(node, goes_on.value, condition)
+            return goes_on.value if late or early or condition is None else self._and(node, goes_on.value, condition)
 
         if node.start_byte in self.unroll:
             joined = condition is not None and condition.type == "binary_expression" and "&&" in text_of(condition)
@@ -133,8 +132,12 @@ class Repeats(Branches):
         """The condition of a loop that may be left by a break; computed after that as well."""
         if goes_on.const is not None:
             return self.test(condition) if goes_on.const else goes_on
-        before = len(self.block.items)
+        before, begun = len(self.block.items), [v.value for v in self.leaves()]
         found = self.test(condition)
+        if [v.value for v in self.leaves()] != begun:
+            raise self.refuse(
+                node, "a break in a loop whose condition calls what changes variables", "call it in the loop"
+            )
         if not all(isinstance(i, Value) and i.op not in FIXED for i in self.block.items[before:]):
             raise self.refuse(
                 node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
@@ -201,10 +204,10 @@ class Repeats(Branches):
             if var in pointers:
                 phi.name = f"{var.name}_at"
                 var.value = replace(pointers[var], offset=phi)
-        started = [v.value for v in (*leaves, *others)]
+        begun = [v.value for v in self.leaves()]
         made.condition = self.within(made.test, test)
-        if any(v.value is not start for v, start in zip((*leaves, *others), started, strict=True)):
-            raise self.refuse(node, "a condition of a loop that changes a variable", "change it in the loop")
+        if [v.value for v in self.leaves()] != begun:
+            raise self.unrollable(node, "the condition of a loop calls what changes variables")
         self.within(made.body, iteration)
         for var, value in zip(others, steady, strict=True):
             if var.value is not value:
