@@ -291,6 +291,10 @@ def derive_kernel(
 
     def made(assume: bool) -> Derived:
         text = derive(source.text, name, assume=assume, **given)
+        own = {p.name for p in kernel.state().signature.params} | set(text.before) | set(text.variables)
+        for kind, each in text.parameters:
+            if kind != "blocks" and each not in own:  # a call could not tell what it means
+                raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
         return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False))
 
     def twin(assume: bool) -> dict[str, Any]:

@@ -54,6 +54,7 @@ REFUSED = {
     "struct with a gap": (kernel("y[i] = p[i].a;", "struct __align__(8) P { float a; };", "const P* p, float* y, int n"),
                           "struct P is aligned to 8"),
     "macro type": (kernel("real v = x[i]; y[i] = v;", "#define real half_of_mine"), "the type half_of_mine is not known"),
+    "macro of a parameter": (kernel("if (i < m) y[i] = x[i];", "#define SIZE int m", "const float* x, float* y, SIZE"), "declares the parameter m"),
     "macro that pastes": (kernel("y[i] = x[i] * K(1);", "#define K(v) v ## .f"), "the call of K"),
     "#if of the compiler's": (kernel("y[i] = x[i];", "#if __CUDA_ARCH__ >= 800\n#endif"), "asks for what the compiler defines"),
     "#error": (kernel("y[i] = x[i];", "#ifndef N\n#error N\n#endif"), "#error"),
