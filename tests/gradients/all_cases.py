@@ -9,5 +9,6 @@ from tests.gradients import (  # noqa: F401
     cases_models,
     cases_objects,
     cases_public,
+    cases_science,
 )
 from tests.gradients.cases import CASES as CASES

@@ -27,6 +27,7 @@ FILES = {
     "tests.gradients.cases_public": "as published", "tests.gradients.cases_control": "as published, with more of C++",
     "tests.gradients.cases_objects": "with structs, methods, namespaces", "tests.gradients.cases_flow": "with returns in loops, parts of warps",
     "tests.gradients.cases_groups": "groups and cub", "tests.gradients.cases_half": "half precision", "tests.gradients.cases_inplace": "overwritten in place",
+    "tests.gradients.cases_science": "of physics, graphics, signals",
 }  # fmt: skip
 
 

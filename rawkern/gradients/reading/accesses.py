@@ -32,6 +32,7 @@ class Accesses:
     begun: dict[tuple[Place, tuple[Value, ...]], Block]  # where it has set a place since then
     starts: frozenset[tuple[int, str]]  # variables that begin with 0 before a loop
     views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
+    kind_alone: bool  # whether only the type of what is read is asked for
 
     # Values -------------------------------------------------------------------------------------------------------
 

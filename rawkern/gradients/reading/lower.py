@@ -47,7 +47,7 @@ class Lowering(Repeats):
         self.struct: Struct | None = None
         self.sides: dict[int, Any] = {}
         self.path = ""
-        self.asked = False
+        self.asked = self.kind_alone = False
         self.loops: list[int] = []
         self.stored: dict[Array, dict[Any, tuple[Value, Block]]] = {}
         self.begun: dict[Any, Block] = {}
