@@ -12,6 +12,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
+from rawkern.gradients.analysis.evened import evened
 from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.inplace import split
@@ -72,7 +73,7 @@ def derive(
 
 def _prepared(kernel: Kernel, assume: bool) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be."""
-    kernel = with_reductions(kernel)
+    kernel = with_reductions(evened(kernel))
     kernel.group = group_of(kernel.body, kernel.block[0])
     return forwarded(split(kernel, assume))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from tests.gradients.cases import case
 
@@ -54,8 +55,65 @@ __global__ void oscillators(const float* q0, float* last, int n, float dt) {
 def oscillators(q0, last, n, dt):
     q, p = q0, torch.zeros_like(q0)
     for _ in range(12):
-        d = torch.nn.functional.pad(q, (1, 1)).diff(dim=1)
+        d = F.pad(q, (1, 1)).diff(dim=1)
         left, right = d[:, :-1], d[:, 1:]
         p = p + dt * (right - left + 0.3 * (right * right - left * left))
         q = q + dt * p
     return {"last": q}
+
+
+@case("""
+__global__ void im2col(const int n, const float* data_im, const int height, const int width, const int ksize, const int pad,
+    const int stride, const int height_col, const int width_col, float* data_col) {
+  int index = blockIdx.x * blockDim.x + threadIdx.x;
+  for (; index < n; index += blockDim.x * gridDim.x) {
+    int w_out = index % width_col;
+    int h_index = index / width_col;
+    int h_out = h_index % height_col;
+    int channel_in = h_index / height_col;
+    int channel_out = channel_in * ksize * ksize;
+    int h_in = h_out * stride - pad;
+    int w_in = w_out * stride - pad;
+    float* data_col_ptr = data_col;
+    data_col_ptr += (channel_out * height_col + h_out) * width_col + w_out;
+    const float* data_im_ptr = data_im;
+    data_im_ptr += (channel_in * height + h_in) * width + w_in;
+    for (int i = 0; i < ksize; ++i) {
+      for (int j = 0; j < ksize; ++j) {
+        int h = h_in + i;
+        int w = w_in + j;
+        *data_col_ptr = (h >= 0 && w >= 0 && h < height && w < width) ? data_im_ptr[i * width + j] : 0;
+        data_col_ptr += height_col * width_col;
+      }
+    }
+  }
+}""", 32, 2, lambda r: (84, r(2, 6, 7), 6, 7, 3, 1, 1, 6, 7, r(18, 6, 7)), name="im2col", atomics=1)  # fmt: skip
+def im2col(n, data_im, height, width, ksize, pad, stride, height_col, width_col, data_col):
+    return {"data_col": F.unfold(data_im[None], ksize, padding=pad)[0].view(18, 6, 7)}
+
+
+@case("""
+__global__ void filter_bank(const float* x, const float* w, float* y, int n, int taps, int groups, int none) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float s = 0.0f;
+    int k = 0, m = 0;
+    for (int g = 0; g < groups; ++g) {
+        for (int t = 1; t <= taps; t += 2) s = 0.9f * s + w[k++] * x[(i + t * (g + 1)) % n];
+        for (int t = 0; t < none; ++t) m += 7;
+        for (int t = 0; t < g; ++t) s = s * w[m++];
+        k += 2;
+    }
+    y[i] = s * w[k - 8] * w[m];
+}""", 32, 2, lambda r: (r(50), r(20), r(50), 50, 3, 3, -1), name="filter_bank", max_iterations=4)  # fmt: skip
+def filter_bank(x, w, y, n, taps, groups, none):
+    s, k, m = torch.zeros_like(x), 0, 0
+    for g in range(groups):
+        for t in (1, 3):
+            s = 0.9 * s + w[k] * x.roll(-t * (g + 1))
+            k += 1
+        for _ in range(g):
+            s = s * w[m]
+            m += 1
+        k += 2
+    return {"y": s * w[k - 8] * w[m]}
