@@ -117,3 +117,59 @@ def filter_bank(x, w, y, n, taps, groups, none):
             m += 1
         k += 2
     return {"y": s * w[k - 8] * w[m]}
+
+
+@case("""
+#define TILE 32
+__global__ void nearest(const float3* __restrict__ a, const float3* __restrict__ b, float* __restrict__ dist, int* __restrict__ idx, int n, int m) {
+    __shared__ float3 buf[TILE];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float3 p = i < n ? a[i] : make_float3(0.f, 0.f, 0.f);
+    float best = 1e10f;
+    int besti = 0;
+    for (int k = 0; k < m; k += TILE) {
+        int count = min(TILE, m - k);
+        if (threadIdx.x < count) buf[threadIdx.x] = b[k + threadIdx.x];
+        __syncthreads();
+        for (int j = 0; j < count; ++j) {
+            float dx = buf[j].x - p.x, dy = buf[j].y - p.y, dz = buf[j].z - p.z;
+            float d = dx * dx + dy * dy + dz * dz;
+            if (d < best) { best = d; besti = k + j; }
+        }
+        __syncthreads();
+    }
+    if (i < n) { dist[i] = best; idx[i] = besti; }
+}""", 32, 2, lambda r: (r(50, 3), r(70, 3), r(50), torch.zeros(50, dtype=torch.int32), 50, 70), name="nearest", max_iterations=4)  # fmt: skip
+def nearest(a, b, dist, idx, n, m):
+    return {"dist": (a[:, None] - b).square().sum(-1).amin(1)}
+
+
+@case("""
+template <int BLOCK>
+__global__ void direct_sum(const float4* __restrict__ bodies, float4* __restrict__ accel, int n, float soft) {
+    __shared__ float4 tile[BLOCK];
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    const float4 me = bodies[i < n ? i : n - 1];
+    float3 sum = {0.0f, 0.0f, 0.0f};
+    for (int start = 0; start < n; start += BLOCK) {
+        if (start + threadIdx.x < n) tile[threadIdx.x] = bodies[start + threadIdx.x];
+        __syncthreads();
+#pragma unroll 8
+        for (int k = 0; k < BLOCK; ++k) {
+            if (start + k >= n) break;
+            const float4 other = tile[k];
+            const float3 d = {other.x - me.x, other.y - me.y, other.z - me.z};
+            const float inv = rsqrtf(d.x * d.x + d.y * d.y + d.z * d.z + soft);
+            const float s = other.w * inv * inv * inv;
+            sum.x += d.x * s;
+            sum.y += d.y * s;
+            sum.z += d.z * s;
+        }
+        __syncthreads();
+    }
+    if (i < n) accel[i] = make_float4(sum.x, sum.y, sum.z, 0.0f);
+}""", 32, 2, lambda r: (r(50, 4), r(50, 4), 50, 0.05), name="direct_sum<32>")  # fmt: skip
+def direct_sum(bodies, accel, n, soft):
+    d = bodies[None, :, :3] - bodies[:, None, :3]
+    s = bodies[None, :, 3] * (d.square().sum(-1) + soft) ** -1.5
+    return {"accel": F.pad((s[..., None] * d).sum(1), (0, 1))}

@@ -6,6 +6,9 @@
 #include <functional>
 #include <unordered_map>
 #include <ucontext.h>
+
+using std::max;
+using std::min;
 #define __device__
 #define __launch_bounds__(...)
 #define __global__ static

@@ -12,7 +12,8 @@ from typing import Any
 
 from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.ownership import Poly, add, poly
-from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value, made_of
+from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
 
 Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
 
@@ -118,25 +119,3 @@ class Phases:
         return digits.fits(most, None, bound, ownership.Facts([], {})) or digits.fits(
             low, None, bound, ownership.facts(a.block, a.order)
         )
-
-
-def uniform(value: Value) -> bool:
-    """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
-
-    def ask(v: Value) -> bool | tuple[Value, ...]:
-        if v.op == "special":
-            return not v.attr.startswith("threadIdx")
-        return v.op in ("cast", "unary", "binary", "select") and v.args
-
-    return made_of(value, ask)
-
-
-def together(kernel: Kernel, block: Block) -> bool:
-    """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
-    if any(isinstance(i, Exit) for i in kernel.body.items):
-        return False
-    while block.parent is not None:
-        if not uniform(block.parent.condition):
-            return False
-        block = block.parent.block
-    return True
