@@ -102,3 +102,22 @@ __global__ void rope_halves(float* q, const float* angle, int hd) {
 def rope_halves(q, angle, hd, q_before):
     a, b = q_before[:, :8], q_before[:, 8:]
     return {"q": torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], 1)}
+
+
+@case(r"""
+__global__ void wrapped(const float* force, float* x, float* v, int n, float dt, float box) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    v[i] = v[i] + dt * force[i] * x[i];
+    if (v[i] > 0.5f) v[i] = 0.5f + 0.1f * v[i];
+    else if (v[i] < -0.5f) { v[i] = v[i] * v[i]; v[i] = -v[i]; }
+    x[i] = x[i] + dt * v[i];
+    if (x[i] >= box) x[i] = x[i] - box;
+    if (x[i] < 0.0f) x[i] = 2.0f * x[i] + box;
+}""", 64, 4, lambda r: (r(200), r(200), r(200), 200, 0.8, 0.6), name="wrapped", wrt=("force", "x_before", "v_before", "dt"))  # fmt: skip
+def wrapped(force, x, v, n, dt, box, x_before, v_before):
+    now = v_before + dt * force * x_before
+    now = torch.where(now > 0.5, 0.5 + 0.1 * now, torch.where(now < -0.5, -now * now, now))
+    at = x_before + dt * now
+    at = torch.where(at >= box, at - box, at)
+    return {"v": now, "x": torch.where(at < 0, 2 * at + box, at)}

@@ -173,3 +173,60 @@ def direct_sum(bodies, accel, n, soft):
     d = bodies[None, :, :3] - bodies[:, None, :3]
     s = bodies[None, :, 3] * (d.square().sum(-1) + soft) ** -1.5
     return {"accel": F.pad((s[..., None] * d).sum(1), (0, 1))}
+
+
+@case("""
+__global__ void haar(const float* x, float* y) {
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[blockIdx.x * 64 + t];
+    __syncthreads();
+    for (int half = 32; half > 0; half >>= 1) {
+        float a = 0.f, d = 0.f;
+        if (t < half) { a = (s[2 * t] + s[2 * t + 1]) * 0.70710678f; d = (s[2 * t] - s[2 * t + 1]) * 0.70710678f; }
+        __syncthreads();
+        if (t < half) { s[t] = a; s[t + half] = d; }
+        __syncthreads();
+    }
+    y[blockIdx.x * 64 + t] = s[t];
+}""", 64, 2, lambda r: (r(2, 64), r(2, 64)), name="haar", atomics=0)  # fmt: skip
+def haar(x, y):
+    details = []
+    while x.shape[1] > 1:
+        a, b = x[:, ::2], x[:, 1::2]
+        x, details = (a + b) * 0.5**0.5, [(a - b) * 0.5**0.5, *details]
+    return {"y": torch.cat([x, *details], 1)}
+
+
+@case("""
+#define STRIDE 9
+__device__ void lifted(float* v, int step) {
+    float a = v[0], b = v[step], c = v[2 * step], d = v[3 * step];
+    b -= 0.5f * (a + c);
+    d -= c;
+    a += 0.25f * (b + d) * a;
+    c += 0.25f * b * d;
+    v[0] = a;
+    v[step] = c;
+    v[2 * step] = b;
+    v[3 * step] = d;
+}
+__global__ void lifted2d(const float* image, float* bands, int width) {
+    __shared__ float tile[4 * STRIDE];
+    int x = blockIdx.x * 8 + threadIdx.x;
+    for (int k = 0; k < 4; ++k) tile[k * STRIDE + threadIdx.x] = image[(blockIdx.y * 4 + k) * width + x];
+    __syncthreads();
+    lifted(tile + threadIdx.x, STRIDE);
+    __syncthreads();
+    lifted(tile + (threadIdx.x / 2) * STRIDE + (threadIdx.x % 2) * 4, 1);
+    __syncthreads();
+    for (int k = 0; k < 4; ++k) bands[(blockIdx.y * 4 + k) * width + x] = tile[k * STRIDE + threadIdx.x];
+}""", 8, (2, 3), lambda r: (r(12, 16), r(12, 16), 16), name="lifted2d", atomics=0)  # fmt: skip
+def lifted2d(image, bands, width):
+    def lifted(v):
+        a, b, c, d = v.unbind(-1)
+        b, d = b - 0.5 * (a + c), d - c
+        return torch.stack([a + 0.25 * (b + d) * a, c + 0.25 * b * d, b, d], -1)
+
+    columns = lifted(image.view(3, 4, 16).transpose(1, 2)).transpose(1, 2).reshape(12, 16)
+    return {"bands": lifted(columns.view(12, 4, 4)).view(12, 16)}

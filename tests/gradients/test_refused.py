@@ -32,7 +32,7 @@ REFUSED = {
     "break within a case": (kernel("switch (n) { case 1: if (i > 3) break; y[i] = x[i]; break; }"), "a break within a case"),
     "if constexpr of a number": (kernel("if constexpr (n > 3) y[i] = x[i];"), "if constexpr of what is not known"),
     "what another thread wrote": (kernel("y[i] = x[i]; __syncthreads(); y[i + 64] = y[i];"), "both read and written"),
-    "what another path wrote": (kernel("y[i] = x[i]; if (n > 3) y[i] = 1.f; y[i + 64] = y[i];"), "both read and written"),
+    "what another path wrote": (kernel("if (n > 3) y[i] = x[i]; y[i + 64] = y[i];"), "both read and written"),
     "what the iteration before wrote": (kernel("y[i] = x[i]; for (int k = 0; k < n; ++k) { float v = y[i]; y[k] = v; }"), "both read and written"),
     "asm": (kernel('asm("nop;"); y[i] = x[i];'), "gnu asm|asm"),
     "atomicMax": (kernel("int m = 0; atomicMax(&m, 1); y[i] = x[i];"), "atomicMax has no known|address"),

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.gradients.analysis.loops import iterations
 from rawkern.gradients.analysis.ownership import (
     GROUP,
     LANE,
@@ -135,7 +136,7 @@ def _read_as_digits(
             if assumed is None or assumed or extent is None or not _may_fit(extent, c):
                 continue
             more = [(extent, c)]
-        size = digits.get(digit) if isinstance(digit, str) else None
+        size = digits.get(digit) if isinstance(digit, str) else iterations(digit)
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
             above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})
         else:

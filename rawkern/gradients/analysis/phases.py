@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import digits, loops, ownership
+from rawkern.gradients.analysis import digits, loops, offsets, ownership
 from rawkern.gradients.analysis.ownership import Poly, add, poly
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
@@ -29,7 +29,10 @@ class Phases:
 
     def apart(self, a: Value, others: list[Value]) -> bool:
         """Whether no other thread reads, by any of these, what a thread reads in the same phase."""
-        return all(self._apart(a, b) for b in others)
+        met = [b for b in others if self._in_one_phase(a, b)]
+        if all(len(r.args) == 1 for r in (a, *met)) and self._told_apart((a, *met)):
+            return True
+        return all(self._apart(a, b) for b in met)
 
     # Control flow -------------------------------------------------------------------------------------------------
 
@@ -60,19 +63,24 @@ class Phases:
 
     # Pairs --------------------------------------------------------------------------------------------------------
 
-    def _apart(self, a: Value, b: Value) -> bool:
+    def _in_one_phase(self, a: Value, b: Value) -> list[tuple[frozenset[Any], frozenset[Any]]]:
+        """What two threads may have done since the same barrier when they come to two reads; empty if they don't."""
         pairs = [(p[1], q[1]) for p in self.tokens[a] for q in self.tokens[b] if p[0] is q[0]]
-        pairs = [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
-        if not pairs:
-            return True
+        return [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
+
+    def _apart(self, a: Value, b: Value) -> bool:
         both = set(ownership.loops_around(a.block)) & set(ownership.loops_around(b.block))
-        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in pairs)
+        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in self._in_one_phase(a, b))
         if len(a.args) != len(b.args) or len(a.args) != 1:
             return False
         first, second = (self._signature(r, alike) for r in (a, b))
-        if first is not None and first == second:
+        if (first is not None and first == second) or self._told_apart((a, b)):
             return True
         return alike and (self._below(a, b) or self._below(b, a))
+
+    def _told_apart(self, reads: tuple[Value, ...]) -> bool:
+        """Whether each thread has its own few elements, as in s[t + 16] and s[t + 32]."""
+        return offsets.which(self.kernel, reads, within_block=True) is not None
 
     @staticmethod
     def _begun(done: frozenset[Any], within: set[Loop]) -> set[Loop]:
