@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -64,11 +65,18 @@ def derive(
 
     try:
         return reader.settle(made)
-    except NotDifferentiable:
-        if not reader.kept:
-            raise
-    reader = Reader(text, name, where, options, launched, keep=False)
-    return reader.settle(made)
+    except (NotDifferentiable, ValueError) as error:  # wrt may name what an array was before
+        reason: Exception = error
+        kept, updated = reader.kept, reader.added_and_read()
+    others = [(False, frozenset())] if kept else []
+    others += [(keep, updated) for keep in (True, False)] if updated else []
+    for keep, each in others:
+        reader = Reader(text, name, where, options, launched, keep=keep, updated=each)
+        try:
+            return replace(reader.settle(made), updated=each)
+        except (NotDifferentiable, ValueError) as error:
+            reason = error if not each else reason
+    raise reason
 
 
 def _prepared(kernel: Kernel, assume: bool) -> Kernel:
@@ -87,9 +95,10 @@ def forward(
     options: Sequence[str] = (),
     double: bool = False,
     assume: bool = True,
+    updated: frozenset[str] = frozenset(),
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False, keep=False)
+    reader = Reader(text, name, where, options, launched, vectors=False, keep=False, updated=updated)
     return reader.settle(lambda kernel: _forward(reader, _prepared(kernel, assume), double))
 
 

@@ -300,12 +300,13 @@ def derive_kernel(
     def twin(assume: bool) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""
         double = derive(source.text, name, double=True, assume=assume, **given)
+        again = {**common, "updated": double.updated}
         make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
         base = base_name(name)
         return {
             "backward": Backward(double, lambda called: make(double.source, called)),
-            "forward": make(forward(source.text, name, double=True, assume=assume, **common), f"{base}_forward"),
-            "single": make(forward(source.text, name, assume=assume, **common), f"{base}_forward"),
+            "forward": make(forward(source.text, name, double=True, assume=assume, **again), f"{base}_forward"),
+            "single": make(forward(source.text, name, assume=assume, **again), f"{base}_forward"),
             "shared_mem": shape.shared_mem,
         }
 

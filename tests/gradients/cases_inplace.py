@@ -121,3 +121,24 @@ def wrapped(force, x, v, n, dt, box, x_before, v_before):
     at = x_before + dt * now
     at = torch.where(at >= box, at - box, at)
     return {"v": now, "x": torch.where(at < 0, 2 * at + box, at)}
+
+
+@case(r"""
+extern "C" __global__ void pic_push(const float* __restrict__ E, float* x, float* v, float qm, float dt, float L, int ng, int np) {
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= np) return;
+    float xi = x[p] * ng / L;
+    int i = (int)xi;
+    float w = xi - i;
+    v[p] += qm * (E[i % ng] * (1.0f - w) + E[(i + 1) % ng] * w) * dt;
+    x[p] += v[p] * dt;
+    if (x[p] >= L) x[p] -= L;
+    if (x[p] < 0.0f) x[p] += L;
+}""", 32, 3, lambda r: (r(16), r(80) * 2 + 2.2, r(80) * 3, -1.0, 0.5, 4.5, 16, 80), wrt=("E", "x_before", "v_before", "qm", "L"))  # fmt: skip
+def pic_push(E, x, v, qm, dt, L, ng, np, x_before, v_before):
+    at = x_before * ng / L
+    i = at.detach().long()
+    now = v_before + qm * (E[i % ng] * (1 - at + i) + E[(i + 1) % ng] * (at - i)) * dt
+    to = x_before + now * dt
+    to = torch.where(to >= L, to - L, to)
+    return {"v": now, "x": torch.where(to < 0, to + L, to)}

@@ -46,6 +46,7 @@ class Accesses:
     begun: dict[tuple[Place, tuple[Value, ...]], Block]  # where it has set a place since then
     starts: frozenset[tuple[int, str]]  # variables that begin with 0 before a loop
     views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
+    updated: frozenset[str]  # arrays of which += reads what there is and sets the sum
     kind_alone: bool  # whether only the type of what is read is asked for
 
     # Values -------------------------------------------------------------------------------------------------------

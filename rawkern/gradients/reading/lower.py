@@ -30,12 +30,13 @@ class Lowering(Repeats):
         retyped: dict[str, Type],
         starts: frozenset[tuple[int, str]],
         keep: bool = False,
+        updated: frozenset[str] = frozenset(),
     ) -> None:
         self.file, self.where = file, where
         self.keep, self.own = keep, {}
         self.block_shape, self.grid_shape = block, grid
         self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
-        self.starts = starts
+        self.starts, self.updated = starts, updated
         self.views: dict[str, set[Aggregate | None]] = {}
         self.kept: dict[Any, Array] = {}
         self.body = self.block = Block()
