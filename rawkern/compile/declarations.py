@@ -58,7 +58,7 @@ _QUALIFIERS = (
 )  # fmt: skip
 _NOT_NAMES = {
     *_QUALIFIERS, "restrict", "unsigned", "signed", "int", "long", "short", "char", "bool", "float", "double", "void",
-    "auto", "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "size_t", "half", "nv_bfloat16",
+    "auto", "wchar_t", "char8_t", "char16_t", "char32_t", "__int128", "size_t",
 }  # fmt: skip
 _QUALIFIER = re.compile(rf"\b(?:{'|'.join(_QUALIFIERS)})\b")
 _POINTER_TO = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
+from rawkern.gradients.analysis.evened import evened
 from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
 from rawkern.gradients.analysis.inplace import split
@@ -58,25 +60,36 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
 
-    kept, reason = False, None
-    for keep, shared in ((True, False), (False, False), (True, True), (False, True)):
-        if (not keep and not kept) or (shared and "__shared__" not in text):
-            continue
-        reader = Reader(text, name, where, options, launched, keep=keep)
+    def attempt(reader: Reader, shared: bool = False) -> Text:
         prepared = partial(_prepared, assume=assume, shared=shared)
+        made = reader.settle(
+            lambda kernel: _derived(reader, prepared, kernel, where, wrt, max_iterations, double, assume)
+        )
+        return replace(made, updated=reader.updated)
+
+    reader = Reader(text, name, where, options, launched)
+    try:
+        return attempt(reader)
+    except (NotDifferentiable, ValueError) as error:  # wrt may name what an array was before
+        reason: Exception = error
+    updated = reader.added_and_read()
+    others = [
+        (keep, shared, each)
+        for shared in ((False, True) if "__shared__" in text else (False,))
+        for each in ((frozenset(), updated) if updated else (frozenset(),))
+        for keep in ((True, False) if reader.kept else (True,))
+    ]
+    for keep, shared, each in others[1:]:
         try:
-            return reader.settle(
-                lambda kernel, r=reader, p=prepared: _derived(r, p, kernel, where, wrt, max_iterations, double, assume)
-            )
-        except NotDifferentiable as error:
-            kept, reason = kept or reader.kept, reason if shared else error
-    assert reason is not None
+            return attempt(Reader(text, name, where, options, launched, keep=keep, updated=each), shared)
+        except (NotDifferentiable, ValueError) as error:
+            reason = reason if shared or each else error
     raise reason
 
 
 def _prepared(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too."""
-    kernel = with_reductions(kernel)
+    kernel = with_reductions(evened(kernel))
     kernel.group = group_of(kernel.body, kernel.block[0])
     return forwarded(split(kernel, assume), assume, shared)
 
@@ -90,9 +103,10 @@ def forward(
     options: Sequence[str] = (),
     double: bool = False,
     assume: bool = True,
+    updated: frozenset[str] = frozenset(),
 ) -> str:
     """The kernel itself as it was understood, as ``NAME_forward``; with `double` in double."""
-    reader = Reader(text, name, where, options, launched, vectors=False, keep=False)
+    reader = Reader(text, name, where, options, launched, vectors=False, keep=False, updated=updated)
     return reader.settle(lambda kernel: _forward(reader, _prepared(kernel, assume), double))
 
 

@@ -293,17 +293,22 @@ def derive_kernel(
 
     def made(assume: bool) -> Derived:
         text = derive(source.text, name, assume=assume, **given)
+        own = {p.name for p in kernel.state().signature.params} | set(text.before) | set(text.variables)
+        for kind, each in text.parameters:
+            if kind != "blocks" and each not in own:  # a call could not tell what it means
+                raise where.refuse(1, f"a macro declares the parameter {each}", "write it out in the kernel's head")
         return Derived(kernel, text, lambda: twin(assume), source.title, lambda: made(False))
 
     def twin(assume: bool) -> dict[str, Any]:
         """The texts and kernels that `verify` compares."""
         double = derive(source.text, name, double=True, assume=assume, **given)
+        again = {**common, "updated": double.updated}
         make = lambda code, called: type(kernel)(code, called, options=source.options)  # noqa: E731
         base = base_name(name)
         return {
             "backward": Backward(double, lambda called: make(double.source, called)),
-            "forward": make(forward(source.text, name, double=True, assume=assume, **common), f"{base}_forward"),
-            "single": make(forward(source.text, name, assume=assume, **common), f"{base}_forward"),
+            "forward": make(forward(source.text, name, double=True, assume=assume, **again), f"{base}_forward"),
+            "single": make(forward(source.text, name, assume=assume, **again), f"{base}_forward"),
             "shared_mem": shape.shared_mem,
         }
 

@@ -69,6 +69,7 @@ class Text:
     #: Of `before`: those whose gradients begin with 0, and get in the end what is left in those of the outputs.
     rest: frozenset[str] = frozenset()
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
+    updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
 
     def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, fixed: int) -> str:
         """The name of the kernel of these choices: flags of `sums` and `handed`, how many elements, a fixed length."""

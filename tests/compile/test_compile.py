@@ -252,6 +252,7 @@ def test_parameter_names() -> None:
         template <class T> __global__ void tmpl(T* first, int = 3) {}
         extern "C" __global__ void none() {}
         __global__ void twin(int a) {}
+        __global__ void typed(char half, size_t) {}
         __global__ void twin(double b) {}
         __global__ void longer(int n
         #ifdef MAKE
@@ -277,6 +278,7 @@ def test_parameter_names() -> None:
         ("tmpl<float>", ("float*",)): ("first", "arg1"),
         ("none", ()): (),
         ("twin", ("int",)): ("a",),
+        ("typed", ("char",)): ("half", "arg1"),
         ("twin", ("double",)): ("b",),
         ("longer", ("int",)): ("n", "there"),
         ("chosen", ("int",)): ("b",),

@@ -11,5 +11,6 @@ from tests.gradients import (  # noqa: F401
     cases_objects,
     cases_public,
     cases_rows,
+    cases_science,
 )
 from tests.gradients.cases import CASES as CASES

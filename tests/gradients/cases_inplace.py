@@ -102,3 +102,43 @@ __global__ void rope_halves(float* q, const float* angle, int hd) {
 def rope_halves(q, angle, hd, q_before):
     a, b = q_before[:, :8], q_before[:, 8:]
     return {"q": torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], 1)}
+
+
+@case(r"""
+__global__ void wrapped(const float* force, float* x, float* v, int n, float dt, float box) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    v[i] = v[i] + dt * force[i] * x[i];
+    if (v[i] > 0.5f) v[i] = 0.5f + 0.1f * v[i];
+    else if (v[i] < -0.5f) { v[i] = v[i] * v[i]; v[i] = -v[i]; }
+    x[i] = x[i] + dt * v[i];
+    if (x[i] >= box) x[i] = x[i] - box;
+    if (x[i] < 0.0f) x[i] = 2.0f * x[i] + box;
+}""", 64, 4, lambda r: (r(200), r(200), r(200), 200, 0.8, 0.6), name="wrapped", wrt=("force", "x_before", "v_before", "dt"))  # fmt: skip
+def wrapped(force, x, v, n, dt, box, x_before, v_before):
+    now = v_before + dt * force * x_before
+    now = torch.where(now > 0.5, 0.5 + 0.1 * now, torch.where(now < -0.5, -now * now, now))
+    at = x_before + dt * now
+    at = torch.where(at >= box, at - box, at)
+    return {"v": now, "x": torch.where(at < 0, 2 * at + box, at)}
+
+
+@case(r"""
+extern "C" __global__ void pic_push(const float* __restrict__ E, float* x, float* v, float qm, float dt, float L, int ng, int np) {
+    int p = blockIdx.x * blockDim.x + threadIdx.x;
+    if (p >= np) return;
+    float xi = x[p] * ng / L;
+    int i = (int)xi;
+    float w = xi - i;
+    v[p] += qm * (E[i % ng] * (1.0f - w) + E[(i + 1) % ng] * w) * dt;
+    x[p] += v[p] * dt;
+    if (x[p] >= L) x[p] -= L;
+    if (x[p] < 0.0f) x[p] += L;
+}""", 32, 3, lambda r: (r(16), r(80) * 2 + 2.2, r(80) * 3, -1.0, 0.5, 4.5, 16, 80), wrt=("E", "x_before", "v_before", "qm", "L"))  # fmt: skip
+def pic_push(E, x, v, qm, dt, L, ng, np, x_before, v_before):
+    at = x_before * ng / L
+    i = at.detach().long()
+    now = v_before + qm * (E[i % ng] * (1 - at + i) + E[(i + 1) % ng] * (at - i)) * dt
+    to = x_before + now * dt
+    to = torch.where(to >= L, to - L, to)
+    return {"v": now, "x": torch.where(to < 0, to + L, to)}

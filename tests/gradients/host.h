@@ -6,6 +6,9 @@
 #include <functional>
 #include <unordered_map>
 #include <ucontext.h>
+
+using std::max;
+using std::min;
 #define __device__
 #define __builtin_assume(what) do { if (!(what)) abort(); } while (0)
 #define __launch_bounds__(...)

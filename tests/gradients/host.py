@@ -68,7 +68,12 @@ def programs(seeds: Iterable[int] | Mapping[int, Any]) -> tuple[dict[int, tuple]
             reason = str(error).partition("derived backward: ")[2].partition(";")[0]
             refused[reason] = refused.get(reason, 0) + 1
             continue
-        found[seed] = widened(program.source), forward(program.source, "program", **common), text, program
+        found[seed] = (
+            widened(program.source),
+            forward(program.source, "program", updated=text.updated, **common),
+            text,
+            program,
+        )
     return found, refused
 
 

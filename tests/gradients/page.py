@@ -29,6 +29,7 @@ FILES = {
     "tests.gradients.cases_groups": "groups and cub", "tests.gradients.cases_half": "half precision", "tests.gradients.cases_inplace": "overwritten in place",
     "tests.gradients.cases_rows": "rows in shared memory, rows of warps",
     "tests.gradients.cases_corners": "corners of the language",
+    "tests.gradients.cases_science": "of physics, graphics, signals",
 }  # fmt: skip
 
 

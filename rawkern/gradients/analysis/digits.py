@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.gradients.analysis.loops import iterations
 from rawkern.gradients.analysis.ownership import (
     GROUP,
     LANE,
@@ -153,7 +154,7 @@ def _read_as_digits(
             if number is None and (extent is None or any(low for low, _ in assumed) or not _may_fit(extent, c)):
                 continue
             more = [({}, number)] if number is not None else [(extent or {}, c)]
-        size = digits.get(digit) if isinstance(digit, str) else None
+        size = digits.get(digit) if isinstance(digit, str) else iterations(digit)
         if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
             above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})
         else:

@@ -160,7 +160,9 @@ def _set_before(
         here = inside(s.block, second.body)
         if here or inside(s.block, first.body):
             own_loops = [second if here else first, *before[1:]]
-            if signatures(kernel, s.index, s.block, s.order, within_block=within, loops=own_loops) != known:
+            more = None if assumed is None else list(assumed)  # nothing else may be assumed for the others
+            again = signatures(kernel, s.index, s.block, s.order, within_block=within, loops=own_loops, assumed=more)
+            if again != known or more != assumed:
                 return None
         added = s.adds and (here or (s.begun and isinstance(item, Store)))
         if store.order < s.order < order and not added:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import keys, ownership
+from rawkern.gradients.analysis.covered import covered
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,
@@ -240,17 +241,17 @@ def _written(store: Store, loop: Loop | None) -> Any:
     return None if None in parts or store.adds else tuple(parts)
 
 
-def fresh(array: Array, loop: Loop) -> bool:
+def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
     """The tile rule: whether what an iteration reads of a shared array was written in it, or never in the loop.
 
-    All its stores write the same places in each iteration; a barrier, which all threads reach, and then all reads
-    follow them.
+    All its stores write the same places in each iteration, or where its reads read; a barrier, which all threads
+    reach, and then all reads follow them.
     """
-    inner = stores(loop.body, array)
-    if any(_written(s, loop) is None for s in inner):
+    inner, later = stores(loop.body, array), reads(loop.body, array)
+    if any(_written(s, loop) is None for s in inner) and not all(covered(r, loop, kernel) for r in later):
         return False
     last = max(s.order for s in inner)
-    read = [r.order for r in reads(loop.body, array)]
+    read = [r.order for r in later]
     between = [b for b in loop.body.items if isinstance(b, Barrier) and b.text == "__syncthreads()" and b.order > last]
     return not read or any(b.order < min(read) for b in between)
 
@@ -276,13 +277,13 @@ def _innermost(store: Store) -> Loop | None:
 def any_order(loop: Loop, kernel: Kernel, active: set[Array], injective: Any) -> bool:
     """Whether what the loop does to memory lets the iterations of its backward run in any order."""
     for array in {i.place.array for i in walk(loop.body) if isinstance(i, Store) and i.place.array.shared} & active:
-        if not fresh(array, loop):
+        if not fresh(array, loop, kernel):
             return False
         for read in reads(kernel.body, array):
             if inside(read.block, loop.body):
                 continue
             around = _innermost_with_stores(read, array)
-            if around is None or inside(loop.block, around.body) or not fresh(array, around):
+            if around is None or inside(loop.block, around.body) or not fresh(array, around, kernel):
                 return False
     return all(
         i.adds or injective(i)
@@ -303,7 +304,7 @@ def _innermost_with_stores(read: Value, array: Array) -> Loop | None:
 def late(array: Array, loop: Loop, kernel: Kernel) -> str | None:
     """Why a shared array cannot be read again in the loop's backward; None where it can."""
     inner = stores(loop.body, array)
-    if inner and not fresh(array, loop):
+    if inner and not fresh(array, loop, kernel):
         return f"what iterations read of {array.name} may be of another iteration"
     if any(s.order > loop.last for s in stores(kernel.body, array)) and not (
         inner and same_places(array, loop, kernel)

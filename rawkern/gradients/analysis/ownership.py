@@ -143,29 +143,30 @@ def _facts(block: Block, order: int) -> Facts:
     while True:
         for item in block.items:
             if isinstance(item, Exit) and item.order < order:
-                _learn(found, item.condition, False)
+                learn(found, item.condition, False)
         parent = block.parent
         if parent is None:
             return found
         if isinstance(parent, If):
-            _learn(found, parent.condition, block is parent.then)
+            learn(found, parent.condition, block is parent.then)
         elif isinstance(parent, Loop):
-            _learn(found, parent.condition, True)
+            learn(found, parent.condition, True)
         block, order = parent.block, parent.order
 
 
-def _learn(found: Facts, condition: Value, holds: bool) -> None:
+def learn(found: Facts, condition: Value, holds: bool) -> None:
+    """Add what is known where a condition holds, or does not."""
     if condition.op == "cast" and condition.args[0].type == "bool":
-        return _learn(found, condition.args[0], holds)
+        return learn(found, condition.args[0], holds)
     if condition.op == "unary" and condition.attr == "!":
-        return _learn(found, condition.args[0], not holds)
+        return learn(found, condition.args[0], not holds)
     if condition.op != "binary":
         found.exact = found.exact and condition.const is not None and bool(condition.const) == holds
         return None
     sign, args = condition.attr, condition.args
     if sign == ("&&" if holds else "||"):
         for each in args:
-            _learn(found, each, holds)
+            learn(found, each, holds)
         return None
     if sign in ("<", "<=", ">", ">=") and not types.is_float(args[0].type):
         sign = sign if holds else {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[sign]

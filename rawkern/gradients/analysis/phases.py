@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rawkern.gradients.analysis import digits, loops, ownership
+from rawkern.gradients.analysis import digits, loops, offsets, ownership
 from rawkern.gradients.analysis.ownership import Poly, add, poly
-from rawkern.gradients.ir import Barrier, Block, Exit, If, Kernel, Loop, Value, made_of
+from rawkern.gradients.analysis.uniform import uniform
+from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
 
 Token = tuple[Any, frozenset[tuple[Loop, bool]]]  # a loop with True: begun an iteration; False: left
 
@@ -28,7 +29,10 @@ class Phases:
 
     def apart(self, a: Value, others: list[Value]) -> bool:
         """Whether no other thread reads, by any of these, what a thread reads in the same phase."""
-        return all(self._apart(a, b) for b in others)
+        met = [b for b in others if self._in_one_phase(a, b)]
+        if all(len(r.args) == 1 for r in (a, *met)) and self._told_apart((a, *met)):
+            return True
+        return all(self._apart(a, b) for b in met)
 
     # Control flow -------------------------------------------------------------------------------------------------
 
@@ -59,19 +63,24 @@ class Phases:
 
     # Pairs --------------------------------------------------------------------------------------------------------
 
-    def _apart(self, a: Value, b: Value) -> bool:
+    def _in_one_phase(self, a: Value, b: Value) -> list[tuple[frozenset[Any], frozenset[Any]]]:
+        """What two threads may have done since the same barrier when they come to two reads; empty if they don't."""
         pairs = [(p[1], q[1]) for p in self.tokens[a] for q in self.tokens[b] if p[0] is q[0]]
-        pairs = [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
-        if not pairs:
-            return True
+        return [(p, q) for p, q in pairs if not self._parted(p, q) and not self._parted(q, p)]
+
+    def _apart(self, a: Value, b: Value) -> bool:
         both = set(ownership.loops_around(a.block)) & set(ownership.loops_around(b.block))
-        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in pairs)
+        alike = all(self._begun(p, both) == self._begun(q, both) for p, q in self._in_one_phase(a, b))
         if len(a.args) != len(b.args) or len(a.args) != 1:
             return False
         first, second = (self._signature(r, alike) for r in (a, b))
-        if first is not None and first == second:
+        if (first is not None and first == second) or self._told_apart((a, b)):
             return True
         return alike and (self._below(a, b) or self._below(b, a))
+
+    def _told_apart(self, reads: tuple[Value, ...]) -> bool:
+        """Whether each thread has its own few elements, as in s[t + 16] and s[t + 32]."""
+        return offsets.which(self.kernel, reads, within_block=True) is not None
 
     @staticmethod
     def _begun(done: frozenset[Any], within: set[Loop]) -> set[Loop]:
@@ -118,25 +127,3 @@ class Phases:
         return digits.fits(most, None, bound, ownership.Facts([], {})) or digits.fits(
             low, None, bound, ownership.facts(a.block, a.order)
         )
-
-
-def uniform(value: Value) -> bool:
-    """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
-
-    def ask(v: Value) -> bool | tuple[Value, ...]:
-        if v.op == "special":
-            return not v.attr.startswith("threadIdx")
-        return v.op in ("cast", "unary", "binary", "select") and v.args
-
-    return made_of(value, ask)
-
-
-def together(kernel: Kernel, block: Block) -> bool:
-    """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
-    if any(isinstance(i, Exit) for i in kernel.body.items):
-        return False
-    while block.parent is not None:
-        if not uniform(block.parent.condition):
-            return False
-        block = block.parent.block
-    return True

@@ -19,7 +19,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import ownership
-from rawkern.gradients.analysis.phases import uniform
+from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import (
     COLLECTIVE,
     Array,

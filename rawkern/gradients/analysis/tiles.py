@@ -20,7 +20,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.ownership import poly
-from rawkern.gradients.analysis.phases import uniform
+from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
 
 SHARED_BYTES = 48 * 1024  # static shared memory of a block

@@ -16,7 +16,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import digits
-from rawkern.gradients.analysis.phases import uniform
+from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import Barrier, Exit, Kernel, Value, made_of, walk
 from rawkern.gradients.layout import Group, Names, summed_spelling
 from rawkern.gradients.rules import number

@@ -6,7 +6,7 @@ import re
 from collections.abc import Set
 
 HEADERS = {
-    "cuda_fp16.h": "half",
+    "cuda_fp16.h": "__half",
     "cuda_bf16.h": "bfloat16",
     "curand_kernel.h": "curand",
 }  # by what their names have in them

@@ -9,7 +9,8 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import digits, inplace, keys, loops, offsets, ownership
-from rawkern.gradients.analysis.phases import Phases, together, uniform
+from rawkern.gradients.analysis.phases import Phases
+from rawkern.gradients.analysis.uniform import together, uniform
 from rawkern.gradients.backward import block_sums
 from rawkern.gradients.backward.block_sums import BlockSum
 from rawkern.gradients.backward.deferred import Added

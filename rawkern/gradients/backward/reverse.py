@@ -121,7 +121,7 @@ class Reverse(ValueReverse):
             found = frame.loads | frame.after
             if frame.loop is not None:  # what an iteration itself writes before it reads it
                 body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and loops.fresh(a, frame.loop)}
+                own = {a for a in found if loops.stores(body, a) and loops.fresh(a, frame.loop, self.kernel)}
                 found = {a for a in found if a not in own or not loops.same_places(a, frame.loop, self.kernel)}
             frame.outer.after |= found
 

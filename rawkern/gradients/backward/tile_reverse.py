@@ -9,8 +9,8 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import ownership, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.needed import TRIVIAL
-from rawkern.gradients.analysis.phases import uniform
 from rawkern.gradients.analysis.tiles import Tile
+from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.loop_reverse import LoopReverse
 from rawkern.gradients.ir import Array, Block, Carried, Kernel, Loop, Place, Value, inside

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from rawkern.base.tree import text_of
 from rawkern.gradients import types
-from rawkern.gradients.ir import Array, Barrier, Block, Exit, Loop, Place, Store, Value, inside, made_of
+from rawkern.gradients.ir import Array, Barrier, Block, Exit, If, Loop, Place, Store, Value, inside, made_of
 from rawkern.gradients.reading.places import Cell, Local, NeedsStart, Pointer, Var
 from rawkern.gradients.reading.source import File
 from rawkern.gradients.reading.syntax import Where
@@ -15,6 +16,19 @@ from rawkern.gradients.types import Aggregate, Type
 
 LITERALS = {"int": "", "unsigned int": "u", "long long": "LL", "unsigned long long": "ULL"}
 SPECIAL = ("threadIdx", "blockIdx", "blockDim", "gridDim")
+
+
+@dataclass
+class Either:
+    """What a place holds behind a branch whose sides have set it, or one of them."""
+
+    branch: If
+    then: Value | Either
+    other: Value | Either
+    value: Value | None = None
+
+
+Stored = dict[Array, dict[Any, tuple[Value | Either, Block]]]  # by place and index; with where it was written
 
 
 class Accesses:
@@ -28,10 +42,12 @@ class Accesses:
     computed: dict[Block, dict[Any, Value]]  # what each block has computed, to compute it once
     block_shape: tuple[int, int, int]
     grid_shape: tuple[int | None, int | None, int | None]
-    stored: dict[Array, dict[Any, tuple[Value, Block]]]  # what a thread itself has written since the last barrier
+    stored: Stored  # what a thread itself has written since the last barrier
     begun: dict[tuple[Place, tuple[Value, ...]], Block]  # where it has set a place since then
     starts: frozenset[tuple[int, str]]  # variables that begin with 0 before a loop
     views: dict[str, set[Aggregate | None]]  # what each array is accessed as; None: as it is
+    updated: frozenset[str]  # arrays of which += reads what there is and sets the sum
+    kind_alone: bool  # whether only the type of what is read is asked for
 
     # Values -------------------------------------------------------------------------------------------------------
 
@@ -128,8 +144,41 @@ class Accesses:
     def load(self, node: Any, place: Place, index: tuple[Value, ...], kind: str) -> Value:
         value, block = self.stored.get(place.array, {}).get((place, index), (None, None))
         if value is not None and self._goes_through(block):
-            return value
+            return self._either(value)
         return self.value(node, kind, "load", index, place)
+
+    def _either(self, found: Value | Either) -> Value:
+        """The value of a place, of one side of a branch or the other; made where it is asked for."""
+        if isinstance(found, Value):
+            return found
+        if found.value is not None:
+            return found.value
+        branch, a, b = found.branch, self._either(found.then), self._either(found.other)
+        made = self.within(branch.block, lambda: self.value(branch.line, a.type, "result", attr=branch, name=a.name))
+        branch.results.append((made, a, b))
+        found.value = made
+        return made
+
+    def stored_on(self, side: Block) -> Stored:
+        """What has been written when a side of a branch ends."""
+        block, self.block = self.block, side
+        found = {
+            array: {key: each for key, each in places.items() if self._goes_through(each[1])}
+            for array, places in self.stored.items()
+        }
+        self.block = block
+        return found
+
+    def merge_stored(self, branch: If, first: Stored, second: Stored) -> None:
+        """What has been written behind a branch: on both sides, the same or each its own."""
+        self.stored = {}
+        for array, places in first.items():
+            for key, (a, block) in places.items():
+                b, other = second.get(array, {}).get(key, (None, block))
+                if b is not None and a is b and block is other:
+                    self.stored.setdefault(array, {})[key] = a, block
+                elif b is not None:
+                    self.stored.setdefault(array, {})[key] = Either(branch, a, b), self.block
 
     def _goes_through(self, block: Block | None) -> bool:
         """Whether whatever comes here came through a block, in the same iteration of each loop around."""
@@ -198,7 +247,10 @@ class Accesses:
         self.block.items.append(Barrier(node.start_point[0] + 1, self.block, text=text))
         self.stored, self.begun = {}, {}
 
-    # Of `Targets`.
+    # Of `Arithmetic`, `Targets`.
+    def within(self, block: Block, make: Any) -> Any:
+        raise NotImplementedError
+
     def part(self, node: Any, cell: Cell, path: tuple[str, ...], kind: Type) -> Cell:
         raise NotImplementedError
 

@@ -246,13 +246,16 @@ class Branches(Choices):
         made = If(node.start_point[0] + 1, self.block, condition=condition)
         made.then.parent = made.other.parent = made
         leaves = self.leaves()
-        before = [v.value for v in leaves]
+        before, stored = [v.value for v in leaves], self.stored
+        self.stored = dict(stored)
         self.within(made.then, then)
-        first = [v.value for v in leaves]
+        first, first_stored = [v.value for v in leaves], self.stored_on(made.then)
         for var, value in zip(leaves, before, strict=True):
             var.value = value
+        self.stored = dict(stored)
         self.within(made.other, other)
         self.block.items.append(made)
+        self.merge_stored(made, first_stored, self.stored_on(made.other))
         for var, a in zip(leaves, first, strict=True):
             b = var.value
             if a is b or a == b:

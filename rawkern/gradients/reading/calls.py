@@ -62,7 +62,8 @@ class Calls(Philox):
 
     def _set(self, node: Any, found: Any, right: Any, sign: str) -> Any:
         """Assign, or with an operator compute from what is there; returns the new value."""
-        if isinstance(found, Cell) and not found.place.array.shared and sign in ("+", "-"):
+        adds = isinstance(found, Cell) and not found.place.array.shared and sign in ("+", "-")
+        if adds and found.place.array.name not in self.updated:
             value = self._number(node, right)
             if not isinstance(found.type, str):
                 raise self.refuse(node, "this sum of structs", "add its fields one by one")

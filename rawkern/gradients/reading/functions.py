@@ -242,9 +242,17 @@ class Functions(Kept):
             for leaf, value in zip(leaves, before, strict=True):
                 leaf.value = value
 
+    def asked_for_kind(self, make: Any) -> Any:
+        """Call for the type of what is found: there an element that an array does not have is like all others."""
+        outer, self.kind_alone = self.kind_alone, True
+        try:
+            return self.tried(make)
+        finally:
+            self.kind_alone = outer
+
     def kind(self, node: Any) -> Any:
         """The type of an expression, which is read for that alone."""
-        return self.tried(lambda: self.given(node).type)
+        return self.asked_for_kind(lambda: self.given(node).type)
 
     def leave(self, node: Any) -> None:
         given = named(node)

@@ -8,6 +8,7 @@ from typing import Any
 from rawkern.base.tree import named
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, If, Kernel, Loop, Value, children, walk
+from rawkern.gradients.reading.accesses import Stored
 from rawkern.gradients.reading.places import Struct, Var
 from rawkern.gradients.reading.repeats import Repeats, substitute
 from rawkern.gradients.reading.source import File
@@ -29,12 +30,13 @@ class Lowering(Repeats):
         retyped: dict[str, Type],
         starts: frozenset[tuple[int, str]],
         keep: bool = False,
+        updated: frozenset[str] = frozenset(),
     ) -> None:
         self.file, self.where = file, where
         self.keep, self.own = keep, {}
         self.block_shape, self.grid_shape = block, grid
         self.unroll, self.shared_mem, self.retyped = unroll, shared_mem, retyped
-        self.starts = starts
+        self.starts, self.updated = starts, updated
         self.views: dict[str, set[Aggregate | None]] = {}
         self.kept: dict[Any, Array] = {}
         self.body = self.block = Block()
@@ -47,9 +49,9 @@ class Lowering(Repeats):
         self.struct: Struct | None = None
         self.sides: dict[int, Any] = {}
         self.path = ""
-        self.asked = False
+        self.asked = self.kind_alone = False
         self.loops: list[int] = []
-        self.stored: dict[Array, dict[Any, tuple[Value, Block]]] = {}
+        self.stored: Stored = {}
         self.begun: dict[Any, Block] = {}
         self.breaking: list[Var | None] = []
         self.left: Var | None = None

@@ -70,8 +70,12 @@ class Overloads(Kinds):
         ]
         if len(best) > 1 and len({tuple(r) for _, r in best}) == 1:
             plain = [b for b in best if b[0][1] is None] or best
-            texts = [(b[0][0].child_by_field_name("body"), *parameters_of(b[0][0])) for b in plain]
-            best = plain[:1] if len({tuple(map(text_of, t)) for t in texts}) == 1 else plain  # one of them const
+            alike = {
+                tuple(map(text_of, (f.child_by_field_name("type"), f.child_by_field_name("body"), *parameters_of(f))))
+                for (f, _), _ in plain
+            }
+            # One of them const.
+            best = sorted(plain, key=lambda b: not _refers(b[0][0]))[:1] if len(alike) == 1 else plain
         if len(best) != 1:
             raise self.refuse(
                 node, f"{name} has several overloads, and none for just these types", "convert the arguments to those"
@@ -147,6 +151,11 @@ class Overloads(Kinds):
             return []
         inner = [text_of(a) for a in named(node.child_by_field_name("arguments"))]
         return [given for text, given in zip(inner, struct.arguments, strict=False) if text == name]
+
+
+def _refers(function: Any) -> bool:
+    """Whether a function gives a reference: through that its result can be read and written."""
+    return "reference" in function.child_by_field_name("declarator").type
 
 
 def is_pointer(declarator: Any) -> bool:

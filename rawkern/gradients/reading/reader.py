@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from rawkern.errors import NotDifferentiable
-from rawkern.gradients.ir import Kernel
+from rawkern.gradients.ir import Kernel, Store, Value, walk
 from rawkern.gradients.reading.lower import Lowering
 from rawkern.gradients.reading.places import NeedsStart, NeedsType, NeedsUnrolling, OfLoop
 from rawkern.gradients.reading.source import File
@@ -43,6 +43,7 @@ class Reader:
     keep: bool = True  # whether device functions that compute a number from numbers stay functions
     kept: bool = False  # whether any has
     starts: frozenset[tuple[int, str]] = frozenset()  # variables that begin with 0, each before a loop
+    updated: frozenset[str] = frozenset()  # arrays of which += reads what there is and sets the sum
 
     def __post_init__(self) -> None:
         self.file = File(self.text, tuple(self.options), self.where)
@@ -82,6 +83,17 @@ class Reader:
     def again(self, more: frozenset[int] = frozenset()) -> Kernel:
         """Another copy of the kernel that `settle` called with, with more loops written out."""
         return self._read(self.unroll | more, self.retyped)[0]
+
+    def added_and_read(self) -> frozenset[str]:
+        """Arrays that the kernel adds to with += and reads or sets as well."""
+        try:
+            items = list(walk(self.again().body))
+        except (NotDifferentiable, NeedsStart, NeedsUnrolling, NeedsType, OfLoop):
+            return frozenset()
+        own = [i for i in items if isinstance(i, Store) and not i.place.array.shared]
+        used = {i.place.array.name for i in own if not i.adds}
+        used |= {i.attr.array.name for i in items if isinstance(i, Value) and i.op == "load"}
+        return frozenset(i.place.array.name for i in own if i.adds == "plain") & used
 
     def _hindered(self, nodes: frozenset[int]) -> Exception | None:
         """Why loops cannot be written out: by trying."""
@@ -134,7 +146,7 @@ class Reader:
         launched = self.launched
         lowering = Lowering(
             file, where, launched.block, (x, y, z), unroll, launched.shared_mem, retyped, self.starts,
-            self.keep,
+            self.keep, self.updated,
         )  # fmt: skip
         kernel = lowering.kernel(*found[0], self.arguments)
         self.kept |= bool(kernel.functions)

@@ -24,7 +24,8 @@ class Targets(Accesses):
     """Places; `Accesses` reads and writes them."""
 
     def on_subscript_expression(self, node: Any) -> Any:
-        return self.read(node, self.target(node))
+        found = self.target(node)
+        return found if isinstance(found, Value) else self.read(node, found)  # an operator may give a number
 
     def on_field_expression(self, node: Any) -> Any:
         argument = node.child_by_field_name("argument")
@@ -107,9 +108,10 @@ class Targets(Accesses):
             return self.operator(node, "operator[]", base, index)
         at = self.scalar(index[0])
         if isinstance(base, Cell):
-            if not isinstance(base.type, Aggregate) or at.const is None or base.type.of(str(at.const)) is None:
+            which = "0" if self.kind_alone else str(at.const)
+            if not isinstance(base.type, Aggregate) or base.type.of(which) is None:
                 raise self.unrollable(node, f"the index of {text_of(of)} is not known when deriving")
-            return self.part(node, base, (str(at.const),), base.type.of(str(at.const)))  # type: ignore[arg-type]
+            return self.part(node, base, (which,), base.type.of(which))  # type: ignore[arg-type]
         return self.cell(node, self.read(node, base) if isinstance(base, Var) else base, (at,))
 
     def pointee(self, node: Any, pointer: Any) -> Any:
@@ -141,6 +143,8 @@ class Targets(Accesses):
             return self.element(node, base, index)
         if isinstance(base, Var) and base.fields and index and base.type is None:
             if index[0].const is None or str(index[0].const) not in base.fields:
+                if self.kind_alone:
+                    return base.fields["0"]
                 raise self.unrollable(node, f"the index of the local array {base.name} is not known when deriving")
             return base.fields[str(index[0].const)]
         if not isinstance(base, Pointer):
@@ -183,6 +187,8 @@ class Targets(Accesses):
     def element(self, node: Any, base: Local, index: tuple[Value, ...]) -> Var:
         """What a pointer into local variables points to; a vector of them has them for its fields."""
         at = index[0].const if index else 0
+        if self.kind_alone:
+            base, at = replace(base, at=0), 0
         if at is None:
             raise self.unrollable(node, "the index into a local array is not known when deriving")
         width = 1 if base.view is None else types.count(base.view)

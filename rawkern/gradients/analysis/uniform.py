@@ -1,0 +1,28 @@
+"""What is the same for all threads of a block, and where they are all together."""
+
+from __future__ import annotations
+
+from rawkern.gradients.ir import Block, Exit, Kernel, Value, made_of
+
+
+def uniform(value: Value) -> bool:
+    """Whether an integer is the same for all threads of a block, in each iteration of the loops around."""
+
+    def ask(v: Value) -> bool | tuple[Value, ...]:
+        if v.op == "special":
+            return not v.attr.startswith("threadIdx")
+        least = v.op == "call" and v.attr in ("min", "max")  # of integers
+        return (least or v.op in ("cast", "unary", "binary", "select")) and v.args
+
+    return made_of(value, ask)
+
+
+def together(kernel: Kernel, block: Block) -> bool:
+    """Whether all threads of a block of threads come to a place, equally often: under what is the same for all."""
+    if any(isinstance(i, Exit) for i in kernel.body.items):
+        return False
+    while block.parent is not None:
+        if not uniform(block.parent.condition):
+            return False
+        block = block.parent.block
+    return True

@@ -1,0 +1,72 @@
+"""Tiles that are loaded under conditions: which reads are of what the same iteration has set."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import rawkern
+from tests.gradients.host import outcomes
+from tests.gradients.random_guards import Guards
+from tests.gradients.random_kernels import arguments
+
+HEAD = """extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m) {
+    __shared__ float s1[64];
+    int t = threadIdx.x, i = blockIdx.x * 64 + t;
+    float own = i < n ? x[i] : 0.0f, sum = 0.0f;
+    for (int k = 0; k < n; k += 64) {
+"""
+TAIL = "\n__syncthreads();\n}\nif (i < n) y[i] = sum;\n}"
+EACH = "for (int j = 0; j < {}; ++j) sum += own * s1[j] * s1[j];"
+COUNT = "int most = min(64, n - k); if (t < most) s1[t] = x[k + t];"
+LOADS = {
+    "of a part": (COUNT, EACH.format("most")),
+    "of a part, in a recurrence": (COUNT, "for (int j = 0; j < most; ++j) sum = 0.9f * sum + own * s1[j];"),
+    "of a part, each its own": (COUNT, "if (t < most) sum += own * s1[t];"),
+    "a count by ?:": ("int most = n - k < 64 ? n - k : 64; if (t < most) s1[t] = x[k + t];", EACH.format("most")),
+    "the bound of the array": ("if (k + t < n) s1[t] = x[k + t];", EACH.format("64 && k + j < n")),
+    "the least of two": ("if (k + t < n) s1[t] = x[k + t];", EACH.format("min(64, n - k)")),
+    "a break": ("if (k + t < n) s1[t] = x[k + t];",
+                "for (int j = 0; j < 64; ++j) { if (k + j >= n) break; sum += own * s1[j]; }"),
+    "both sides": ("if (k + t < n) s1[t] = x[k + t]; else s1[t] = 0.0f;", EACH.format("64")),
+    "zeros before": ("s1[t] = 0.0f; if (k + t < n) s1[t] = x[k + t];", EACH.format("64")),
+}  # fmt: skip
+STALE = {
+    "unguarded": ("if (k + t < n) s1[t] = x[k + t];", EACH.format("64")),
+    "the next place": ("if (k + t < n) s1[t] = x[k + t];", "for (int j = 0; j < 63 && k + j < n; ++j) sum += own * s1[j + 1] * s1[j];"),
+    "one less": ("if (k + t + 1 < n) s1[t] = x[k + t];", EACH.format("64 && k + j < n")),
+    "more in the condition": ("if (k + t < n && t != 3) s1[t] = x[k + t];", EACH.format("64 && k + j < n")),
+    "a condition of values": ("if (k + t < n && own > 0.0f) s1[t] = x[k + t];", EACH.format("64 && k + j < n")),
+    "a bound of the thread's": ("int most = n - k - t; if (most > 0) s1[t] = x[k + t];", EACH.format("min(64, most)")),
+    "of another thread": ("if (k + i < n) s1[t] = x[k + t];", EACH.format("64 && k + j < n")),
+    "sides apart": ("if (k + t < n) s1[t] = x[k + t]; else s1[63 - t] = 0.0f;", EACH.format("64")),
+    "unsigned numbers below 0": ("int most = n - k - 70; if (t < (unsigned)most + 3u) s1[t] = x[k + t];",
+                                 "for (int j = 0; j < (unsigned)most; ++j) { if (j > 63) break; sum += own * s1[j] * s1[j]; }"),
+}  # fmt: skip
+
+
+def source(load, read):
+    return f"{HEAD}{load}\n__syncthreads();\n{read}{TAIL}"
+
+
+def test_what_an_iteration_has_set_is_read_in_any_order() -> None:
+    given = {
+        k: SimpleNamespace(
+            source=source(*each), block=(64, 1, 1), grid=(2, 1, 1), shared_mem=0, arguments=lambda k=k: arguments(k)
+        )
+        for k, each in enumerate(LOADS.values())
+    }
+    assert outcomes(given) == (len(LOADS), {}, {})
+
+
+@pytest.mark.parametrize("what", STALE)
+def test_what_another_iteration_left_is_refused(what) -> None:
+    with pytest.raises(rawkern.NotDifferentiable, match="may be of another iteration"):
+        rawkern.RawKernel(source(*STALE[what]), "program").derive(block=64)
+
+
+def test_random_guards() -> None:
+    right, _, wrong = outcomes({seed: Guards(seed) for seed in range(24)})
+    assert not wrong
+    assert right >= 8
