@@ -192,3 +192,22 @@ def paged_attention(q, k, v, table, lengths, out, scale, most):
         p = (scale * k[pages].reshape(-1, 16)[:length] @ query).softmax(0)
         rows.append(p @ v[pages].reshape(-1, 16)[:length])
     return {"out": torch.stack(rows)}
+
+
+@case("""
+template <typename scalar_t>
+__global__ void pixel_shuffle_kernel(const scalar_t* __restrict__ input, const scalar_t* __restrict__ scale, scalar_t* __restrict__ output,
+                                     int total, int C, int H, int W, int r) {
+    for (int idx = blockIdx.x * blockDim.x + threadIdx.x; idx < total; idx += blockDim.x * gridDim.x) {
+        const int w = idx % W;
+        const int h = (idx / W) % H;
+        const int c = (idx / (W * H)) % C;
+        const int b = idx / (W * H * C);
+        for (int k = 0; k < r; ++k) {
+            output[((b * C + c) * H + h) * (W * r) + w * r + k] = input[(((b * r + k) * C + c) * H + h) * W + w] * scale[k];
+        }
+    }
+}""", 32, 2, lambda r: (r(2, 3, 2, 4, 5), r(3), r(2, 2, 4, 15), 80, 2, 4, 5, 3), wrt=("input",), name="pixel_shuffle_kernel<float>", atomics=0)  # fmt: skip
+def pixel_shuffle(input, scale, output, total, C, H, W, r):
+    parts = input * scale.view(1, 3, 1, 1, 1)
+    return {"output": parts.permute(0, 2, 3, 4, 1).reshape(2, 2, 4, 15)}

@@ -31,6 +31,7 @@ BEFORE = ("y_before", "z_before")  # outputs as they were, where a kernel overwr
 PLACES = (*TYPES, *BEFORE)  # of arguments; those of gradients follow
 PREFIXES = {"value": "", "grad": "grad_", "size": "size_", "blocks": "blocks_"}
 STEP, TOLERANCE = 1e-6, 2e-6
+ROOM = 1 << 11  # numbers that a block can have sums of
 
 
 def widened(source: str) -> str:
@@ -98,7 +99,7 @@ def elements(text, seed: int) -> int:
 def _calls(text, program, seed: int) -> str:
     cases = []
     numbers, grid = _numbers(text, program, seed)
-    flags = [(seed // 2 + k) % 4 > 0 for k in range(len(text.sums))]
+    flags = [(seed // 2 + k) % 4 > 0 and numbers[f"size_{n}"] <= ROOM for k, (n, _) in enumerate(text.sums)]
     fixed = length_of(text, dict(zip(TYPES, program.arguments(), strict=True)), program.grid)
     called = (
         "original::program",

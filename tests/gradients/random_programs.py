@@ -14,6 +14,7 @@ import rawkern
 from tests.gradients.random_blocks import Blocks
 from tests.gradients.random_buffers import Buffers
 from tests.gradients.random_corners import Corners
+from tests.gradients.random_flat import Flat
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
@@ -43,6 +44,7 @@ KINDS = {
         Trees,
         Buffers,
         Corners,
+        Flat,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -59,8 +61,8 @@ def kept() -> dict[int, Any]:
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
-    if seed % 32 == 8:
-        return Corners(seed)
+    if seed % 32 in (8, 24):
+        return (Corners if seed % 32 == 8 else Flat)(seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -103,3 +103,53 @@ def test_nothing_is_assumed_that_no_launch_has() -> None:
     source = f'extern "C" __global__ void f(const float* x, float* y, int n) {{ {loop} }}\n'
     text = derive(source, "f", where=Where("f.cu", "f", str), launched=Launched((32, 1, 1)))
     assert "__trap" not in text.source and "take(" in text.source  # a row's last part may lead into the next row
+
+
+def flat(body: str, assume: bool = True) -> tuple[bool, tuple[str, ...]]:
+    """Whether each element of y is set, and its x read, by one thread alone; and what that assumes of a launch."""
+    head = 'extern "C" __global__ void f(const float* x, float* y, int n, int C, int H, int W)'
+    source = f"{head} {{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; {body} }}\n"
+    text = derive(source, "f", where=Where("f.cu", "f", str), launched=Launched((24, 1, 1)), assume=assume)
+    alone = "take(" not in text.source and not text.atomics
+    return alone, tuple(
+        sorted(str(high[0][0]) for _, high in ((low, list(high)) for low, high in text.assumed) if high[0])
+    )
+
+
+def same(index: str) -> str:
+    return f"y[{index}] = x[{index}] * x[{index}];"
+
+
+@pytest.mark.parametrize(
+    "body, assumed",
+    [
+        ("int q = i / W, r = i % W; " + same("q * W + r"), ("W",)),
+        ("int q = i / W, r = i - q * W; " + same("q * W + r"), ()),
+        ("int q = i / 5, r = i % 5; " + same("q * 5 + r"), ()),
+        ("int q = i / 5, r = i % 5; " + same("q * 7 + r"), ()),
+        ("int q = i >> 2, r = i & 3; " + same("q * 4 + r + 3"), ()),
+        ("int q = i / W, r = i % W; if (q < H) " + same("r * H + q"), ("W",)),
+        ("int c = i / (H * W), r = i % (H * W); int h = r / W, w = r % W; " + same("(c * W + w) * H + h"), ("H", "W")),
+        ("int b = i / W / H / C, c = i / (W * H) % C, h = i / W % H, w = i % W; " + same("((b * H + h) * W + w) * C + c"),
+         ("C", "H", "W")),
+        ("int b = i / W, w = i % W; for (int c = 0; c < C; ++c) " + same("(b * C + c) * W + w"), ("W",)),
+    ],
+)  # fmt: skip
+def test_rows_and_columns_of_a_number(body, assumed) -> None:
+    assert flat(body) == (True, assumed)
+    assert flat(body, assume=False)[0] == (not assumed)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        same("i / W"), same("i % W"), "int q = i / W, r = i % W; " + same("r * H + q"),
+        "int q = i / W, r = i % H; " + same("q * W + r"), "int q = i / 5, r = i % 4; " + same("q * 5 + r"),
+        "int q = i / 5, r = i % 5; " + same("q * 4 + r"), "int q = i / W, r = i % W; " + same("q * H + r"),
+        "int c = i / (H * W), h = i / W % C, w = i % W; " + same("(c * C + h) * W + w"),
+        "int b = i / W, w = i % W; for (int c = 0; c < C; ++c) " + same("(b * H + c) * W + w"),
+        "int q = (i - 7) / W, r = (i - 7) % W; if (i > 7) " + same("q * W + r + W"),
+    ],
+)  # fmt: skip
+def test_other_parts_of_a_number_do_not_tell_it(body) -> None:
+    assert not flat(body)[0]

@@ -9,10 +9,11 @@ or from a condition that holds there, such as ``col < n``.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rawkern.gradients.analysis.flat import ONE, Part, told_by, with_parts
 from rawkern.gradients.analysis.loops import iterations
 from rawkern.gradients.analysis.ownership import (
     GROUP,
@@ -60,10 +61,14 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
         known = _grouped(known, kernel.group)
         del digits["threadIdx.x"]
         digits |= {GROUP: kernel.block[0] // kernel.group, LANE: kernel.group}
-    needed_digits = {*loops, *(d for d, size in digits.items() if size != 1)} - {*told, *known.fixed}
-    if found is None or needed_digits - set(found[0]):
+    if found is None:
         return None
     coefficients, offset = found
+    if any(isinstance(d, Part) for d in coefficients):
+        known = replace(known, above=[with_parts(p, same) for p in known.above])
+    needed_digits = {*loops, *(d for d, size in digits.items() if size != 1)} - {*told, *known.fixed, *coefficients}
+    if needed_digits - _by_parts({*coefficients, *told}, threads(kernel, within_block), kernel.group):
+        return None
     downwards = bool(coefficients) and all(v < 0 for c in coefficients.values() for v in c.values())
     if downwards:  # as in x[n - 1 - i]: what is below an end is read
         coefficients = {d: multiply(c, {(): -1}) for d, c in coefficients.items()}
@@ -80,9 +85,10 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     else:
         common, sizes["beside"] = 1, beside.most + 1
         coefficients["beside"] = beside.gap
-    order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known)
+    divided = [(ONE, {(s,): 1}) for s in sorted({s for p in coefficients if isinstance(p, Part) for s in p.divisors})]
+    order_found = None if divided else _read_as_digits({}, {(): 1}, coefficients, sizes, known)
     if order_found is None and assumed is not None:
-        needed: list[tuple[Poly, Poly]] = []
+        needed: list[tuple[Poly, Poly]] = list(divided)
         order_found = _read_as_digits({}, {(): 1}, coefficients, sizes, known, needed)
         assumed += [each for each in needed if each not in assumed] if order_found is not None else []
     if order_found is None:
@@ -104,6 +110,16 @@ def signatures(kernel: Kernel, indices: Sequence[Value], block: Block, order: in
     return None if not every or None in every else tuple(every)
 
 
+def _by_parts(given: Collection[Any], sizes: dict[str, int | None], group: int) -> set[Any]:
+    """The digits that quotients and remainders of a number tell, which is made of these."""
+    found: set[Any] = set()
+    for whole in told_by(given):
+        coefficients = _coefficients(whole, is_digit)
+        if coefficients is not None and _read_as_digits({}, ONE, coefficients[0], sizes, Facts([], {})) is not None:
+            found |= {GROUP, LANE, *coefficients[0]} if group else {*coefficients[0]}
+    return found
+
+
 def _grouped(known: Facts, group: int) -> Facts:
     """What holds, in terms of groups of threads."""
     fixed: dict[Any, Poly] = {}
@@ -121,19 +137,27 @@ def _grouped(known: Facts, group: int) -> Facts:
 
 def parts(index: Value, within_block: bool = False, same: Collection[Value] = (), group: int = 0) -> Any:
     """An index as coefficients of its digits and the rest, its offset; None where it is not made of these alone."""
+    p = poly(index)
+    own = {s for key in p for s in key if (part := part_of_thread(s)) is not None and part[1] == group}
+    p = grouped(p if within_block else with_parts(p, {*same, *own}), group)
+    if any(isinstance(s, Value) and s not in same and not settled(s) for key in p for s in key):
+        return None
+    if within_block:  # blocks are the same for all threads
+        return _coefficients(p, lambda s: is_digit(s) and not (isinstance(s, str) and s.startswith("blockIdx")))
+    return _coefficients(p, lambda s: is_digit(s) or isinstance(s, Part))
+
+
+def _coefficients(p: Poly, digit: Callable[[Any], bool]) -> tuple[dict[Any, Poly], Poly] | None:
+    """A sum of digits as their coefficients, and what is left; None where digits are multiplied."""
     coefficients: dict[Any, Poly] = {}
     offset: Poly = {}
-    for key, value in grouped(poly(index), group).items():
-        inner = [s for s in key if is_digit(s)]
-        if any(isinstance(s, Value) and s not in same and not settled(s) for s in key) or len(inner) > 1:
-            return None
-        if within_block and inner and isinstance(inner[0], str) and inner[0].startswith("blockIdx"):
-            inner = []  # the same for all threads of the block
+    for key, value in p.items():
+        inner = [s for s in key if digit(s)]
         rest = tuple(s for s in key if s not in inner)
+        if len(inner) > 1 or (inner and any(map(is_digit, rest))):
+            return None
         part = coefficients.setdefault(inner[0], {}) if inner else offset
         part[rest] = part.get(rest, 0) + value
-    if any(is_digit(s) for c in coefficients.values() for k in c for s in k):
-        return None
     return coefficients, offset
 
 
@@ -154,19 +178,38 @@ def _read_as_digits(
             if number is None and (extent is None or any(low for low, _ in assumed) or not _may_fit(extent, c)):
                 continue
             more = [({}, number)] if number is not None else [(extent or {}, c)]
-        size = digits.get(digit) if isinstance(digit, str) else iterations(digit)
-        if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
-            above: Poly | None = multiply(c, {(f"gridDim.{digit[-1]}",): 1})
-        else:
-            above = None if size is None else multiply(c, {(): size})
-        rest = {d: other for d, other in left.items() if d is not digit}
-        after = None if assumed is None else [*assumed, *more]
-        found = _read_as_digits(add(total, multiply(c, {(digit,): 1})), above, rest, digits, known, after)
-        if found is not None:
-            if assumed is not None and after is not None:
-                assumed[:] = after
-            return (("k" if isinstance(digit, Loop) else digit, _frozen(c)), *found)
+        rest, so_far = {d: other for d, other in left.items() if d is not digit}, add(total, multiply(c, {(digit,): 1}))
+        size = _size(digit, digits, known)
+        sizes = [None if size is None else multiply(c, size), *_below(so_far, known)]
+        for above in sizes if rest else sizes[:1]:
+            after = None if assumed is None else [*assumed, *more]
+            found = _read_as_digits(so_far, above, rest, digits, known, after)
+            if found is not None:
+                if assumed is not None and after is not None:
+                    assumed[:] = after
+                return (("k" if isinstance(digit, Loop) else digit, _frozen(c)), *found)
     return None
+
+
+def _size(digit: Any, digits: Mapping[str, int | None], known: Facts) -> Poly | None:
+    """What a digit is below; None if that is not known."""
+    if isinstance(digit, Part):
+        return None if digit.of is None else dict(digit.of)
+    size = digits.get(digit) if isinstance(digit, str) else iterations(digit)
+    if size is None and isinstance(digit, str) and digit.startswith("blockIdx"):
+        return {(f"gridDim.{digit[-1]}",): 1}
+    return next(iter(_below({(digit,): 1}, known)), None) if size is None else {(): size}
+
+
+def _below(total: Poly, known: Facts) -> list[Poly]:
+    """What digits add up to less than, in terms of a launch's numbers, as conditions say."""
+    common = math.gcd(*total.values())
+    found = []
+    for fact in known.above:
+        end = add(fact, {key: value // common for key, value in total.items()})
+        if not any(is_digit(s) or isinstance(s, Value | Part) for key in end for s in key):
+            found.append(multiply(end, {(): common}))
+    return found
 
 
 def _multiplied(p: Poly) -> Poly | None:
