@@ -273,10 +273,7 @@ def step_text(name: str, step: str) -> str:
     return f"++{name}" if step == "1" else f"{name} += {step}"
 
 
-_WHOLE = re.compile(
-    r"(\((unsigned |long )*\w+\))?"  # a conversion
-    r"(\d[\w.]*(e[-+]\d+f?)?|[\w.]+|[\w.]+\([^()]*\)|[\w.]+(\[[^\[\]]*\])+[\w.]*)"
-)
+_WHOLE = re.compile(r"\d[\w.]*e[-+]\d+f?|[\w.]+")  # a number, a name, a call, an element, what is converted
 _SUMS, _PRODUCTS, _COMPARISONS = ("+", "-"), ("*", "/"), ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -285,7 +282,7 @@ def operand(text: str, inner: str | None, operator: str | None = None, last: boo
     looser = (inner in _PRODUCTS and operator in _SUMS) or (inner in (*_SUMS, *_PRODUCTS) and operator in _COMPARISONS)
     looser |= inner in _COMPARISONS and operator in ("&&", "||")
     same = any(inner in each and operator in each for each in (_SUMS, _PRODUCTS, ("&&",), ("||",))) and not last
-    return text if looser or same or _WHOLE.fullmatch(text) else f"({text})"
+    return text if looser or same or _WHOLE.fullmatch(masked(text)) else f"({text})"
 
 
 def bare(text: str) -> str:

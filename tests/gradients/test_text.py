@@ -78,6 +78,7 @@ def test_sums() -> None:
         ("float s = 0; for (int k = 0; k < n; ++k) s += x[k] * w[i]; y[i] = s;", "for", "= 0;.*= s;"),
         ("int lane = n % 32; if (i < lane) y[i] = x[i] * x[i] * (lane + 1);", r"int lane =", "lane_"),
         ("y[i] = w[i] - x[i] * x[i] - x[i];", " -= | - ", r"\+ -|\+ \(-|\+= -"),
+        ("int j = i + -2; if (i > 1) y[j] = x[i + -2] * x[i + -2];", r"- 2", r"\+ \(?-"),
         ("y[i] = x[i] * x[i] / 8.0f;", r"\* 0\.125f", "inverse"),
         ("long long r = i; y[r * (long long)n] = x[r * (long long)n] * 2.f;", r"\[r \* n\]", r"\[r \* \("),
     ],

@@ -165,6 +165,10 @@ class Copy:
     @staticmethod
     def joined(value: Value, args: Sequence[Value], spelled: Callable[[Value], str]) -> str:
         """A binary operation of these operands."""
+        right = args[1]
+        if value.attr == "+" and right.op == "const" and right.attr[0] == "-" and -(2**31) < (right.const or 0) < 0:
+            left = operand(spelled(args[0]), args[0].attr if args[0].op == "binary" else None, "-", last=False)
+            return f"{left} - {right.attr[1:]}"
         texts = []
         for k, (a, text) in enumerate((a, spelled(a)) for a in args):
             texts.append(operand(text, a.attr if a.op == "binary" else None, value.attr, last=k == 1))

@@ -142,6 +142,8 @@ class Repeats(Branches):
             raise self.refuse(
                 node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
             )
+        if found.const:
+            return goes_on
         return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
 
     def _written_out(
