@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,10 @@ class Group:
     other: list[Any] = field(default_factory=list)  # behind "} else {"
 
 
-WIDTH = 120
+Scope = tuple[int, ...]  # a block, by the places of those around it among the lines
+WIDTH, DEEPEST = 120, 15  # of lines, in columns and in steps to the right
+_DECLARES = re.compile(r"(for \()?(const )?(unsigned )?[a-z]\w*( long)?\*? \Z")  # what stands before a name
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
 def wrapped(line: str) -> list[str]:
@@ -43,16 +46,17 @@ def rendered(lines: list[Any], depth: int = 1) -> list[str]:
 
 def _indented(lines: list[Any], depth: int) -> list[str]:
     found: list[str] = []
+    indent = "    " * min(depth, DEEPEST)  # of a loop with a break that is written out, each iteration is one deeper
     for line in lines:
         if isinstance(line, str):
-            text = "    " * depth + line
+            text = indent + line
             if not (line.startswith("__sync") and found and found[-1] == text):  # one barrier does what two do
                 found.append(text)
             continue
-        found += ["    " * depth + line.head, *_indented(line.body, depth + 1)]
+        found += [indent + line.head, *_indented(line.body, depth + 1)]
         if line.other:
-            found += ["    " * depth + "} else {", *_indented(line.other, depth + 1)]
-        found.append("    " * depth + "}")
+            found += [indent + "} else {", *_indented(line.other, depth + 1)]
+        found.append(indent + "}")
     return found
 
 
@@ -113,14 +117,16 @@ class Names:
         self.reserved = frozenset(taken)
         self._taken = set(taken)
         self._of: dict[Any, str] = {}
+        self.hints: dict[str, str] = {}  # what each was to be called
         self.loops: dict[str, Any] = {}  # by their heads in the text
         self.double = double  # whether every float is a double
 
     def fresh(self, hint: str) -> str:
         name, k = hint, 2
         while name in self._taken:
-            name, k = f"{hint}_{k}", k + 1
+            name, k = _numbered(hint, k), k + 1
         self._taken.add(name)
+        self.hints[name] = hint
         return name
 
     def of(self, value: Any, hint: str = "t") -> str:
@@ -136,11 +142,138 @@ class Names:
         return "float" if kind in HALVES and not self.double else self.type(kind)
 
 
+def _numbered(hint: str, k: int) -> str:
+    return f"{hint}{k}" if hint.endswith("_") else f"{hint}_{k}"
+
+
+def finished(lines: list[Any], names: Names, head: str, free: Set[str]) -> list[Any]:
+    """Lines of a function that no pass goes through any more, as they are printed; see `renumbered`."""
+    return subtracted(renumbered(lines, names, head, free))
+
+
+def renumbered(lines: list[Any], names: Names, head: str, free: Set[str]) -> list[Any]:
+    """Lines whose variables are numbered in the order of the text, the first of a name in a block without a number.
+
+    Variables whose blocks lie apart may have one name. Words of the head stay. `free`: names that were reserved for
+    what the text might have needed.
+    """
+    words: dict[str, list[tuple[Scope, bool]]] = {}
+    for scope, line in _placed(lines, ()):
+        for m in _WORD.finditer(line):
+            declares = _DECLARES.match(line[: m.start()]) is not None
+            words.setdefault(m[0], []).append((scope, declares))
+    kept = set(_WORD.findall(head))
+    given = [word for word in words if word in names.hints and word not in kept]
+    taken = (kept | words.keys() | (names.reserved - free)) - set(given)
+    new: dict[str, dict[Scope, str]] = {word: {} for word in given}
+    used: dict[str, list[Scope]] = {}
+    for word in given:
+        for scope in _blocks(words[word]):
+            hint, k = _hint(word, names.hints), 2
+            name = hint
+            while name in taken or any(_common(scope, other) in (scope, other) for other in used.get(name, ())):
+                name, k = _numbered(hint, k), k + 1
+            used.setdefault(name, []).append(scope)
+            new[word][scope] = name
+
+    def change(line: str, scope: Scope) -> str:
+        def name(m: re.Match[str]) -> str:
+            return next((n for block, n in new.get(m[0], {}).items() if _common(block, scope) == block), m[0])
+
+        return _WORD.sub(name, line)
+
+    return _each(lines, change)
+
+
+def _blocks(found: list[tuple[Scope, bool]]) -> list[Scope]:
+    """The blocks that a word is declared in, each a variable of its own; that around all its places, if in doubt."""
+    blocks = list(dict.fromkeys(scope for scope, declares in found if declares))
+    apart = not any(_common(a, b) in (a, b) for k, a in enumerate(blocks) for b in blocks[:k])
+    if blocks and apart and all(any(_common(b, scope) == b for b in blocks) for scope, _ in found):
+        return blocks
+    around = found[0][0]
+    for scope, _ in found:
+        around = _common(around, scope)
+    return [around]
+
+
+def _placed(lines: list[Any], scope: Scope) -> Iterator[tuple[Scope, str]]:
+    """All lines with the blocks that they lie in, from the outermost."""
+    for k, line in enumerate(lines):
+        if isinstance(line, Group):
+            yield (*scope, k), line.head
+            yield from _placed(line.body, (*scope, k, 0))
+            yield from _placed(line.other, (*scope, k, 1))
+        else:
+            yield scope, line
+
+
+def _common(a: Scope, b: Scope) -> Scope:
+    """The innermost block around two."""
+    return a[: next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))]
+
+
+def _hint(name: str, hints: Mapping[str, str]) -> str:
+    """What a name is to be called, without numbers of a name that it was made of, as `d_x_2_all` is of `d_x_2`."""
+    hint = hints[name]
+    for cut in (*(m.start() for m in re.finditer("_", hint)), len(hint)):
+        if hint[:cut] in hints and hints[hint[:cut]] != hint[:cut]:
+            return hints[hint[:cut]] + hint[cut:]
+    return hint
+
+
+def _each(lines: list[Any], change: Callable[[str, Scope], str], scope: Scope = ()) -> list[Any]:
+    return [
+        Group(
+            change(line.head, (*scope, k)),
+            _each(line.body, change, (*scope, k, 0)),
+            _each(line.other, change, (*scope, k, 1)),
+        )
+        if isinstance(line, Group)
+        else change(line, scope)
+        for k, line in enumerate(lines)
+    ]
+
+
+def subtracted(lines: list[Any]) -> list[Any]:
+    """Lines in which what is added with a minus before it is subtracted, which gives the same."""
+
+    def change(line: str, _: Scope) -> str:
+        found = re.fullmatch(r"(\w+) \+= -(.*);", line)
+        return f"{found[1]} -= {found[2]};" if found and is_product(found[2]) else line
+
+    return _each(lines, change)
+
+
+def is_product(text: str) -> bool:
+    """Whether a text is a product or quotient, or a single operand: nothing in it binds less than that."""
+    return re.fullmatch(r"[\w.]+( [*/] [\w.]+)*", masked(text)) is not None
+
+
+def masked(text: str) -> str:
+    """A text with as many underscores for what stands in parentheses and brackets, and for those."""
+    before = ""
+    while before != text:
+        before, text = text, re.sub(r"\([^()]*\)|\[[^\[\]]*\]", lambda m: "_" * len(m[0]), text)
+    return text
+
+
+def total(terms: Sequence[str]) -> str:
+    """The sum of terms, as an expression."""
+    text = ""
+    for term in terms:
+        minus = term.startswith("-") and is_product(term[1:])
+        plain = minus or bare(term) != term or (not term.startswith("-") and not re.search(r"[?<>=&|^%]", term))
+        part = term if plain else f"({term})"
+        text = part if not text else f"{text} - {part[1:]}" if minus else f"{text} + {part}"
+    return text
+
+
 def step_text(name: str, step: str) -> str:
     return f"++{name}" if step == "1" else f"{name} += {step}"
 
 
-_WHOLE = re.compile(r"\d[\w.]*(e[-+]\d+f?)?|[\w.]+|[\w.]+\([^()]*\)|[\w.]+(\[[^\[\]]*\])+[\w.]*")
+_WHOLE = re.compile(r"\d[\w.]*e[-+]\d+f?|[\w.]+")  # a number, a name, a call, an element, what is converted
 _SUMS, _PRODUCTS, _COMPARISONS = ("+", "-"), ("*", "/"), ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -149,7 +282,7 @@ def operand(text: str, inner: str | None, operator: str | None = None, last: boo
     looser = (inner in _PRODUCTS and operator in _SUMS) or (inner in (*_SUMS, *_PRODUCTS) and operator in _COMPARISONS)
     looser |= inner in _COMPARISONS and operator in ("&&", "||")
     same = any(inner in each and operator in each for each in (_SUMS, _PRODUCTS, ("&&",), ("||",))) and not last
-    return text if looser or same or _WHOLE.fullmatch(text) else f"({text})"
+    return text if looser or same or _WHOLE.fullmatch(masked(text)) else f"({text})"
 
 
 def bare(text: str) -> str:

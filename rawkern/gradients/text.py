@@ -22,6 +22,7 @@ from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
     Names,
+    finished,
     rendered,
     set_at_once,
     spelling,
@@ -113,7 +114,8 @@ def backward_text(
         arrays += _memory(kernel, reverse, shared_mem, memory)
         lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
     arrays = [*(length.before if length else ()), *arrays]
-    inner = "\n".join(rendered([*arrays, *lines]))
+    lines = [*arrays, *lines]
+    inner = "\n".join(rendered(lines))
     outputs = tuple(a.name for a in active)
     parameters, spelled = [], []
     for n, kind, pointer in kernel.params:
@@ -137,15 +139,6 @@ def backward_text(
     for axis, blocks_there in blocks.items():
         parameters.append(("blocks", axis))
         spelled.append(f"unsigned int {blocks_there}")
-    if more and more.aligned:
-        inner = "\n".join(
-            [
-                *rendered(
-                    [_aligned(each, more.each) for each in spelled if "* __restrict__ " in each and "(" not in each]
-                ),
-                inner,
-            ]
-        )
     name = f"{base_name(kernel.name)}_backward"
     rest = frozenset(n for n in kernel.before if n in wrt and mixed(kernel, n))
     sets |= {n: g.sets(kernel) for n, g in gathered.items()}
@@ -179,6 +172,11 @@ def backward_text(
     if len(head) > 120:
         head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
     before = helpers.texts("\n".join([*spelled, *called, inner]), used)
+    if more and more.aligned:
+        pointers = [each for each in spelled if "* __restrict__ " in each and "(" not in each]
+        lines = [*(_aligned(each, more.each) for each in pointers), *lines]
+    free = helpers.unused("\n".join([*before, *called, inner]))
+    inner = "\n".join(rendered(finished(lines, names, head, free)))
     text = "\n".join([*structs(kernel, names), *before, *called, *comment, head, inner, "}", ""])
     assigned = tuple(
         a.name

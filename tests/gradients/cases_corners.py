@@ -101,3 +101,22 @@ def unsigned_bounds(x, w, y, u, m):
     }""", 32, 2, lambda r: (r(200), r(32), torch.zeros(3), -10))  # fmt: skip
 def halves_of_unsigned(x, w, z, n):
     return unsigned_rows(x, w, z, n)
+
+
+@case(
+    """struct Pair { float a, b; };
+    extern "C" __global__ void bound(const float* x, const float* w, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+        Pair s{x[i], w[i]};
+        auto& [p, q] = s;
+        const float t = p;
+        p = q * q;
+        if (t > 0.0f) q *= t;
+        y[i] = s.a + s.b * sinf(p);
+    }""",
+    32, 4, lambda r: (r(100), r(100), r(100), 100), atomics=0,
+)  # fmt: skip
+def bound(x, w, y, n):
+    q = torch.where(x > 0, w * x, w)
+    return {"y": w * w + q * (w * w).sin()}

@@ -91,6 +91,23 @@ def test_any_number_of_elements(name, device, monkeypatch) -> None:
         torch.testing.assert_close(each, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("constants", "condition", "m"),
+    [
+        ("const long long b = m;", "i >= b * m", 65536),
+        ("const long long b = m, c = m;", "i >= b * c", 65536),
+        ("const int b = m - 5u;", "i < b", 3),
+    ],
+)
+def test_constants_are_of_their_types_in_conditions_of_a_block(constants, condition, m, monkeypatch) -> None:
+    monkeypatch.setattr(launching, "_elements", lambda _, blocks, most: most)
+    body = f"int i = {INDEX}; {constants} if (i < n && {condition}) y[i] = x[i] * x[i];"
+    derived = kernel(body).derive(block=64, grid=16, wrt=("x",))
+    assert freed(derived.source)
+    args = (torch.ones(1024), torch.zeros(1), torch.zeros(1, dtype=torch.int32), torch.zeros(1024), 1024, m)
+    assert derived(16, args, {"y": torch.ones(1024)})["x"].abs().max() == 0
+
+
 @pytest.mark.parametrize("name", SINGLE)
 def test_one_element(name) -> None:
     derived = kernel(f"int i = {INDEX}; {SINGLE[name]}").derive(block=64, grid=8, wrt=("x",))

@@ -25,8 +25,9 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Names, operand
+from rawkern.gradients.layout import Names, bare, masked, operand
 
+OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}  # those of an order: of no NaN
 TRIVIAL = ("const", "param", "special")
 
 
@@ -116,6 +117,8 @@ class Copy:
         """The value as an expression of what has a name, for the reverse."""
         if value.op in TRIVIAL or value.name or value.op not in ("binary", "unary", "cast") or depth > 6:
             return self.use(value)
+        if value.op == "unary" and value.attr == "!":
+            return self.negated(value.args[0], lambda a: self.express(a, depth + 1))
         if value.op == "binary":
             given = self.without_implied(value, lambda a: bool(a.name) or depth > 5)
             return self.joined(value, given, lambda a: self.express(a, depth + 1))
@@ -141,13 +144,31 @@ class Copy:
         if value.attr not in ("<<", ">>"):
             for k, a in enumerate(value.args):
                 implied = a.op == "cast" and not named(a) and types.common(a.args[0].type, a.type) == a.type
-                if implied and found[1 - k].op != "cast" and (k == 0 or found[0] is value.args[0]):
-                    found[k] = a.args[0]
+                if implied and (k == 1 or value.args[1].op != "cast") and found[0] is value.args[0]:
+                    found[k] = a.args[0]  # the other keeps its type
         return found
+
+    def negated(self, condition: Value, spelled: Callable[[Value], str]) -> str:
+        """That a condition does not hold, as an expression."""
+        text = spelled(condition)
+        if re.fullmatch(r"\w+", text):
+            return f"!{text}"
+        if condition.op == "unary" and condition.attr == "!" and condition.args[0].type == "bool":
+            return bare(spelled(condition.args[0]))
+        if condition.op == "binary" and condition.attr in OPPOSITES:
+            exact = not any(types.is_float(a.type) for a in condition.args) or condition.attr in ("==", "!=")
+            found = list(re.finditer(r"[<>=!]+|[?&|^]", masked(text)))
+            if exact and [m[0] for m in found] == [condition.attr]:
+                return f"{text[: found[0].start()]}{OPPOSITES[condition.attr]}{text[found[0].end() :]}"
+        return f"!{operand(text, None)}"
 
     @staticmethod
     def joined(value: Value, args: Sequence[Value], spelled: Callable[[Value], str]) -> str:
         """A binary operation of these operands."""
+        right = args[1]
+        if value.attr == "+" and right.op == "const" and right.attr[0] == "-" and -(2**31) < (right.const or 0) < 0:
+            left = operand(spelled(args[0]), args[0].attr if args[0].op == "binary" else None, "-", last=False)
+            return f"{left} - {right.attr[1:]}"
         texts = []
         for k, (a, text) in enumerate((a, spelled(a)) for a in args):
             texts.append(operand(text, a.attr if a.op == "binary" else None, value.attr, last=k == 1))

@@ -72,7 +72,9 @@ class Conditions:
         axis = next((a for a, whole in self.whole.items() if p == whole and a not in self.place), None)
         if axis is not None:
             self.place[axis] = name
-        self.kinds[name], self.spelled[name], self.polys[name] = kind, text, p
+        self.kinds[name], self.polys[name] = kind, p
+        plain = kind == "int" and not self._wraps(text)
+        self.spelled[name] = text if plain else f"({kind})({text})"  # of its type elsewhere, too
         if kind != "int" or (axis is None and self._wraps(text) and self._shifted(p) is None):
             self.modulo.add(name)
 

@@ -17,7 +17,7 @@ from rawkern.gradients.layout import Group
 
 MOST = 12  # lines that are computed again
 _DEFINED = re.compile(r"const ([\w ]+) (\w+) = (.*);")
-_COUNTED = re.compile(r"for \(int \w+ = [^;]*; [^;]*; [^;]*\) \{")
+_COUNTED = re.compile(r"for \(int (\w+) = [^;]*; [^;]*; (\+\+\1|\1 \+= [^;]*)\) \{")
 _NAMES = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?=(\s*\(|\[)?)")
 _TYPES = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "const", "signed", "size_t"}
 

@@ -28,7 +28,7 @@ from rawkern.gradients.ir import (
     operands,
     walk,
 )  # fmt: skip
-from rawkern.gradients.layout import Group, bare, operand, step_text
+from rawkern.gradients.layout import Group, bare, is_product, operand, step_text
 
 CONVERSIONS = {"__half": "__half2float", "__nv_bfloat16": "__bfloat162float"}
 
@@ -64,6 +64,8 @@ class Frame(Copy):
         """What a value is computed by."""
         if value.op == "binary":
             return self.joined(value, self.without_implied(value, self._is_named), self.text)
+        if value.op == "unary" and value.attr == "!":
+            return self.negated(value.args[0], self.text)
         args = [operand(self.text(a), None) for a in value.args]
         if value.op == "unary":
             return f"{value.attr}{args[0]}"
@@ -173,7 +175,7 @@ class Frame(Copy):
                 other.append(f"{name} = {self.text(b)};")
         group.body, group.other = then, other
         if not then and other:
-            group = Group(f"if (!({bare(self.text(item.condition))})) {{", other)
+            group = Group(f"if ({self.negated(item.condition, self.text)}) {{", other)
         return [*out, group] if then or other else out
 
     def _watched(self, item: Loop) -> list[Any]:
@@ -185,7 +187,7 @@ class Frame(Copy):
         out: list[Any] = []
         steps = induction(item)
         carried = [c for c in item.carried if c.phi in self.needed]
-        header = header_of(item, carried, steps)
+        header = header_of(item, carried, steps) or self._stepping(item, carried)
         for c in carried:
             kind = "" if c.result in self.hoisted else f"{self.names.type(c.phi.type)} "
             if c is not header or c.result in self.needed:
@@ -196,12 +198,25 @@ class Frame(Copy):
             name = self.name(header.phi)
             kind, init = header.phi.type, self._converted(header.init)
             start = "" if header.result in self.needed else f"{kind} {name} = {init}"
-            group.head = f"for ({start}; {condition}; {step_text(name, self.outside(steps[header.phi][1], item))}) {{"
+            by = self.outside(steps[header.phi][1], item) if header.phi in steps else None
+            step = step_text(name, by) if by is not None else _update(name, self._next(header)).removesuffix(";")
+            group.head = f"for ({start}; {condition}; {step}) {{"
             self.names.loops[group.head] = item
         else:
             group.head = f"while ({condition}) {{"
         group.body += self._advance([c for c in carried if c is not header])
         return [*out, group]
+
+    def _stepping(self, item: Loop, carried: list[Carried]) -> Carried | None:
+        """A variable that the condition compares, whose next value is made of it alone and used for nothing else."""
+
+        def own(v: Value, c: Carried) -> bool:
+            if v is c.phi or v.op in TRIVIAL or not (inside(v.block, item.body) or inside(v.block, item.test)):
+                return True
+            return v.op in ("binary", "unary", "cast") and not self._is_named(v) and all(own(a, c) for a in v.args)
+
+        compared = [plain(a) for a in item.condition.args]
+        return next((c for c in carried if c.phi in compared and c.next.args and own(c.next, c)), None)
 
     def _next(self, c: Carried) -> str:
         steps = induction(c.phi.attr)
@@ -219,20 +234,28 @@ class Frame(Copy):
         """Assignments at the end of an iteration; through temporaries where one would overwrite what another reads."""
         pairs = [(self.name(c.phi), self._next(c), c.phi.type) for c in carried]
         pairs = [p for p in pairs if p[0] != p[1]]
-        clash = any(re.search(rf"\b{a[0]}\b", b[1]) for k, a in enumerate(pairs) for b in pairs[k + 1 :])
-        if not clash:
-            return [_update(name, right) for name, right, _ in pairs]
+        lines: list[str] = []
+        while ready := [a for a in pairs if not any(_mentions(b[1], a[0]) for b in pairs if b is not a)]:
+            lines += [_update(name, right) for name, right, _ in ready[:1]]
+            pairs.remove(ready[0])
         temporary = [(name, self.names.fresh(f"{name}_next"), right, kind) for name, right, kind in pairs]
-        return [f"const {self.names.type(k)} {t} = {r};" for _, t, r, k in temporary] + [
-            f"{n} = {t};" for n, t, _, _ in temporary
-        ]
+        lines += [f"const {self.names.type(k)} {t} = {r};" for _, t, r, k in temporary]
+        return [*lines, *(f"{n} = {t};" for n, t, _, _ in temporary)]
+
+
+def _mentions(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.]){name}\b", text) is not None
 
 
 def _update(name: str, right: str) -> str:
-    found = re.fullmatch(rf"{re.escape(name)} ([-+*]) (.*)", right)
-    if found and (found[1] == "+" or re.fullmatch(r"[\w.]+|\(.*\)", found[2])) and "?" not in found[2]:
-        return f"{name} {found[1]}= {bare(found[2])};"
-    return f"{name} = {right};"
+    found = re.fullmatch(rf"{re.escape(name)} ([-+*/]|<<|>>) (.*)", right)
+    if found is None:
+        return f"{name} = {right};"
+    sign, by = found[1], found[2]
+    whole = is_product(by) if sign in ("+", "-") else re.fullmatch(r"[\w.]+", by) or bare(by) != by
+    if not whole:
+        return f"{name} = {right};"
+    return f"{step_text(name, bare(by))};" if sign == "+" else f"{name} {sign}= {bare(by)};"
 
 
 def header_of(loop: Loop, carried: list[Carried], steps: dict[Value, Any]) -> Carried | None:

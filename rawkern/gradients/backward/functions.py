@@ -7,10 +7,11 @@ from collections.abc import Set
 from typing import Any
 
 from rawkern.gradients.analysis.activity import activity
+from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Function, Kernel, Store, Value
-from rawkern.gradients.layout import Names, bare, rendered, without_unused
+from rawkern.gradients.layout import Names, bare, finished, rendered, without_unused
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -64,7 +65,8 @@ def _text(f: Function, names: Names) -> str:
     result = frame.use(f.result)
     frame.settle()
     head = f"__device__ __forceinline__ {names.type(f.type)} {f.name}({', '.join(_parameters(f, names))}) {{"
-    return "\n".join([head, *rendered(_returned([*frame.printed(), f"return {bare(result)};"])), "}", ""])
+    lines = _returned([*frame.printed(), f"return {bare(result)};"])
+    return "\n".join([head, *_rendered(lines, names, head), "}", ""])
 
 
 def _text_of_backward(f: Function, kernel: Kernel, names: Names, where: Where) -> tuple[str, set[str]]:
@@ -88,8 +90,12 @@ def _text_of_backward(f: Function, kernel: Kernel, names: Names, where: Where) -
     head = f"__device__ __forceinline__ {kind} {f.name}_backward({', '.join(params)}) {{"
     if len(head) > 120:
         head = f"__device__ __forceinline__ {kind} {f.name}_backward(\n    " + ",\n    ".join(params) + ") {"
-    lines = rendered(_returned(without_unused([*frame.printed(), *out])))
-    return "\n".join([said, head, *lines, "}", ""]), reverse.helpers
+    lines = _returned(without_unused([*frame.printed(), *out]))
+    return "\n".join([said, head, *_rendered(lines, names, head), "}", ""]), reverse.helpers
+
+
+def _rendered(lines: list[Any], names: Names, head: str) -> list[str]:
+    return rendered(finished(lines, names, head, helpers.unused("\n".join(rendered(lines)))))
 
 
 def _returned(lines: list[Any]) -> list[Any]:

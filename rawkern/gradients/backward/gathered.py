@@ -95,7 +95,7 @@ class Gathering:
         terms = [
             " * ".join([self.here[a.name], *map(str, next(iter(a.coefficient)))]) for a in reversed(self.gather.axes)
         ]
-        rest = f" + {written(self.gather.offset)}" if self.gather.offset else ""
+        rest = f" + {written(self.gather.offset)}".replace("+ -", "- ") if self.gather.offset else ""
         return " + ".join(terms) + rest
 
     def _gathered(self, step: tuple[int, ...]) -> list[Any]:

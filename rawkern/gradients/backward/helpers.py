@@ -110,6 +110,16 @@ __device__ float philox_uniform(unsigned long long seed, unsigned long long sequ
     return curand_uniform(&state);
 }
 """,
+    "philox_uniform4": """\
+// What curand_uniform4 draws at a position of a sequence: one of the four.
+__device__ __forceinline__ float philox_uniform4(
+    unsigned long long seed, unsigned long long sequence, unsigned long long at, int which) {
+    curandStatePhilox4_32_10_t state;
+    curand_init(seed, sequence, at, &state);
+    const float4 four = curand_uniform4(&state);
+    return which == 0 ? four.x : which == 1 ? four.y : which == 2 ? four.z : four.w;
+}
+""",
     "philox_bits": """\
 __device__ unsigned int philox_bits(unsigned long long seed, unsigned long long sequence, unsigned long long at) {
     curandStatePhilox4_32_10_t state;
@@ -157,3 +167,8 @@ def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:
     found = [text for name, text in HELPERS.items() if name in wanted]
     headers = [h for h, mark in HEADERS.items() if mark in code or any(mark in text for text in found)]
     return [*(f"#include <{h}>" for h in headers), *found]
+
+
+def unused(code: str) -> frozenset[str]:
+    """The names of helpers that a text does not mention."""
+    return frozenset(HELPERS) - set(re.findall(r"\w+", code))

@@ -11,7 +11,7 @@ from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
 from rawkern.gradients.layout import Group, Names
-from rawkern.gradients.reading.places import NeedsUnrolling
+from rawkern.gradients.reading.places import GOES_ON, NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -254,13 +254,11 @@ class LoopReverse:
         if most is None:
             most = 64 if loops.shrinks(item) else self.max_iterations
         if most is None:
-            names = ", ".join(
-                sorted(
-                    {c.phi.name or "a variable" for c in taped} or {c.phi.name or "a variable" for c in item.carried}
-                )
-            )
+            own = [c for c in taped or item.carried if c.phi.name != GOES_ON] or item.carried
+            names = sorted({c.phi.name or "a variable" for c in own})
+            carry = f"{', '.join(names)} {'carries' if len(names) == 1 else 'carry'}"
             error = self.where.refuse(
-                item.line, f"{names} carries a value from one iteration to the next other than as a sum",
+                item.line, f"{carry} a value from one iteration to the next other than as a sum",
                 "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
             raise NeedsUnrolling((item.node,), error)

@@ -25,7 +25,7 @@ from rawkern.gradients.ir import (
     inside,
     walk,
 )
-from rawkern.gradients.layout import Group, Names, bare
+from rawkern.gradients.layout import Group, Names, bare, total
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -154,14 +154,7 @@ class Reverse(ValueReverse):
     def declare(self, value: Value, out: list[Any], const: bool) -> None:
         terms = self.pending.pop(value, [])
         name = self.names.fresh("d_" + (value.name or (value.attr.array.name if value.op == "load" else "t")))
-        text = (
-            bare(terms[0])
-            if len(terms) == 1
-            else " + ".join(
-                t if re.fullmatch(r"[\w.]+|[^?<>=]*", t) and not t.startswith("-") else f"({t})" for t in terms
-            )
-        )
-        start = text or number(0.0, self.names.type(value.type))
+        start = (bare(terms[0]) if len(terms) == 1 else total(terms)) or number(0.0, self.names.type(value.type))
         out.append(f"{'const ' if const else ''}{self.names.type(value.type)} {name} = {start};")
         self.declared[value] = name
 
@@ -225,11 +218,10 @@ class Reverse(ValueReverse):
                 lines = _joined(inner.printed(), lines) if lines else []
             sides.append(lines)
         if sides[0] or sides[1]:
-            condition = bare(frame.express(item.condition))
             if sides[0]:
-                out.append(Group(f"if ({condition}) {{", sides[0], sides[1]))
+                out.append(Group(f"if ({bare(frame.express(item.condition))}) {{", sides[0], sides[1]))
             else:
-                out.append(Group(f"if (!({condition})) {{", sides[1]))
+                out.append(Group(f"if ({frame.negated(item.condition, frame.express)}) {{", sides[1]))
 
     def _added_to(self, kept: Value, other: Value, item: If) -> tuple[Value, Value] | None:
         """Where one side of a branch only adds to a value that the other keeps: the sum with it as an operand."""

@@ -97,6 +97,9 @@ class ValueReverse(MemoryReverse):
                 self.contribute(b, f"-{d} * {frame.use(v)} / {frame.use(b)}", out)
             return
         kind = self.names.type(v.type)
+        if active[0] and (exact := _inverse(b, kind)) is not None:
+            self.contribute(a, f"{d} * {exact}", out)
+            return
         by = self.names.fresh("inverse")
         out.append(f"const {kind} {by} = {number(1.0, kind)} / {frame.use(b)};")
         if active[0]:
@@ -195,3 +198,10 @@ class ValueReverse(MemoryReverse):
 
     # Of `Reverse`.
     def wants(self, value: Value) -> bool: ...
+
+
+def _inverse(v: Value, kind: str) -> str | None:
+    """The reciprocal of a small power of two, which is exact."""
+    whole = {f"{n}.{zero}{f}": n for n in (1, 2, 4, 8, 16, 32, 64) for zero in ("0", "") for f in ("f", "F", "")}
+    found = whole.get(v.attr) if v.op == "const" else None
+    return number(1.0 / found, kind) if found else None

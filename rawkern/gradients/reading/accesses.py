@@ -15,6 +15,7 @@ from rawkern.gradients.rules import ROUNDINGS
 from rawkern.gradients.types import Aggregate, Type
 
 LITERALS = {"int": "", "unsigned int": "u", "long long": "LL", "unsigned long long": "ULL"}
+EXACT = range(2**24 + 1)  # what a float has, too
 SPECIAL = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 
 
@@ -97,6 +98,8 @@ class Accesses:
             const = const if kind in ("int", "long long") and -(2**31) < const < 0 else None
         if const is not None and value.op == "const" and kind in LITERALS:
             return self.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
+        if types.is_float(kind) and value.op == "const" and value.type in LITERALS and value.const in EXACT:
+            return self.value(node, kind, "const", attr=f"{value.const}.0{'f' if kind == 'float' else ''}")
         return self.value(node, kind, "cast", (value,), const=const)
 
     def offset(self, node: Any, pointer: Pointer) -> Value:
@@ -131,6 +134,9 @@ class Accesses:
                 return self.read(node, found.value)
             if found.value is None and found.lost >= 0 and (found.lost, found.name) not in self.starts:
                 raise NeedsStart((found.lost, found.name))
+            if found.value is None and found.apart:
+                raise self.refuse(node, f"{found.name} points to one of several arrays",
+                                  "declare it by a choice: = condition ? one : other")  # fmt: skip
             if found.value is None:
                 raise self.refuse(node, f"{text_of(node)} has no value on some path to here",
                                   "give it a value where it is declared")  # fmt: skip

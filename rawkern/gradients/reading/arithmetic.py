@@ -88,6 +88,8 @@ class Arithmetic(Targets):
             const = None
         if const is not None and not test and a.op == b.op == "const" and kind in LITERALS:
             return self.value(node, kind, "const", attr=f"{const}{LITERALS[kind]}", const=const)
+        if not types.is_float(kind) and (same := _unchanged(sign, a, b)) is not None:
+            return same
         return self.value(node, "bool" if test else kind, "binary", (a, b), sign, const=const)
 
     def moved(self, node: Any, pointer: Any, by: Value, sign: str) -> Any:
@@ -209,6 +211,16 @@ class Arithmetic(Targets):
         args = [self.converted(node, a, "int" if k == rule.whole else kind) for k, a in enumerate(args)]
         text = name if kind == "float" and name.startswith("__") else spelled(rule, kind)
         return self.value(node, kind, "call", tuple(args), (rule, text))
+
+
+def _unchanged(sign: str, a: Value, b: Value) -> Value | None:
+    """The operand that an operator on integers leaves as it is, with a literal 0 or 1 as the other: x + 0, x * 1."""
+    left, right = (v.const if v.op == "const" else None for v in (a, b))
+    if right == (1 if sign in ("*", "/") else 0) and sign in ("+", "-", "*", "/", "<<", ">>", "|", "^"):
+        return a
+    if left == (1 if sign == "*" else 0) and sign in ("+", "*", "|", "^"):
+        return b
+    return next((v for v, n in ((a, left), (b, right)) if n == 0 and sign in ("*", "&")), None)
 
 
 def _folded(sign: str, a: int, b: int) -> int | None:

@@ -12,7 +12,7 @@ from rawkern.gradients.ir import COLLECTIVE, Barrier, Block, Exit, If, Loop, Sto
 from rawkern.gradients.reading.choices import Choices, reads_behind
 from rawkern.gradients.reading.groups import Team
 from rawkern.gradients.reading.places import Pointer, Var
-from rawkern.gradients.reading.syntax import contains
+from rawkern.gradients.reading.syntax import WAYS_OUT, contains
 
 LEAVING = ("return_statement", "continue_statement")
 LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
@@ -78,6 +78,8 @@ class Branches(Choices):
         if node.type == "switch_statement":
             return self._switch(node, rest, then)
         if node.type != "if_statement":
+            if not hasattr(self, f"do_{node.type}"):
+                self.statement(node)
             raise self.refuse(node, "a return or continue here", "put it into an if of the same block")
         condition = self._condition(node)
         parts = [node.child_by_field_name("consequence"), self._alternative(node)]
@@ -161,7 +163,8 @@ class Branches(Choices):
         if any(contains(s, ("break_statement",), BREAKABLE) for s in found):
             raise self.refuse(case, "a break within a case", "put it at the case's end, or write ifs")
         if not ends and not leaves and case.next_named_sibling is not None:
-            raise self.refuse(case, "a case that falls into the next", "end it with a break")
+            way_out = "repeat the next's statements in it, and end it with a break"
+            raise self.refuse(case, "a case that falls into the next", way_out)
         return found
 
     def _alternative(self, node: Any) -> Any:
@@ -177,9 +180,8 @@ class Branches(Choices):
     def statement(self, node: Any) -> None:
         handler = getattr(self, f"do_{node.type}", None)
         if handler is None:
-            raise self.refuse(
-                node, f"{text_of(node).splitlines()[0]!r} ({node.type.replace('_', ' ')})", "write it in simpler terms"
-            )
+            way_out = WAYS_OUT.get(node.type, "write it in simpler terms")
+            raise self.refuse(node, f"{text_of(node).splitlines()[0]!r} ({node.type.replace('_', ' ')})", way_out)
         handler(node)
 
     def do_static_assert_declaration(self, node: Any) -> None:
@@ -261,7 +263,7 @@ class Branches(Choices):
             if a is b or a == b:
                 continue
             a, b = (self._instead(side, v, a, b) for side, v in ((made.then, a), (made.other, b)))
-            var.value = None
+            var.value, var.apart = None, isinstance(a, Pointer) and isinstance(b, Pointer)
             if isinstance(a, Pointer) and isinstance(b, Pointer) and replace(a, offset=None) == replace(b, offset=None):
                 first_at, other_at = (
                     self.within(side, lambda p=p: self.offset(node, p)) for side, p in ((made.then, a), (made.other, b))

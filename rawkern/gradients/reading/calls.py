@@ -10,7 +10,7 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Value
 from rawkern.gradients.reading.philox import Philox
 from rawkern.gradients.reading.places import Callee, Cell, Given, Lambda, Maker, Pointer, Var
-from rawkern.gradients.reading.syntax import TYPES
+from rawkern.gradients.reading.syntax import TYPES, instead
 from rawkern.gradients.reading.views import CASTS
 from rawkern.gradients.rules import BOTH, PAIRS, TESTS, rule_of
 from rawkern.gradients.types import Aggregate
@@ -288,7 +288,7 @@ class Calls(Philox):
         if self._builtin(name):
             found = self.math(node, name, [self.number(n, v) for n, v in zip(arguments, given, strict=True)])
         if found is None:
-            raise self.refuse(node, f"{name} has no known derivative", "write it as a __device__ function here")
+            raise self.refuse(node, f"{name} has no known derivative", instead(name))
         return found
 
     def _pointed(self, node: Any) -> Any:

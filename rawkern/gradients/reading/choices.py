@@ -26,6 +26,8 @@ class Choices(Declarations):
         if value is None or value.type != "conditional_expression" or value.start_byte in self.sides:
             return None
         sides = [value.child_by_field_name(f) for f in ("consequence", "alternative")]
+        if None in sides:
+            return None
         found = [self.asked_for_kind(lambda s=s: self.as_pointer(self.expression(s))) for s in sides if not _plain(s)]
         several = len(found) == 2 and all(isinstance(p, Pointer) for p in found) and found[0].array != found[1].array
         return value if several else None

@@ -153,6 +153,8 @@ class Declarations(Calls):
     def _declare(self, node: Any, declarator: Any, kind: Type | None, value: Any, qualifiers: set[str]) -> None:
         if declarator.type == "structured_binding_declarator" and value is not None:
             return self._unpacked(node, declarator, value)
+        if declarator.type == "reference_declarator" and named(declarator)[0].type == "structured_binding_declarator":
+            return self._unpacked(node, named(declarator)[0], value, refers=True)
         name = identifier(declarator)
         if declarator.type == "function_declarator" and named(declarator.child_by_field_name("parameters")):
             # T name(a, b), which reads as a function
@@ -226,14 +228,14 @@ class Declarations(Calls):
         else:
             raise self.refuse(node, f"the reference {name}", "declare a variable")
 
-    def _unpacked(self, node: Any, declarator: Any, value: Any) -> None:
-        """``auto [a, b] = value``"""
+    def _unpacked(self, node: Any, declarator: Any, value: Any, refers: bool = False) -> None:
+        """``auto [a, b] = value``, or ``auto& [a, b] = value``, which names the members themselves."""
         found = self.expression(value)
         names = [text_of(each) for each in named(declarator)]
         if not isinstance(found, Var) or len(found.fields) != len(names):
             raise self.refuse(node, f"the declaration {text_of(node)!r}", "take the members one by one")
         for name, member in zip(names, found.fields.values(), strict=True):
-            self.scopes[-1][name] = member.copied()
+            self.scopes[-1][name] = member if refers else member.copied()
 
     def _extent(self, node: Any) -> int:
         found = self.scalar(node).const

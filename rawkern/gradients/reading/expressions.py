@@ -11,6 +11,7 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import FIXED, Block, If, Value
 from rawkern.gradients.reading.arithmetic import Arithmetic
 from rawkern.gradients.reading.places import Cell, Local, Pointer, Struct, Var
+from rawkern.gradients.reading.syntax import WAYS_OUT
 from rawkern.gradients.types import Aggregate
 
 #: Macros of C's and CUDA's headers.
@@ -41,7 +42,7 @@ class Expressions(Arithmetic):
         handler = getattr(self, f"on_{node.type}", None)
         if handler is None:
             raise self.refuse(node, f"{text_of(node)!r} ({node.type.replace('_', ' ')}) is not known here",
-                              "write it in simpler terms")  # fmt: skip
+                              WAYS_OUT.get(node.type, "write it in simpler terms"))  # fmt: skip
         return handler(node)
 
     def on_parenthesized_expression(self, node: Any) -> Any:
@@ -180,6 +181,8 @@ class Expressions(Arithmetic):
         if node.start_byte in self.sides:
             return self.as_pointer(self.expression(self.sides[node.start_byte]))
         parts = [node.child_by_field_name(f) for f in ("condition", "consequence", "alternative")]
+        if None in parts:
+            raise self.refuse(node, f"{text_of(node)!r} without the value if it holds", "write it between ? and :")
         condition = self.test(parts[0])
         if condition.const is not None:
             return self._known(node, parts[1 if condition.const else 2], parts[2 if condition.const else 1])

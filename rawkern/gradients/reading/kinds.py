@@ -68,7 +68,9 @@ class Kinds(Templates):
             raise self.refuse(
                 node,
                 f"the type {text} is not known",
-                "use float, double, integers, their vectors or plain structs of them",
+                "use curandStatePhilox4_32_10_t"
+                if text.startswith("curandState")
+                else "use float, double, integers, their vectors or plain structs of them",
             )
         return kind
 

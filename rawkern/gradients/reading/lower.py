@@ -12,7 +12,7 @@ from rawkern.gradients.reading.accesses import Stored
 from rawkern.gradients.reading.places import Struct, Var
 from rawkern.gradients.reading.repeats import Repeats, substitute
 from rawkern.gradients.reading.source import File
-from rawkern.gradients.reading.syntax import Where, function_name, parameters_of
+from rawkern.gradients.reading.syntax import Where, function_name, parameters_of, unclear
 from rawkern.gradients.types import Aggregate, Type
 
 
@@ -65,7 +65,9 @@ class Lowering(Repeats):
     def kernel(self, definition: Any, template: Any, arguments: Sequence[str]) -> Kernel:
         """Read a kernel, an instance of a template with these arguments."""
         if definition.has_error:
-            raise self.refuse(definition, "its text is not understood", "write it in simpler terms")
+            part = unclear(definition)
+            line = self.file.text.splitlines()[part.start_point[0]].strip()
+            raise self.refuse(part, f"its text is not understood: {line[:80]!r}", "write that in simpler terms")
         given = self.template_arguments(", ".join(arguments))
         self.type_names, numbers = self.bind(definition, template, given)
         self.scopes += [numbers, {}]

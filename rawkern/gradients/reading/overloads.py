@@ -9,7 +9,7 @@ from rawkern.base.tree import named, text_of
 from rawkern.gradients import types
 from rawkern.gradients.reading.kinds import Kinds
 from rawkern.gradients.reading.places import Cell, Given, Lambda, Marker, Var
-from rawkern.gradients.reading.syntax import identifier, parameters_of, words
+from rawkern.gradients.reading.syntax import BY_HAND, identifier, parameters_of, words
 from rawkern.gradients.reading.templates import template_name
 from rawkern.gradients.types import Aggregate
 
@@ -33,7 +33,7 @@ class Overloads(Kinds):
         if node.type == "call_expression":
             found = self.call(node)
             if found is None:
-                raise self.refuse(node, f"the value of {text_of(node)!r}", "don't use it")
+                raise self.refuse(node, f"the value of {text_of(node)!r}", BY_HAND)
             return Given(node, found)
         if node.type in PLACES and self.is_place(node):
             return Given(node, self.target(node))

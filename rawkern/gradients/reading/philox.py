@@ -13,7 +13,7 @@ from rawkern.gradients.types import PHILOX, VECTORS
 WIDE = "unsigned long long"
 #: What each draws: the helper's name, the type of the result, how many numbers of the generator that takes.
 DRAWS = {
-    "curand_uniform": ("philox_uniform", "float", 1), "curand_uniform4": ("philox_uniform", VECTORS["float4"], 4),
+    "curand_uniform": ("philox_uniform", "float", 1), "curand_uniform4": ("philox_uniform4", VECTORS["float4"], 4),
     "curand_normal2": ("philox_normal", VECTORS["float2"], 2),
     "curand_normal4": ("philox_normal", VECTORS["float4"], 4),
     "curand": ("philox_bits", "unsigned int", 1),
@@ -66,6 +66,8 @@ class Philox(Groups):
         """The number so far behind the state's position."""
         parts = {f: self.read(node, v) for f, v in state.fields.items()}
         args, at = [parts["seed"], parts["sequence"]], parts["at"]
+        if helper == "philox_uniform4":  # calls that differ in the number alone, so the compiler draws once
+            return self.value(node, kind, "call", (*args, at, self.integer(node, behind)), helper)
         normal = helper == "philox_normal"
         start = behind - behind % 2 if normal else behind
         if start:

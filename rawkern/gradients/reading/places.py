@@ -8,6 +8,8 @@ from typing import Any
 from rawkern.gradients.ir import Array, Place, Value
 from rawkern.gradients.types import Aggregate, Type
 
+GOES_ON = "goes_on"  # what the variable is called that says whether a loop with a break goes on
+
 
 @dataclass(eq=False)
 class Var:
@@ -19,6 +21,7 @@ class Var:
     fields: dict[str, Var] = field(default_factory=dict)
     constant: bool = False
     lost: int = -1  # the loop that gave it a value, and before which it had none
+    apart: bool = False  # whether it is a pointer to one of several arrays
 
     def leaves(self) -> list[Var]:
         if self.fields or isinstance(self.type, Aggregate):

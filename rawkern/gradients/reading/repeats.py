@@ -9,7 +9,7 @@ from typing import Any
 from rawkern.base.tree import named, text_of
 from rawkern.gradients.ir import FIXED, Carried, Exit, If, Loop, Value, walk
 from rawkern.gradients.reading.branches import BREAKABLE, Branches
-from rawkern.gradients.reading.places import Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
+from rawkern.gradients.reading.places import GOES_ON, Given, Lambda, Local, NeedsUnrolling, OfLoop, Pointer, Var
 from rawkern.gradients.reading.syntax import assigned, calls, contains, identifier, moved
 
 MOST_UNROLLED = 64  # iterations of a loop that is written out
@@ -73,7 +73,7 @@ class Repeats(Branches):
         early = not late and condition is not None and contains(condition, CHANGES)
         if breaks or late or early:  # as a variable of the loop, and part of its condition
             begins = self.test(condition) if early else self.value(node, "bool", "const", attr="true", const=1)
-            goes_on = Var("goes_on", "bool", begins)
+            goes_on = Var(GOES_ON, "bool", begins)
             self.scopes = [*scopes, {f"goes on at {node.start_byte}": goes_on}]
 
         def advance() -> None:
@@ -142,6 +142,8 @@ class Repeats(Branches):
             raise self.refuse(
                 node, "a break in a loop whose condition reads memory", "read it into a variable in the loop"
             )
+        if found.const:
+            return goes_on
         return self.value(node, "bool", "binary", (goes_on, found), "&&", const=0 if found.const == 0 else None)
 
     def _written_out(
@@ -247,8 +249,10 @@ class Repeats(Branches):
                     node, f"{each.phi.name} is changed in a way that is not followed", "simplify the loop"
                 )
 
-    def unrollable(self, node: Any, reason: str) -> Exception:
-        error = self.refuse(node, reason, "make the bounds of the loops around it constants")
+    def unrollable(
+        self, node: Any, reason: str, way_out: str = "make the bounds of the loops around it constants"
+    ) -> Exception:
+        error = self.refuse(node, reason, way_out)
         left = [each for each in self.loops if each not in self.unroll]
         return NeedsUnrolling(tuple(left[::-1]), error) if left else error
 

@@ -15,6 +15,41 @@ TYPES = frozenset(("primitive_type", "type_identifier", "sized_type_specifier", 
 OF_WARPS = ("__shfl_", "__ballot_", "__any_", "__all_", "__syncwarp")
 
 
+#: The way out where no other text of the kernel helps.
+BY_HAND = "write the backward by hand, as @f.backward of the operator"
+#: How names of functions begin that do more than compute, and what to do instead.
+INSTEAD = {
+    "atomicSub": "use atomicAdd of the negative", "atomic": BY_HAND, "__syncthreads_": BY_HAND, "__match_": BY_HAND,
+    "__activemask": "use 0xffffffff, where whole warps come", "__reduce_": "use shuffles",
+    "__shfl": "use __shfl_sync and its like", "__ballot": "use __ballot_sync", "__any": "use __any_sync",
+    "__all": "use __all_sync", "__float_as_": BY_HAND, "__double_as_": BY_HAND, "__int_as_": BY_HAND,
+    "__uint_as_": BY_HAND, "__longlong_as_": BY_HAND, "clock": "leave it out", "__nanosleep": "leave it out",
+    "__trap": "leave it out", "__prefetch": "leave it out", "mem": "copy element by element",
+    "__pipeline_": "copy by assignments", "tex": "pass a pointer", "surf": "pass a pointer",
+}  # fmt: skip
+
+
+#: What to write instead of kinds of text.
+WAYS_OUT = {
+    "struct_specifier": "declare it outside of the kernel", "class_specifier": "declare it outside of the kernel",
+    "gnu_asm_expression": "write it in CUDA C", "labeled_statement": "write a loop", "goto_statement": "write a loop",
+    "comma_expression": "write two statements", "new_expression": "use a local array",
+    "delete_expression": "use a local array",
+}  # fmt: skip
+
+
+def instead(name: str) -> str:
+    """What to do about a function that is not known."""
+    plain = "write it as a __device__ function here"
+    return next((way for start, way in INSTEAD.items() if name.startswith(start)), plain)
+
+
+def unclear(node: Any) -> Any:
+    """The innermost part of a text that could not be read."""
+    inner = next((c for c in node.children if c.has_error), None)
+    return node if inner is None or node.is_missing else unclear(inner)
+
+
 @dataclass(frozen=True)
 class Where:
     """Whose text is read: for messages."""

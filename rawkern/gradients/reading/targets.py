@@ -219,7 +219,7 @@ class Targets(Accesses):
         last = cell.index[-1] if at == 0 else self.binary(node, "+", cell.index[-1], self.integer(node, at))
         return Cell(cell.place, (*cell.index[:-1], last), kind, isinstance(kind, Aggregate))
 
-    def unrollable(self, node: Any, reason: str) -> Exception:
+    def unrollable(self, node: Any, reason: str, way_out: str = "") -> Exception:
         raise NotImplementedError
 
     def scalar_type(self, node: Any) -> str:

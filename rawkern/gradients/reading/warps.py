@@ -66,7 +66,8 @@ class Warps(Halves):
         if by.const is not None and not 0 <= by.const < width:
             raise self.refuse(node, f"a shuffle by {by.const} in {width} lanes", f"use 0 to {width - 1}")
         if by.const is None and (which == "idx" or (which == "xor" and width < 32)):
-            raise self.unrollable(node, "a shuffle by what is not constant (a lane that is not constant)")
+            why = "a shuffle by what is not constant (a lane that is not constant)"
+            raise self.unrollable(node, why, "make it a constant, or exchange the values in shared memory")
         whole = self.value(node, value.type, "shfl", (value, by), which)
         if width == 32 or which == "xor":
             return whole
