@@ -17,6 +17,7 @@ from tests.gradients.random_corners import Corners
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
+from tests.gradients.random_maps import Maps
 from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_objects import Objects
 from tests.gradients.random_offsets import Offsets
@@ -43,6 +44,7 @@ KINDS = {
         Trees,
         Buffers,
         Corners,
+        Maps,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -59,8 +61,8 @@ def kept() -> dict[int, Any]:
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
-    if seed % 32 == 8:
-        return Corners(seed)
+    if seed % 16 == 8:
+        return (Corners, Maps)[seed // 16 % 2](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)
