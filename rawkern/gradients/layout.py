@@ -61,7 +61,7 @@ def _indented(lines: list[Any], depth: int) -> list[str]:
 
 
 def without_unused(lines: list[Any]) -> list[Any]:
-    """Lines without empty blocks, and constants that no other line mentions and whose computation changes nothing."""
+    """Lines without empty blocks and constants that no other line mentions, if they change nothing."""
     words = Counter(re.findall(r"\w+", "\n".join(rendered(lines))))
     while True:
         before = words.total()
@@ -75,7 +75,8 @@ def _used(lines: list[Any], words: Counter[str]) -> list[Any]:
     for line in reversed(lines):
         if isinstance(line, Group):
             line = Group(line.head, _used(line.body, words), _used(line.other, words))
-            unused = not line.body and not line.other
+            counts = line.head.startswith("for (;")  # a variable that was there before
+            unused = not line.body and not line.other and not counts
         else:
             constant = re.match(r"const [\w ]+ (\w+) = (?!.*\b(take|atomic\w+)\()", line)
             unused = constant is not None and words[constant[1]] == 1

@@ -120,3 +120,15 @@ def halves_of_unsigned(x, w, z, n):
 def bound(x, w, y, n):
     q = torch.where(x > 0, w * x, w)
     return {"y": w * w + q * (w * w).sin()}
+
+
+@case("""extern "C" __global__ void counted_by_empty_loops(const float* x, const float* w, float* y, int n, int m) {
+        int i = threadIdx.x, k = 0, j = 0;
+        while (k < i) k += m;  // nothing but k is left of it
+        float a = 0.0f;
+        for (int r = 0; r < n; ++r) for (; j < 5 * r; ++j) a += sinf(x[i + j] * w[j]);
+        y[i] = x[k] * w[i] + a;
+    }""", 32, 1, lambda r: (r(64), r(64), r(32), 4, 3))  # fmt: skip
+def counted_by_empty_loops(x, w, y, n, m):
+    rounded = (torch.arange(32, device=x.device) + m - 1) // m * m
+    return {"y": x[rounded] * w[:32] + sum((x[j : j + 32] * w[j]).sin() for j in range(5 * (n - 1)))}

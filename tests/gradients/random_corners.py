@@ -104,7 +104,16 @@ class Corners:
         for _ in range(n):
             self.free = True
             lines += self.r.choice(
-                [self._declare, self._compound, self._assign, self._branch, self._switch, self._loop, self._add]
+                [
+                    self._declare,
+                    self._compound,
+                    self._assign,
+                    self._branch,
+                    self._switch,
+                    self._loop,
+                    self._add,
+                    self._count,
+                ]
             )()
         if inner:
             self.integers, self.floats = integers, floats
@@ -162,6 +171,18 @@ class Corners:
         for label in self.r.sample(["case 0:", "case 1:", "case 2: case 3:", "default:"], self.r.randint(1, 4)):
             lines += [label, "{", *self._statements(1, True), "}", "break;"]
         return [*lines, "}"]
+
+    def _count(self) -> list[str]:
+        """A loop of which nothing but a number is wanted."""
+        r, name, end = self.r, self._fresh("j"), self._integer(1)
+        by = r.randint(1, 4)
+        self.integers.append(name)
+        return r.choice([
+            [f"int {name} = {r.randint(-3, 3)};", f"while ({name} < (int)({end})) {name} += {by};"],
+            [f"int {name} = (int)({end});", f"for (; {name} > {by}; {name} -= {by}) {{ }}"],
+            [f"int {name} = 1;", f"while ({name} * {name} < (int)({end})) ++{name};"],
+            [f"unsigned {name} = (unsigned)({end}) & 63;", f"do {{ {name} /= 2; }} while ({name} > {by});"],
+        ])  # fmt: skip
 
     def _loop(self) -> list[str]:
         r, k, name = self.r, self._fresh("k"), self._fresh("v")

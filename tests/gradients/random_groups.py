@@ -10,9 +10,10 @@ from tests.gradients.random_kernels import Program
 from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_offsets import Offsets
 from tests.gradients.random_places import Places
+from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
 
-KINDS = (InPlace, Maxima, Stencil, Places, Offsets, Program)
+KINDS = (InPlace, Maxima, Stencil, Places, Offsets, Program, Rows)
 
 
 class Groups:

@@ -18,6 +18,7 @@ from tests.gradients.random_flat import Flat
 from tests.gradients.random_groups import Groups
 from tests.gradients.random_inplace import InPlace
 from tests.gradients.random_kernels import Program
+from tests.gradients.random_maps import Maps
 from tests.gradients.random_maxima import Maxima
 from tests.gradients.random_objects import Objects
 from tests.gradients.random_offsets import Offsets
@@ -45,6 +46,7 @@ KINDS = {
         Buffers,
         Corners,
         Flat,
+        Maps,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -61,8 +63,8 @@ def kept() -> dict[int, Any]:
 def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
-    if seed % 32 in (8, 24):
-        return (Corners if seed % 32 == 8 else Flat)(seed)
+    if seed % 16 == 8:
+        return (Corners, Maps, Flat, Maps)[seed // 16 % 4](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

@@ -30,7 +30,7 @@ class Rows:
 
     def _make(self) -> str:
         r, width = self.r, self.block[0]
-        lines = [f"__shared__ float s1[{width}];", "int t = threadIdx.x, row = blockIdx.x, width = n / 2;"]
+        lines = ["int t = threadIdx.x, row = blockIdx.x, width = n / 2;"]
         self.head = f"for (int c = t; c < width; c += {width}) {{"
         self.at = r.choice(["row * width + c", "row * width + c", "n - 1 - row * width - c"])
         self.tests = r.choice([[""], [""], ["", "c != 3", "x[row * width + c] > 0.1f"], ["c != 3", "c < m", "c > 4"]])
@@ -39,6 +39,8 @@ class Rows:
         lines += [self._head(), *self._guarded([f"y[row * width + c] = {self._value(2)};"]), "}"]
         lines += [f"if (t == 0) z[row] = {self.known[-1]};"] if r.random() < 0.2 else []
         lines += [f"atomicAdd(&z[t % 5], {self.known[-1]});"] if r.random() < 0.2 else []
+        if any("s1[" in line for line in lines):
+            lines.insert(0, f"__shared__ float s1[{width}];")
         head = 'extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m)'
         return "\n".join([f"{head} {{", *("    " + line for line in lines), "}\n"])
 

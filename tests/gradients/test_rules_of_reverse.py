@@ -205,6 +205,7 @@ OTHERS = {  # what a thread reads of y here is not for certain what it has set i
     "without the guard": "for (int i = 0; i < 4; ++i) if (t < n) y[i * n + t] = x[t]; for (int i = 0; i < 4; ++i) { if (t < n) z[i * n + t] = y[i * n + t]; __syncthreads(); y[i * n + t] = 7.f; }",
     "carried": "float s = 0.f; for (int i = t; i < n; i += 32) { s += x[i]; y[i] = s; } for (int i = t; i < n; i += 32) z[i] = y[i];",
     "inner": "for (int i = t; i < n; i += 32) y[i] = x[i]; for (int i = t; i < n; i += 32) for (int j = 0; j < 2; ++j) { z[i] = y[i] * j; y[i] = x[i] * x[i]; }",
+    "shared since": "__shared__ float s[32]; for (int k = 0; k < n; ++k) { s[t] = x[t] * x[k]; __syncthreads(); for (int i = t; i < 32; i += 32) y[k * 32 + i] = s[31 - t] * x[i]; __syncthreads(); for (int i = t; i < 32; i += 32) z[k * 32 + i] = y[k * 32 + i]; }",
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
         if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
             found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order, assumed)
             copied = (
-                None if found is None else _Copy(found, item, written, _set_later(found, stores)).of(found.store.value)
+                None if found is None else _Copy(found, item, written, _set_later(found, every)).of(found.store.value)
             )
             copied = copied or _just_set(items, item)
             if copied is not None:
