@@ -85,6 +85,7 @@ class _Bounds:
         if symbol not in self.known:
             self.known[symbol] = ANY  # while it is asked for: what is known of it may be in terms of itself
             self.known[symbol] = self._found(symbol)
+            self.known[symbol] = self.of({(symbol,): 1})
         return self.known[symbol]
 
     def _found(self, symbol: Any) -> Range:
