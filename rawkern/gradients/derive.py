@@ -20,6 +20,7 @@ from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.ownership import group_of
 from rawkern.gradients.analysis.pruned import pruned
 from rawkern.gradients.analysis.reductions import with_reductions
+from rawkern.gradients.analysis.regions import with_regions
 from rawkern.gradients.analysis.strided import flattened
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
@@ -89,7 +90,7 @@ def derive(
 
 def _prepared(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
     """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too."""
-    kernel = with_reductions(evened(kernel))
+    kernel = with_reductions(with_regions(evened(kernel)))
     kernel.group = group_of(kernel.body, kernel.block[0])
     return forwarded(split(kernel, assume), assume, shared)
 

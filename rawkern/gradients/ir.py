@@ -7,7 +7,7 @@ the larger number stands later in the text; a loop or branch ends before whateve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rawkern.gradients.types import Aggregate, Type
@@ -59,6 +59,12 @@ class Array:
     const: bool = False
     dynamic: bool = False  # of the bytes that a launch gives each block
     raw: bool = False  # bytes, whose type a cast tells
+    region: int = 0  # which part of a shared array it is, where its parts have nothing to do with one another
+
+    @property
+    def whole(self) -> Array:
+        """The array that is declared."""
+        return replace(self, region=0)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import rawkern
 from tests.gradients.host import outcomes
 from tests.gradients.random_guards import Guards
 from tests.gradients.random_kernels import arguments
+from tests.gradients.random_parts import Parts
 
 HEAD = """extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m) {
     __shared__ float s1[64];
@@ -64,6 +65,69 @@ def test_what_an_iteration_has_set_is_read_in_any_order() -> None:
 def test_what_another_iteration_left_is_refused(what) -> None:
     with pytest.raises(rawkern.NotDifferentiable, match="may be of another iteration"):
         rawkern.RawKernel(source(*STALE[what]), "program").derive(block=64)
+
+
+ROWS = """extern "C" __global__ void program(const float* x, const float* w, const int* at, float* y, float* z, int n, int m) {
+    __shared__ float s1[256];
+    int t = threadIdx.x, i = blockIdx.x * 64 + t;
+    float own = i < n ? x[i] : 0.0f, sum = 0.0f;
+    for (int k = 0; k < n; k += 64) {
+"""
+LOADED = {
+    "a row": ("if (k + t < n) for (int c = 0; c < 4; ++c) s1[t * 4 + c] = x[k + t] * w[c];", "s1[j * 4 + c]"),
+    "a column": ("if (k + t < n) for (int c = 0; c < 4; ++c) s1[c * 64 + t] = x[k + t] * w[c];", "s1[c * 64 + j]"),
+    "under its own condition": ("for (int c = 0; c < 4; ++c) if (k + t < n) s1[t * 4 + c] = x[k + t] * w[c];", "s1[j * 4 + c]"),
+}  # fmt: skip
+NOT_LOADED = {
+    "less of a row": ("if (k + t < n) for (int c = 0; c < 3; ++c) s1[t * 4 + c] = x[k + t] * w[c];", "s1[j * 4 + c]"),
+    "another row": ("if (k + t < n) for (int c = 0; c < 4; ++c) s1[t * 4 + c] = x[k + t] * w[c];", "s1[j * 4 + c + 1]"),
+    "as many as the thread says": ("if (k + t < n) for (int c = 0; c < t % 5; ++c) s1[t * 4 + c] = x[k + t];", "s1[j * 4 + c]"),
+    "one of them": ("if (k + t < n) for (int c = 0; c < 4; ++c) if (k + c < n) s1[t * 4 + c] = x[k + t];", "s1[j * 4 + c]"),
+}  # fmt: skip
+NESTED = "for (int j = 0; j < min(64, n - k); ++j) for (int c = 0; c < 4; ++c) sum += own * {0} * {0};"
+
+
+def rows(load, read):
+    return f"{ROWS}{load}\n__syncthreads();\n{NESTED.format(read)}{TAIL}"
+
+
+def test_rows_that_an_iteration_has_set_are_read_in_any_order() -> None:
+    given = {
+        k: SimpleNamespace(
+            source=rows(*each), block=(64, 1, 1), grid=(2, 1, 1), shared_mem=0, arguments=lambda k=k: arguments(k)
+        )
+        for k, each in enumerate(LOADED.values())
+    }
+    assert outcomes(given) == (len(LOADED), {}, {})
+
+
+@pytest.mark.parametrize("what", NOT_LOADED)
+def test_rows_that_another_iteration_left_are_refused(what) -> None:
+    with pytest.raises(rawkern.NotDifferentiable, match="may be of another iteration"):
+        rawkern.RawKernel(rows(*NOT_LOADED[what]), "program").derive(block=64)
+
+
+def test_sides_that_other_threads_take_set_no_place_for_certain() -> None:
+    source = """extern "C" __global__ void program(const float* x, float* y, int n) {
+        __shared__ float s[8][8];
+        int a = threadIdx.x, b = threadIdx.y;
+        float sum = 0.0f;
+        for (int k = 0; k < n; ++k) {
+            if (a > k) s[a][b] = x[k * 64 + a * 8 + b]; else s[b][a] = x[k * 64 + b];
+            __syncthreads();
+            sum += s[a][b] * s[a][b];
+            __syncthreads();
+        }
+        y[a * 8 + b] = sum;
+    }"""
+    with pytest.raises(rawkern.NotDifferentiable, match="may be of another iteration"):
+        rawkern.RawKernel(source, "program").derive(block=(8, 8), grid=1)
+
+
+def test_random_parts_of_an_array() -> None:
+    right, _, wrong = outcomes({seed: Parts(seed) for seed in range(24)})
+    assert not wrong
+    assert right >= 6
 
 
 def test_random_guards() -> None:

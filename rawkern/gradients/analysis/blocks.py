@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import fresh, loops, ownership
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.uniform import uniform
@@ -99,8 +99,8 @@ def _each_alone(kernel: Kernel, loop: Loop, active: Activity, plain: Callable[[S
     return (
         all(s.adds or plain(s) for s in given)
         and read <= tiles
-        and all(loops.fresh(a, loop, kernel) for a in tiles)
-        and loops.any_order(loop, kernel, active.arrays, plain)
+        and all(fresh.fresh(a, loop, kernel) for a in tiles)
+        and fresh.any_order(loop, kernel, active.arrays, plain)
         and all(loops.is_sum(c, loop, uses) for c in loop.carried if c.phi in active.values)
         and all(by.op in TRIVIAL or not _within(by, loop) for _, by in ownership.induction(loop).values())
     )

@@ -16,15 +16,16 @@ from rawkern.gradients.ir import Kernel, Store, Value
 
 def which(
     kernel: Kernel, reads: Sequence[Value | Store], *, within_block: bool = False, iterations: bool = False,
-    assumed: list[tuple[Poly, Poly]] | None = None,
+    assumed: list[tuple[Poly, Poly]] | None = None, along: int = 0,
 ) -> dict[Value | Store, int] | None:  # fmt: skip
     """A number for the offset of each read (or store); None unless an element says which thread made it, by which.
 
-    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`.
+    With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`. Of
+    several indices, `along` is the one that is asked.
     """
     if any(not (r.index if isinstance(r, Store) else r.args) for r in reads):  # a variable, which all threads mean
         return None
-    found = [digits.parts(_index(r), within_block, group=kernel.group) for r in reads]
+    found = [digits.parts(_index(r, along), within_block, group=kernel.group) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
     if spread is None:
         return None
@@ -32,7 +33,7 @@ def which(
     needed: list[tuple[Poly, Poly]] | None = None if assumed is None else []
     signatures = {
         digits.signature(
-            kernel, _index(r), r.block, r.order, within_block=within_block, beside=beside,
+            kernel, _index(r, along), r.block, r.order, within_block=within_block, beside=beside,
             loops=ownership.loops_around(r.block) if iterations else (), assumed=needed,
         )
         for r in reads
@@ -44,8 +45,8 @@ def which(
     return dict(zip(reads, numbers, strict=True))
 
 
-def _index(access: Value | Store) -> Value:
-    return access.index[0] if isinstance(access, Store) else access.args[0]
+def _index(access: Value | Store, along: int) -> Value:
+    return access.index[along] if isinstance(access, Store) else access.args[along]
 
 
 def _spread(offsets: list[Poly]) -> tuple[Beside, list[int]] | None:

@@ -84,8 +84,9 @@ def with_reductions(kernel: Kernel) -> Kernel:
     made: dict[Value, Value] = {}
     for reduction in found:
         _put(kernel, reduction, made)
-    accessed = {_array(i) for i in walk(kernel.body)}
-    kernel.shared[:] = [a for a in kernel.shared if a in accessed or not any(a in _arrays(r) for r in found)]
+    accessed = {a.whole for i in walk(kernel.body) if (a := _array(i)) is not None}
+    reduced = {a.whole for r in found for a in _arrays(r)}
+    kernel.shared[:] = [a for a in kernel.shared if a in accessed or a not in reduced]
     count(kernel.body)
     return kernel
 

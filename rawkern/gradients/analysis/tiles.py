@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis import fresh, loops, ownership
 from rawkern.gradients.analysis.needed import TRIVIAL
 from rawkern.gradients.analysis.ownership import poly
 from rawkern.gradients.analysis.uniform import uniform
@@ -74,7 +74,7 @@ def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
         and not any(isinstance(i, Exit) for i in kernel.body.items)
         and any(isinstance(i, Barrier) and i.text == "__syncthreads()" for i in loop.block.items)
         and all(isinstance(i, Value) and i.op not in (*COLLECTIVE, "result") for i in body)
-        and all(loops.late(i.attr.array, loop, kernel) is None for i in body if i.op == "load" and i.attr.array.shared)
+        and all(fresh.late(i.attr.array, loop, kernel) is None for i in body if i.op == "load" and i.attr.array.shared)
         and all(c.phi in steps or types.is_float(c.phi.type) for c in loop.carried)
         and all(_known(v) for c in loop.carried if c.phi in steps for v in (c.init, steps[c.phi][1]))
         and all(_known(a) for i in body for a in i.args if not inside(a.block, loop.body))

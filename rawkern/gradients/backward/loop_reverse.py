@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import extrema, loops, ownership, tiles
+from rawkern.gradients.analysis import extrema, fresh, loops, ownership, tiles
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.ir import Barrier, Block, Carried, Kernel, Loop, Value, walk
@@ -56,7 +56,7 @@ class LoopReverse:
             maxima = {c: (c.next, "!=", c.next) for c in carried if c in self.taking}
         sums = [c for c in carried if c not in maxima and loops.is_sum(c, item, self.uses)]
         alike = len(sums) + len(maxima) == len(carried)
-        if alike and loops.any_order(item, self.kernel, self.active.arrays, self.injective):
+        if alike and fresh.any_order(item, self.kernel, self.active.arrays, self.injective):
             self._same_order(item, sums, maxima, frame, out)
         else:
             self._from_the_end(item, carried, frame, out)
@@ -282,7 +282,7 @@ class LoopReverse:
     def check_late(self, item: Loop, frame: Frame) -> None:
         """Refuse to read shared memory that may hold something else by now."""
         for array in frame.loads | frame.after:
-            why = loops.late(array, item, self.kernel)
+            why = fresh.late(array, item, self.kernel)
             if why is not None:
                 error = self.where.refuse(
                     item.line, why, "make the number of iterations a constant of at most 64, or use another array"

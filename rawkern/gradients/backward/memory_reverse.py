@@ -46,7 +46,7 @@ class MemoryReverse(TileReverse):
         if array not in self.active.arrays or not types.is_float(s.place.type):
             return
         if array.shared:
-            self.shadows.add(array)
+            self.shadows.add(array.whole)
         before = self._before(array)
         needed = array.shared or before is not None or self._overwrites(s)
         if s.value not in self.active.values and (s.adds or not needed):
@@ -213,7 +213,7 @@ class MemoryReverse(TileReverse):
             out.append(self.give(v, d, frame))
             return None
         if array.shared:
-            self.shadows.add(array)
+            self.shadows.add(array.whole)
             return self.add(v, d, frame, out)
         outermost: Loop | None = None
         around: Any = frame

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rawkern.gradients.analysis import loops
+from rawkern.gradients.analysis import fresh, loops
 from rawkern.gradients.analysis.activity import Activity
 from rawkern.gradients.analysis.phases import Phases
 from rawkern.gradients.backward.deferred import defer
@@ -116,13 +116,13 @@ class Reverse(ValueReverse):
 
     def finished(self, frame: Frame) -> None:
         """Note what a copy reads; those around it have to have written it."""
-        self.read |= frame.loads
+        self.read |= {a.whole for a in frame.loads}
         if frame.outer is not None:
             found = frame.loads | frame.after
             if frame.loop is not None:  # what an iteration itself writes before it reads it
                 body = frame.loop.body
-                own = {a for a in found if loops.stores(body, a) and loops.fresh(a, frame.loop, self.kernel)}
-                found = {a for a in found if a not in own or not loops.same_places(a, frame.loop, self.kernel)}
+                own = {a for a in found if loops.stores(body, a) and fresh.fresh(a, frame.loop, self.kernel)}
+                found = {a for a in found if a not in own or not fresh.same_places(a, frame.loop, self.kernel)}
             frame.outer.after |= found
 
     # Adjoints -----------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class TileReverse(LoopReverse):
         self, item: Loop, tile: Tile, sums: dict[Carried, str], exchanged: dict[Any, str], frame: Frame
     ) -> Group:
         array = tile.reads[0].attr.array
-        self.shadows.add(array)
+        self.shadows.add(array.whole)
         copy = Elsewhere(item.body, frame, self.names, loop=item)
         steps = ownership.induction(item)
         plain = next((p for p, (start, by) in steps.items() if (start.const, by.const, p.type) == (0, 1, "int")), None)
