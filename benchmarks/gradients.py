@@ -208,7 +208,7 @@ ROWS = (
 def seconds(run: Callable[[], Any], device: str, rounds: int) -> float:
     run()
     if device == "cuda":
-        torch.cuda._sleep(20_000_000)  # so that all launches wait, and the host's time is not counted
+        torch.cuda._sleep(200_000_000)  # so that all launches wait, and the host's time is not counted
         return statistics.median(gpu_seconds(run, rounds))
     times = []
     for _ in range(rounds):

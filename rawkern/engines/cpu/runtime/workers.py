@@ -17,6 +17,7 @@ from rawkern.errors import LaunchError
 WORKER_STACK = 1 << 20
 WARP_STACK = 256 << 10
 RECURSION_RESERVE = 256 << 10  # where functions may call themselves: for the frames between two looks at the room left
+SPILLED = 8  # bytes of the stack for each of code: what is spilled is stored, at most 64 bytes by an instruction of 8
 PAGE = 4096
 LINES = 128  # bytes: lines of the cache come in pairs
 STAGGER = 5 * 64  # bytes from page to page between warps' frames, which would else share the same few sets of the cache
@@ -65,12 +66,12 @@ class Workers:
         self.order: Sequence[int] = range(nwarps)  # which of the block's warps run, one after the other
         self.session = Session()
         self.warps = nwarps if code.waiting else 0  # warps with stacks of their own
-        frames = code.frame_bytes + code.frame_bytes // 2
+        frames = code.frame_bytes + code.frame_bytes // 2 + SPILLED * len(code.object)
         self.stack_size = limits.get("stack_size")  # of a thread
         deep = 32 * self.stack_size + RECURSION_RESERVE
         self.worker_stack = (deep if code.recursive else WORKER_STACK) + frames
         self.warp_stack = (deep if code.recursive else WARP_STACK) + frames
-        self.stack_room = max(32 * self.stack_size - frames, 0)
+        self.stack_room = max(32 * self.stack_size - code.frame_bytes - code.frame_bytes // 2, 0)
         self.clear()
 
     def clear(self) -> None:

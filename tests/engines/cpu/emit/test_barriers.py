@@ -282,3 +282,26 @@ def test_predicates_outlive_barriers(device, block, between):
     y = torch.zeros(block, dtype=torch.int32, device=device)
     rawkern.RawKernel(code.replace("BETWEEN", between))[1, block](y)
     assert y.tolist() == [7] * 32 + [0] * (block - 32)
+
+
+def test_values_that_are_kept_across_a_barrier_have_room(device: str) -> None:
+    """A warp's stack holds whatever its kernel spills: here more than a quarter of a megabyte."""
+    count = 1040
+    source = r"""extern "C" __global__ void kept(const double* x, double* y) {
+        __shared__ double s[32];
+        double a[COUNT];
+        #pragma unroll
+        for (int k = 0; k < COUNT; ++k) a[k] = x[threadIdx.x + 32 * k];
+        s[threadIdx.x] = a[0];
+        __syncthreads();
+        double sum = s[31 - threadIdx.x];
+        #pragma unroll
+        for (int k = COUNT - 1; k >= 0; --k) sum = sum * 0.5 + a[k];
+        y[threadIdx.x] = sum;
+    }"""
+    x = torch.rand(count, 32, dtype=torch.float64, device=device)
+    y, expected = torch.empty_like(x[0]), x[0].flip(0)
+    rawkern.RawKernel(source.replace("COUNT", str(count)))[1, 32](x, y)
+    for row in x.flip(0):
+        expected = expected * 0.5 + row
+    torch.testing.assert_close(y, expected)
