@@ -15,18 +15,8 @@ import torch
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import offsets
-from rawkern.gradients.analysis.ownership import (
-    GROUP,
-    LANE,
-    Comparison,
-    Poly,
-    add,
-    facts,
-    grouped,
-    induction,
-    multiply,
-    poly,
-)
+from rawkern.gradients.analysis.facts import Comparison, facts
+from rawkern.gradients.analysis.ownership import GROUP, LANE, Poly, add, grouped, induction, multiply, poly
 from rawkern.gradients.ir import Exit, Kernel, Loop, Value
 
 MOST = 2**31 - 1  # numbers above may have been meant to wrap around

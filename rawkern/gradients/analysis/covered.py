@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rawkern.gradients.analysis import loops, ownership
-from rawkern.gradients.analysis.ownership import Comparison, Facts, Poly, add, multiply, poly
+from rawkern.gradients.analysis.facts import Comparison, Facts, facts, learn
+from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
 from rawkern.gradients.analysis.uniform import together, uniform
 from rawkern.gradients.ir import Block, If, Kernel, Loop, Store, Value, inside
 
@@ -51,7 +52,7 @@ def _set_by(
     array, at = store.place.array, {}
     if store.place != read.attr or store.adds or len(store.index) != len(read.args):
         return None
-    known = ownership.facts(read.block, read.order)
+    known = facts(read.block, read.order)
     for k, (own, wanted) in enumerate(zip(store.index, read.args, strict=True)):
         extent = array.sizes[k] if k < len(array.sizes) else 0
         found = _numbers(poly(own), poly(wanted), within, extent)
@@ -64,7 +65,7 @@ def _set_by(
         return None
     conditions = Facts([], {})
     for condition, side in under:
-        ownership.learn(conditions, condition, side)
+        learn(conditions, condition, side)
     return at if conditions.exact and all(_for(each, at, known) for each in conditions.below) else None
 
 

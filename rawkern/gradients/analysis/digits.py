@@ -13,21 +13,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rawkern.gradients.analysis.facts import Facts, facts, quotient
 from rawkern.gradients.analysis.flat import ONE, Part, told_by, with_parts
 from rawkern.gradients.analysis.loops import iterations
 from rawkern.gradients.analysis.ownership import (
     GROUP,
     LANE,
-    Facts,
     Poly,
     add,
-    facts,
     grouped,
     is_digit,
     multiply,
     part_of_thread,
     poly,
-    quotient,
     settled,
     threads,
 )

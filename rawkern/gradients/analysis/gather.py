@@ -18,6 +18,7 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.analysis import digits, loops, ownership
 from rawkern.gradients.analysis.activity import Activity
+from rawkern.gradients.analysis.facts import facts
 from rawkern.gradients.analysis.ownership import Poly, add, multiply, poly
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Kernel, Loop, Store, Value, operands, walk
 
@@ -186,7 +187,7 @@ def _step(offset: Poly, axes: tuple[Axis, ...]) -> tuple[int, ...] | None:
 
 def _outside(kernel: Kernel, read: Value, axes: tuple[Axis, ...], step: tuple[int, ...]) -> Any:
     """The steps that may lead out of the grid; None if one may lead into another row."""
-    known, whole = ownership.facts(read.block, read.order), places(kernel)
+    known, whole = facts(read.block, read.order), places(kernel)
     found = []
     for k, (axis, by) in enumerate(zip(axes, step, strict=True)):
         to = add(whole[axis.name], {(): by} if by else {})

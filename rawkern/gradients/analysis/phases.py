@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients.analysis import digits, loops, offsets, ownership
+from rawkern.gradients.analysis.facts import Facts, facts
 from rawkern.gradients.analysis.ownership import Poly, add, poly
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import Barrier, Block, If, Kernel, Loop, Value
@@ -124,6 +125,4 @@ class Phases:
                 most = add(most, {(): value * ((extents[key[0]] or 0) - 1)})
             else:
                 most = add(most, {key: value})
-        return digits.fits(most, None, bound, ownership.Facts([], {})) or digits.fits(
-            low, None, bound, ownership.facts(a.block, a.order)
-        )
+        return digits.fits(most, None, bound, Facts([], {})) or digits.fits(low, None, bound, facts(a.block, a.order))

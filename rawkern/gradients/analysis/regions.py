@@ -13,6 +13,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops, ownership
+from rawkern.gradients.analysis.facts import facts
 from rawkern.gradients.analysis.ownership import Poly, add, poly
 from rawkern.gradients.ir import Array, Kernel, Loop, Place, Store, Value, walk
 
@@ -51,7 +52,7 @@ def _starts(ranges: Iterable[Range]) -> list[float]:
 
 def _of_access(kernel: Kernel, item: Value | Store) -> Range:
     index = item.index[0] if isinstance(item, Store) else item.args[0]
-    return _Bounds(kernel, ownership.facts(item.block, item.order).above).of(poly(index))
+    return _Bounds(kernel, facts(item.block, item.order).above).of(poly(index))
 
 
 class _Bounds:

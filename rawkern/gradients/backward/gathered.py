@@ -10,8 +10,8 @@ from typing import Any
 
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.coverage import Cover, Sets
+from rawkern.gradients.analysis.facts import Comparison
 from rawkern.gradients.analysis.gather import Gather, places
-from rawkern.gradients.analysis.ownership import Comparison
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Block, Exit, If, Kernel, Store, Value, walk

@@ -9,6 +9,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import digits, inplace, keys, loops, offsets, ownership
+from rawkern.gradients.analysis.facts import facts
 from rawkern.gradients.analysis.phases import Phases
 from rawkern.gradients.analysis.uniform import together, uniform
 from rawkern.gradients.backward import block_sums
@@ -122,7 +123,7 @@ class MemoryReverse(TileReverse):
         ]
 
     def _several(self, s: Store) -> bool:
-        known = ownership.facts(s.block, s.order)
+        known = facts(s.block, s.order)
         return bool(set(ownership.threads(self.kernel, True)) - set(known.fixed))
 
     def injective(self, s: Store) -> bool:
@@ -139,7 +140,7 @@ class MemoryReverse(TileReverse):
     def _rows(self, array: Array, index: Sequence[Value], block: Block, order: int) -> Any:
         """Several indices, each a digit of threadIdx with a constant: together they tell threads apart."""
         extents = ownership.threads(self.kernel, True)
-        known = ownership.facts(block, order)
+        known = facts(block, order)
         found = [ownership.poly(i) for i in index]
         alone = [{k: v for k, v in p.items() if k != ()} for p in found]
         seen = {k[0] for p in alone if len(p) == 1 for k, v in p.items() if len(k) == 1 and v == 1 and k[0] in extents}
