@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rawkern.arguments.scalars import Where
 from rawkern.base.ctype import CType, StructLayout, parse, with_layout
+from rawkern.base.forking import cached_property
 from rawkern.errors import UnsupportedError
 
 if TYPE_CHECKING:

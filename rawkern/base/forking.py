@@ -7,11 +7,14 @@ LLVM and NVRTC. The first kind is made anew in the child; with the second the fo
 from __future__ import annotations
 
 import _thread
+import functools
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 WAIT_SECONDS = 30.0  # a fork waits no longer than this for threads that compile
 
@@ -34,6 +37,23 @@ class Lock(_thread.RLock):  # type: ignore[misc]  # CPython lets it be subclasse
 
 
 _inside: dict[int, int] = {}  # by thread, how many calls of compilers it is in
+if sys.version_info >= (3, 12):
+    cached_property = functools.cached_property
+else:
+
+    class cached_property(functools.cached_property):
+        """The same without a lock, which one thread would hold for all instances while it computes one."""
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            """The value of an instance, computed at the first time; by two threads at once perhaps twice."""
+            if instance is None:
+                return self
+            known = instance.__dict__
+            if self.attrname not in known:
+                known[self.attrname] = self.func(instance)
+            return known[self.attrname]
+
+
 _forks = 0  # forks that wait
 _change = threading.Condition(threading.RLock())
 

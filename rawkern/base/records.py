@@ -7,8 +7,9 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
+
+from rawkern.base.forking import cached_property
 
 _SIZES = {"i32": 4, "i64": 8, "ptr": 8, "double": 8}
 _CODES = {"i32": "i", "i64": "q", "ptr": "Q", "double": "d"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from rawkern.base.forking import cached_property
 
 _Handle = ctypes.c_void_p
 _Size = ctypes.POINTER(ctypes.c_size_t)
@@ -64,14 +65,14 @@ class Nvrtc:
         if code:
             raise NvrtcError((self._error_text(code) or b"").decode() or f"NVRTC's error {code}")
 
-    @functools.cached_property
+    @cached_property
     def version(self) -> tuple[int, int]:
         """The release, such as (13, 0)."""
         major, minor = ctypes.c_int(), ctypes.c_int()
         self.call("Version", major, minor)
         return major.value, minor.value
 
-    @functools.cached_property
+    @cached_property
     def architectures(self) -> tuple[int, ...]:
         """The compute capabilities that it compiles for, such as (75, 80, 90), rising."""
         count = ctypes.c_int()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from rawkern.arguments.memory import refuse_layout
 from rawkern.base.border import border
+from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op, inside_op
 from rawkern.base.overrides import given_to_stand_in, stands_in
 from rawkern.base.shared import Shared
@@ -186,7 +186,7 @@ class Elementwise(Shared):
         """The CUDA C of the kernels, as it is compiled for arrays."""
         return self.loop.source()
 
-    @functools.cached_property
+    @cached_property
     def backward_source(self) -> str:
         """The statements of the backward: as given, or as derived from the operation.
 
@@ -359,7 +359,7 @@ class Elementwise(Shared):
         operator.jvp(gradient.jvp)
         return operator
 
-    @functools.cached_property
+    @cached_property
     def _differentiated(self) -> Loop:
         """The loop, in which ``grad_X`` can stand for a gradient: parameters of such names have others."""
         loop = self.loop

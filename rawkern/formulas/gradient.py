@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import closed, names_in
@@ -37,7 +37,7 @@ class Gradient:
     source: Callable[[], str]
     make: Callable[[str, tuple[Parameter, ...], tuple[Parameter, ...], str], Any]
 
-    @functools.cached_property
+    @cached_property
     def saved(self) -> tuple[str, ...]:
         """The inputs that the backward reads or that tell it a letter's dtype; none where it cannot be derived."""
         try:
@@ -47,7 +47,7 @@ class Gradient:
         known = {p.type for p in self.loop.outputs if floating(p)} if len(self.loop.letters) == 1 else set()
         return (*(p.name for p in with_letters(self.loop.inputs, names, known)),)
 
-    @functools.cached_property
+    @cached_property
     def text(self) -> str:
         """The statements of the backward; where they read an output, it is computed again before them."""
         loop, text = self.loop, self.source()
@@ -56,11 +56,11 @@ class Gradient:
         outputs = "".join(f"{p.compute} {p.name} = 0; " for p in loop.outputs)
         return f"{outputs}{{ {closed(loop.operation)} }} {text}"
 
-    @functools.cached_property
+    @cached_property
     def inputs(self) -> tuple[Parameter, ...]:
         return (*self.loop.output_grads, *(p for p in self.loop.inputs if p.name in self.saved))
 
-    @functools.cached_property
+    @cached_property
     def passed_on(self) -> dict[str, str]:
         """The gradients that are those of an output as they are, as for a sum: nothing has to compute them."""
         text, known = self.text, {p.name: p.type for p in self.loop.outputs if floating(p)}
@@ -74,14 +74,14 @@ class Gradient:
                 found[f"grad_{p.name}"] = plain[1]
         return found
 
-    @functools.cached_property
+    @cached_property
     def straight(self) -> bool:
         """Whether the loop of the backward takes the gradient that there is, and makes one for each input."""
         return (
             len(self.loop.outputs) == 1 and len(self.loop.input_grads) == len(self.loop.inputs) and not self.passed_on
         )
 
-    @functools.cached_property
+    @cached_property
     def grad_loop(self) -> Loop:
         loop = self.loop
         return Loop(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
+from rawkern.base.forking import cached_property
 from rawkern.formulas.axes import MAX_DIMS
 from rawkern.formulas.derivative import closed, names_in
 from rawkern.formulas.parameters import Formula
@@ -26,7 +26,7 @@ class Statements(Formula):
     preamble: str = ""
     options: tuple[str, ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def indexed(self) -> bool:
         """Whether it matters which element is which, so that the order of memory won't do."""
         return any(p.raw for p in self.inputs) or "i" in names_in(self.operation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import keyword
 import re
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ import torch
 
 from rawkern.arguments.memory import dtype_name
 from rawkern.base.ctype import C_NAMES
+from rawkern.base.forking import cached_property
 
 # NumPy's names of the dtypes there are: what each is in CUDA C, and the type it is computed in.
 _HALF = ("float16", "bfloat16")
@@ -93,17 +93,17 @@ class Formula:
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
 
-    @functools.cached_property
+    @cached_property
     def letters(self) -> tuple[str, ...]:
         """The letters that stand for a dtype, in the order of their first use."""
         return tuple(dict.fromkeys(p.type for p in (*self.inputs, *self.outputs) if p.generic))
 
-    @functools.cached_property
+    @cached_property
     def input_grads(self) -> tuple[Parameter, ...]:
         """What a backward assigns."""
         return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.inputs if differentiable(p))
 
-    @functools.cached_property
+    @cached_property
     def output_grads(self) -> tuple[Parameter, ...]:
         """What a backward gets."""
         return tuple(Parameter(f"grad_{p.name}", p.type) for p in self.outputs if floating(p))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rawkern.base.forking import cached_property
 from rawkern.base.operator_state import composing, in_fake_op
 from rawkern.errors import NotDifferentiable
 from rawkern.formulas.derivative import derive, names_in
@@ -46,7 +47,7 @@ class ReduceGradient:
     make: Callable[..., Any]
     _last_steps: dict[tuple[bool, ...], tuple[Elementwise, list[str]]] = field(default_factory=dict)
 
-    @functools.cached_property
+    @cached_property
     def source(self) -> str:
         """The statements of the backward for one element: as given, or as derived of a sum, a maximum or a minimum.
 
@@ -64,7 +65,7 @@ class ReduceGradient:
             share = f"({self.loop.map}) == a ? grad_a / (how many such elements there are) : 0"
         return f"{real} grad_a = 0;\n{{ {post} }}\nconst {real} grad_mapped_ = {share};\n{{ {mapped} }}"
 
-    @functools.cached_property
+    @cached_property
     def _extreme(self) -> bool:
         """Whether this is a maximum or a minimum, of which the backward is derived."""
         text = re.sub(r"[\s()]", "", self.loop.reduce)
@@ -74,7 +75,7 @@ class ReduceGradient:
         )
         return bool(either) and self.backward is None and not self.loop.struct
 
-    @functools.cached_property
+    @cached_property
     def _derived(self) -> tuple[str, str]:
         """The statements that assign ``grad_a`` from the outputs' gradients, and the inputs' from ``grad_mapped_``."""
         loop = self.loop
@@ -95,7 +96,7 @@ class ReduceGradient:
         wanted = [p.name for p in loop.inputs if differentiable(p)]
         return post, derive(f"mapped_ = {loop.map}", inputs, {"mapped_": real}, {"mapped_"}, wanted, self.loop.name)
 
-    @functools.cached_property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """What the backward reads of inputs, outputs and ``a``; nothing where it can't be derived."""
         try:
@@ -107,7 +108,7 @@ class ReduceGradient:
         known = [*(p.name for p in self.loop.inputs), *(p.name for p in self.loop.outputs), "a"]
         return tuple(name for name in known if name in names)
 
-    @functools.cached_property
+    @cached_property
     def saved(self) -> tuple[str, ...]:
         """What is saved: what the backward reads or tells it a dtype, all inputs if it may compute the accumulator."""
         inputs = [p.name for p in self.loop.inputs] if "a" in self.reads else []
@@ -122,13 +123,13 @@ class ReduceGradient:
         parts = (loop.inputs, (output,), loop.map, loop.reduce, "total_ = a", loop.identity, loop.reduce_type)
         return self.make(False, self.namespace, f"{self.loop.name}_total", None, *parts, loop.preamble)
 
-    @functools.cached_property
+    @cached_property
     def _types(self) -> dict[str, str]:
         """Of inputs, outputs and ``a``, which has its own letter: float where outputs are half types."""
         types = {p.name: p.type for p in (*self.loop.inputs, *self.loop.outputs)}
         return types | {"a": next(x for x in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if x not in self.loop.letters)}
 
-    @functools.cached_property
+    @cached_property
     def _first_step(self) -> tuple[Elementwise, list[str]] | None:
         """Makes the accumulator's gradient: costly, but there are few. None where the backward has one step.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
 
 from rawkern.arguments.memory import dtype_name
+from rawkern.base.forking import cached_property
 from rawkern.formulas.derivative import closed
 from rawkern.formulas.parameters import DTYPES, Formula
 
@@ -45,7 +45,7 @@ class Expressions(Formula):
             return None
         return torch.float32 if name in ("float16", "bfloat16") else getattr(torch, name)
 
-    @functools.cached_property
+    @cached_property
     def source(self) -> str:
         """The CUDA C of the kernels NAME and NAME_finish."""
         return _source(self)

@@ -6,12 +6,12 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 
 from rawkern.base import generated
+from rawkern.base.forking import cached_property
 
 _KINDS = {"Tensor": "tensor", "Tensor?": "optional", "Tensor[]": "list"}
 _RESERVED = ("saved_tensors", "needs_input_grad", "shapes")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rawkern.base.forking import cached_property
 from rawkern.compile.names import demangle
 from rawkern.profiling.bounds import SECTOR, bounds_of, occupancy_of
 from rawkern.profiling.counters import counters

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rawkern.base import streams
 from rawkern.base import torch_private as private
+from rawkern.base.forking import cached_property
 from rawkern.base.timing import gpu_seconds
 
 if TYPE_CHECKING:

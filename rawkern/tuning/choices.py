@@ -7,7 +7,6 @@ import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from rawkern.arguments.careful import DEVICES, arrange
 from rawkern.base import cache
 from rawkern.base import torch_private as private
-from rawkern.base.forking import Lock
+from rawkern.base.forking import Lock, cached_property
 from rawkern.base.progress import progress
 from rawkern.errors import LaunchError
 from rawkern.kernel import RawKernel

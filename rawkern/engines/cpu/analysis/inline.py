@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
+from rawkern.base.forking import cached_property
 from rawkern.engines.cpu.analysis import control_flow
 from rawkern.engines.cpu.analysis.divergence import looks, spin_headers
 from rawkern.engines.cpu.analysis.graph import closure

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 
+from rawkern.base.forking import cached_property
 from rawkern.engines.cpu.analysis.divergence import Analysis
 from rawkern.engines.cpu.analysis.graph import Flow
 from rawkern.engines.cpu.analysis.plan import Plan

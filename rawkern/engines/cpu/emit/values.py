@@ -6,8 +6,7 @@ lives in stack slots of the form that `uniformity` found, which LLVM turns into 
 
 from __future__ import annotations
 
-from functools import cached_property
-
+from rawkern.base.forking import cached_property
 from rawkern.engines.cpu import arith
 from rawkern.engines.cpu.analysis.divergence import Analysis
 from rawkern.engines.cpu.analysis.graph import Flow

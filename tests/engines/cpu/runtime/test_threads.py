@@ -471,3 +471,37 @@ def test_fewer_threads_than_asked_for():
                 assert len(set(out.tolist())) == 1 and out[0] != -1, out
     """
     assert run_python(code, environment={"OMP_THREAD_LIMIT": "1"}) == ""
+
+
+def test_a_child_forked_while_another_thread_computes_a_property():
+    """Python 3.11's own has one lock for all instances."""
+    output = run_python("""
+        import os
+        import threading
+        from rawkern.base.forking import cached_property
+
+        begun, go_on = threading.Event(), threading.Event()
+
+        class Kept:
+            @cached_property
+            def value(self):
+                if threading.current_thread() is not threading.main_thread():
+                    begun.set()
+                    go_on.wait()
+                return object()
+
+        other = Kept()
+        thread = threading.Thread(target=lambda: other.value)
+        thread.start()
+        begun.wait()
+        child = os.fork()
+        if child == 0:
+            kept = Kept()
+            os._exit(0 if kept.value is kept.value else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        go_on.set()
+        thread.join()
+        assert other.value is other.value
+        print("done")
+    """)
+    assert output.strip().endswith("done")
