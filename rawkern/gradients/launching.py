@@ -36,8 +36,9 @@ class Launch:
 
     def run(self, block: tuple[int, int, int], given: Sequence[Any]) -> None:
         """Launch the kernel with its arguments."""
-        aligned = all(t.data_ptr() % ALIGNED == 0 for t in given if isinstance(t, torch.Tensor))
-        chosen = self if self.single is None or aligned else self.single
+        chosen = self
+        if self.single is not None and any(t.data_ptr() % ALIGNED for t in given if isinstance(t, torch.Tensor)):
+            chosen = self.single
         chosen.kernel[chosen.grid, block, chosen.shared_mem](*given)
 
     def given(

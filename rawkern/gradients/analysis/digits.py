@@ -21,6 +21,7 @@ from rawkern.gradients.analysis.ownership import (
     LANE,
     Poly,
     add,
+    frozen,
     grouped,
     is_digit,
     multiply,
@@ -92,9 +93,9 @@ def signature(kernel: Kernel, index: Value, block: Block, order: int, *, within_
     if order_found is None:
         return None
     fixed = tuple(
-        sorted(((d, _frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
+        sorted(((d, frozen(p)) for d, p in known.fixed.items() if d in digits and d not in coefficients), key=repr)
     )
-    return order_found, common, downwards, _frozen(offset), fixed
+    return order_found, common, downwards, frozen(offset), fixed
 
 
 def signatures(kernel: Kernel, indices: Sequence[Value], block: Block, order: int, **more: Any) -> Any:
@@ -185,7 +186,7 @@ def _read_as_digits(
             if found is not None:
                 if assumed is not None and after is not None:
                     assumed[:] = after
-                return (("k" if isinstance(digit, Loop) else digit, _frozen(c)), *found)
+                return (("k" if isinstance(digit, Loop) else digit, frozen(c)), *found)
     return None
 
 
@@ -224,10 +225,6 @@ def _may_fit(low: Poly, high: Poly) -> bool:
     symbols += [s for q in symbols if (of := quotient({(q,): 1})) for key in of[0] for s in key]
     plain = all(isinstance(s, str) or quotient({(s,): 1}) for s in symbols)
     return known and bool(symbols) and plain and not any(map(is_digit, symbols))
-
-
-def _frozen(p: Poly) -> tuple[Any, ...]:
-    return tuple(sorted(p.items(), key=repr))
 
 
 def fits(

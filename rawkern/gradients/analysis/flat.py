@@ -10,16 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from rawkern.gradients.analysis.ownership import Poly, add, is_digit, multiply, plain, poly, settled
+from rawkern.gradients.analysis.ownership import Frozen, Poly, add, frozen, is_digit, multiply, plain, poly, settled
 from rawkern.gradients.ir import Value
 
-Frozen = tuple[tuple[tuple[Any, ...], int], ...]
 ONE: Poly = {(): 1}
-
-
-def frozen(p: Poly) -> Frozen:
-    """A polynomial as a key."""
-    return tuple(sorted(p.items(), key=repr))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from rawkern.gradients import types
 from rawkern.gradients.ir import Block, Kernel, Loop, Value, inside, walk
 
 Poly = dict[tuple[Any, ...], int]  # by symbols, each once for each power
+Frozen = tuple[tuple[tuple[Any, ...], int], ...]
 LARGEST = 1 << 24  # coefficients above may be meant to wrap around
 
 
@@ -26,6 +27,11 @@ def multiply(a: Poly, b: Poly) -> Poly:
             key = tuple(sorted((*x, *y), key=repr))
             found[key] = found.get(key, 0) + p * q
     return {key: value for key, value in found.items() if value}
+
+
+def frozen(p: Poly) -> Frozen:
+    """A polynomial as a key."""
+    return tuple(sorted(p.items(), key=repr))
 
 
 def induction(loop: Loop) -> dict[Value, tuple[Value, Value]]:

@@ -19,7 +19,7 @@ from typing import Any
 from rawkern.gradients import types
 from rawkern.gradients.analysis import fresh, loops, ownership
 from rawkern.gradients.analysis.needed import TRIVIAL
-from rawkern.gradients.analysis.ownership import poly
+from rawkern.gradients.analysis.ownership import frozen, poly
 from rawkern.gradients.analysis.uniform import uniform
 from rawkern.gradients.ir import COLLECTIVE, Array, Barrier, Exit, Kernel, Loop, Value, inside
 
@@ -62,7 +62,7 @@ def tiles(kernel: Kernel, loop: Loop, active: set[Value], conflicting: set[Value
 
 
 def _frozen(index: Value) -> Any:
-    return tuple(sorted(poly(index).items(), key=repr))
+    return frozen(poly(index))
 
 
 def _reached_by_all(kernel: Kernel, loop: Loop) -> bool:
