@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -159,11 +160,16 @@ extern "C" __global__ void bodies(const float4* p, float4* force, int n) {
 class Row:
     """``make(scale)`` gives grid, block and arguments, for a GPU (scale 1) or smaller; `formula`: the same in torch."""
 
-    name: str
+    kernel: str
     goal: float  # on a GPU
     make: Callable[[int], tuple[Any, Any, tuple[Any, ...]]]
     wrt: tuple[str, ...] | None = None
     formula: Callable[..., torch.Tensor] | None = None
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.label or self.kernel
 
 
 def _neighbours(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
@@ -178,6 +184,35 @@ def _flat(n: int) -> tuple[int, int]:
     return -(-n // 256), 256
 
 
+def _rows(n: int, scale: int, multiple: int = 1) -> int:
+    """How many rows of a length there are: 2^25 elements in all on a GPU."""
+    return (1 << 25) // scale // n // multiple * multiple
+
+
+def _softmax(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+    rows = _rows(n, scale)
+    return rows, 256, (torch.randn(rows, n), torch.zeros(rows, n), n)
+
+
+def _layer_norm(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+    rows = _rows(n, scale)
+    return rows, 256, (torch.randn(rows, n), torch.randn(n), torch.randn(n), torch.zeros(rows, n), n)
+
+
+def _log_softmax(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+    rows = _rows(n, scale, 8)
+    return rows // 8, 256, (torch.randn(rows, n), torch.zeros(rows, n), rows, n)
+
+
+def _add_rms_norm(n: int, scale: int) -> tuple[Any, Any, tuple[Any, ...]]:
+    rows = _rows(n, scale)
+    return rows, 256, (torch.randn(rows, n), torch.randn(rows, n), torch.randn(n), torch.zeros(rows, n), n)
+
+
+def _label(kernel: str, n: int, plain: int) -> str:
+    return kernel if n == plain else f"{kernel}, rows of {n}"
+
+
 ROWS = (
     Row("saxpy", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (n, 2.0, *(torch.randn(n) for _ in range(3)))),
         ("x", "z"), lambda n, a, x, z, y: a * x + z),
@@ -185,18 +220,17 @@ ROWS = (
         formula=_neighbours),
     Row("stencil2d", 2.0, lambda s: ((n // 32, n // 8), (32, 8), (torch.randn(n, n), torch.zeros(n, n), n))
         if (n := 8192 // int(s**0.5)) else None, formula=_cross),
-    Row("softmax", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.zeros(rows, 4096), 4096)),
-        formula=lambda x, y, n: x.softmax(-1)),
-    Row("layer_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(4096),
-        torch.randn(4096), torch.zeros(rows, 4096), 4096)),
-        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)),
+    *(Row("softmax", 2.2, partial(_softmax, n), formula=lambda x, y, n: x.softmax(-1), label=_label("softmax", n, 4096))
+        for n in (4096, 4000, 1000, 8192, 12000)),
+    *(Row("layer_norm", 2.2, partial(_layer_norm, n), label=_label("layer_norm", n, 4096),
+        formula=lambda x, w, b, y, n: torch.nn.functional.layer_norm(x, (n,), w, b)) for n in (4096, 4000, 1000, 8192)),
     Row("gated", 1.6, lambda s: (*_flat(n := (1 << 26) // s), (*(torch.randn(n) for _ in range(2)), torch.zeros(n), n)),
         formula=lambda x, gate, y, n: x * torch.nn.functional.silu(gate)),
-    Row("log_softmax", 2.2, lambda s: ((rows := 65536 // s) // 8, 256, (torch.randn(rows, 512), torch.zeros(rows, 512),
-        rows, 512)), formula=lambda x, y, rows, n: x.log_softmax(-1)),
-    Row("add_rms_norm", 2.2, lambda s: (rows := 8192 // s, 256, (torch.randn(rows, 4096), torch.randn(rows, 4096),
-        torch.randn(4096), torch.zeros(rows, 4096), 4096)),
-        formula=lambda x, residual, w, y, n: torch.nn.functional.rms_norm(x + residual, (n,), w, 1e-6)),
+    *(Row("log_softmax", 2.2, partial(_log_softmax, n), formula=lambda x, y, rows, n: x.log_softmax(-1),
+        label=_label("log_softmax", n, 512)) for n in (512, 500)),
+    *(Row("add_rms_norm", 2.2, partial(_add_rms_norm, n), label=_label("add_rms_norm", n, 4096),
+        formula=lambda x, residual, w, y, n: torch.nn.functional.rms_norm(x + residual, (n,), w, 1e-6))
+        for n in (4096, 4000)),
     Row("bodies", 5.0, lambda s: (n // 256, 256, (torch.randn(n, 4), torch.zeros(n, 4), n))
         if (n := 8192 // int(s**0.5)) else None),
     Row("matmul", 4.0, lambda s: ((n // 16, n // 16), (16, 16), (*(torch.randn(n, n) for _ in range(3)), n))
@@ -218,14 +252,22 @@ def seconds(run: Callable[[], Any], device: str, rounds: int) -> float:
     return statistics.median(times)
 
 
-def rival(row: Row, args: tuple[Any, ...], wrt: tuple[str, ...], named: Any, device: str, rounds: int) -> float | None:
-    """The backward of the same in torch, compiled."""
+def rivals(
+    row: Row, args: tuple[Any, ...], wrt: tuple[str, ...], named: Any, device: str, rounds: int
+) -> dict[str, float]:
+    """The backward of the same in torch, compiled; its forward; and that which keeps what the backward reads."""
     if row.formula is None:
-        return None
+        return {}
+    torch._dynamo.reset()
+    formula = torch.compile(row.formula)
     leaves = {n: named[n].clone().requires_grad_() for n in wrt}
-    found = torch.compile(row.formula)(*(leaves.get(n, a) for n, a in zip(named, args, strict=True)))
+    given = [leaves.get(n, a) for n, a in zip(named, args, strict=True)]
+    forward = seconds(lambda: formula(*args), device, rounds)
+    keeping = seconds(lambda: formula(*given), device, rounds)
+    found = formula(*given)
     grad, inputs = torch.ones_like(found), list(leaves.values())
-    return seconds(lambda: torch.autograd.grad(found, inputs, grad, retain_graph=True), device, rounds)
+    backward = seconds(lambda: torch.autograd.grad(found, inputs, grad, retain_graph=True), device, rounds)
+    return {"compiled": backward, "compiled forward": forward, "compiled forward that keeps": keeping}
 
 
 def main() -> None:
@@ -239,32 +281,48 @@ def main() -> None:
     report.notes.append(
         "Medians; on a GPU of its time alone. A backward is the call of what `kernel.derive` returns: memory for "
         "gradients, set to zero where needed, and the launch. Goals are for a GPU; on the CPU engine it is 5 for "
-        "all. saxpy's z gets the gradient of y, handed on, by torch too."
+        "all. saxpy's z gets the gradient of y, handed on, by torch too. The last columns are "
+        "torch.compile's forward alone and with what it keeps for its backward: a derived backward needs nothing "
+        "kept, and computes it again."
     )
     table, numbers = (
-        Table("Kernels", ("kernel", "forward", "backward", "ratio", "goal", "torch.compile's", "atomics left")),
+        Table(
+            "Kernels",
+            (
+                "kernel",
+                "forward",
+                "backward",
+                "ratio",
+                "goal",
+                "torch.compile's",
+                "atomics left",
+                "its forward",
+                "its forward that keeps",
+            ),
+        ),
         {},
     )
     for row in ROWS:
         grid, block, args = row.make(1 if device == "cuda" else 64)
         args = tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
-        kernel = module.get_function(row.name)
+        kernel = module.get_function(row.kernel)
         try:
             derived = kernel.derive(grid=grid, block=block, wrt=row.wrt)
             named = derived.named(args)
             grads = {name: torch.ones_like(named[name]) for name in derived.outputs}
             forward = seconds(lambda: kernel[grid, block](*args), device, options.rounds)  # noqa: B023
             backward = seconds(lambda: derived(grid, args, grads), device, options.rounds)  # noqa: B023
-            other = None if options.alone else rival(row, args, derived.wrt, named, device, options.rounds)
+            others = {} if options.alone else rivals(row, args, derived.wrt, named, device, options.rounds)
         except Exception as error:
-            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), "", "", ""))
+            table.rows.append((row.name, "", "", short(f"{type(error).__name__}: {error}"), *[""] * 5))
             continue
         goal = row.goal if device == "cuda" else 5.0
         numbers[row.name] = {"forward": forward, "backward": backward, "ratio": backward / forward, "goal": goal}
-        numbers[row.name] |= {"compiled": other} if other else {}
+        numbers[row.name] |= others
         ratio = f"{backward / forward:.2f}"
         times = scaled(forward), scaled(backward)
-        table.rows.append((row.name, *times, ratio, f"{goal:g}", scaled(other) if other else "", str(derived.atomics)))
+        compiled = [scaled(t) for t in others.values()] or [""] * 3
+        table.rows.append((row.name, *times, ratio, f"{goal:g}", compiled[0], str(derived.atomics), *compiled[1:]))
     report.add(table, numbers)
     report.write()
 

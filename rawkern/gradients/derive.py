@@ -121,7 +121,7 @@ def _forward(reader: Reader, kernel: Kernel, double: bool) -> str:
     ]
     lines = rendered([*shared_lines(kernel, names, {a for a in kernel.shared}), *frame.printed()])
     head = f'extern "C" __global__ void {base_name(kernel.name)}_forward({", ".join(params)}) {{'
-    before = helpers.texts("\n".join([*params, *lines]))
+    before = helpers.texts("\n".join([*params, *lines]), kernel.block)
     return "\n".join([*structs(kernel, names), *before, head, *lines, "}", ""])
 
 

@@ -72,7 +72,9 @@ class Derived:
         self.handed = dict(text.handed)
         self.shared_mem, self.before, self.rest = text.shared_mem, text.before, text.rest
         self._backward = Backward(text, lambda name: type(original)(text.source, name, options=original.options))
-        self.kernel = self._backward.kernel((True,) * len(text.sums), (True,) * len(text.handed), text.each, 0)
+        self.kernel = self._backward.kernel(
+            (True,) * len(text.sums), (True,) * len(text.handed), text.each, (0,) * len(text.rows)
+        )
 
     def __repr__(self) -> str:
         return f"<Derived {self._text.name}, wrt {', '.join(self.wrt)}>"

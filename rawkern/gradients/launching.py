@@ -12,7 +12,6 @@ import torch
 
 from rawkern.base import gpus
 from rawkern.gradients.analysis.coverage import at_most, number_of
-from rawkern.gradients.backward.fixed import MOST
 from rawkern.gradients.text import ALIGNED, Text
 from rawkern.launch.occupancy import occupancy
 
@@ -97,13 +96,13 @@ class Backward:
             "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
-        fixed = length_of(text, named, grid)
+        times = times_of(text, named, grid)
         if not text.sums:
-            single = Launch(self.kernel((), set_too, 1, fixed), grid, text.shared_mem, **known)
+            single = Launch(self.kernel((), set_too, 1, times), grid, text.shared_mem, **known)
             each = _elements(device, math.prod(grid), text.each)
             if each == 1:
                 return single
-            chosen = self.kernel((), set_too, each, fixed)
+            chosen = self.kernel((), set_too, each, times)
             return Launch(chosen, (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known, single=single)
         taken, flags = 0, []
         for name, size in text.sums:
@@ -112,21 +111,19 @@ class Backward:
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags), set_too, 1, fixed)
+            chosen = self.kernel(tuple(flags), set_too, 1, times)
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        plain = self.kernel((False,) * len(flags), set_too, 1, fixed)
+        plain = self.kernel((False,) * len(flags), set_too, 1, times)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
 
 
-def length_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> int:
-    """The parameter that decides how long rows are, if all threads run loops over them equally often; else 0."""
-    if text.fixed is None:
-        return 0
-    lengths = [(number_of(length, named, grid), step) for length, step in text.fixed.rows]
-    right = all(n is not None and 0 < n <= MOST * step and n % step == 0 for n, step in lengths)
-    return int(named[text.fixed.parameter]) if right else 0
+def times_of(text: Text, named: Mapping[str, Any], grid: tuple[int, int, int]) -> tuple[int, ...]:
+    """How often threads go through each of the text's rows; 0: too often to write it out, or it is not certain."""
+    lengths = [number_of(row.length, named, grid) for row in text.rows]
+    times = [-(-max(n or 0, 0) // row.step) for n, row in zip(lengths, text.rows, strict=True)]
+    return tuple(n if n <= row.most else 0 for n, row in zip(times, text.rows, strict=True))
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -14,10 +14,10 @@ from rawkern.gradients.analysis.inplace import mixed
 from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
-from rawkern.gradients.backward.fixed import Fixed, fixed
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.handed import handed
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.backward.rows import Row, assumption, resident, rows
 from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
@@ -62,7 +62,7 @@ class Text:
     sums: tuple[tuple[str, int], ...] = ()
     #: Gradients that are those of an output, each a flag of the template: the parameter, and the output.
     handed: tuple[tuple[str, str], ...] = ()
-    fixed: Fixed | None = None  # a parameter that may be a number of the template
+    rows: tuple[Row, ...] = ()  # each a number of the template: how often threads go through it
     each: int = 1  # how many elements a thread can have, along x: a number of the template if there may be several
     records: Mapping[str, str] = field(default_factory=dict)  # pointers to structs of floats: the type of those
     assumed: tuple[tuple[Poly, Poly], ...] = ()  # numbers of a launch that have to be at most others
@@ -72,10 +72,11 @@ class Text:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
 
-    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, fixed: int) -> str:
-        """The name of the kernel of these choices: flags of `sums` and `handed`, how many elements, a fixed length."""
+    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, times: Sequence[int]) -> str:
+        """The name of the kernel of these choices: flags of `sums` and `handed`, how many elements, times of `rows`."""
         given = [str(flag).lower() for flag in (*sums, *set_too)] + ([str(each)] if self.each > 1 else [])
-        given += [str(fixed)] if self.fixed is not None else []
+        if self.rows:
+            given += map(str, (*times, resident(math.prod(self.block), self.rows, times)))
         return f"{self.name}<{', '.join(given)}>" if given else self.name
 
 
@@ -102,7 +103,8 @@ def backward_text(
     scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
     body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
     more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
-    length, body = fixed(kernel, body, names)
+    lengths, body = rows(kernel, body, names)
+    room = names.fresh("resident") if lengths else ""
     lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
         lines.pop()
@@ -113,7 +115,7 @@ def backward_text(
         memory = names.fresh("memory")
         arrays += _memory(kernel, reverse, shared_mem, memory)
         lines, blocks = looped(kernel, sums, memory, lines, thread_number(kernel.block), names.fresh)
-    arrays = [*(length.before if length else ()), *arrays]
+    arrays = [*([assumption(kernel)] if lengths else []), *arrays]
     lines = [*arrays, *lines]
     inner = "\n".join(rendered(lines))
     outputs = tuple(a.name for a in active)
@@ -161,17 +163,18 @@ def backward_text(
             for n, (of, flag) in passed.items()
         ),
         *_how_to_launch(sums, blocks, shared_mem, more),
-        *(length.comments if length else ()),
+        *(row.comment for row in lengths),
+        *([f"// {room}: how many blocks a multiprocessor has registers for; changes no result."] if lengths else []),
     ]
     chosen = [f"bool {flag}" for flag in (*(s.flag for s in sums), *(flag for _, flag in passed.values()))]
     chosen += [f"int {more.each}"] if more else []
-    chosen += [f"{length.kind} {length.name}"] if length else []
+    chosen += [f"int {n}" for n in (*(row.name for row in lengths), room) if n]
     kind = f"template <{', '.join(chosen)}>\n" if chosen else 'extern "C" '
-    kind += f"__global__ void {_bounds(kernel.block, length)} {name}"
+    kind += f"__global__ void {_bounds(kernel.block, room)} {name}"
     head = f"{kind}({', '.join(spelled)}) {{"
     if len(head) > 120:
         head = f"{kind}(\n    " + ",\n    ".join(spelled) + ") {"
-    before = helpers.texts("\n".join([*spelled, *called, inner]), used)
+    before = helpers.texts("\n".join([*spelled, *called, inner]), kernel.block, used)
     if more and more.aligned:
         pointers = [each for each in spelled if "* __restrict__ " in each and "(" not in each]
         lines = [*(_aligned(each, more.each) for each in pointers), *lines]
@@ -188,7 +191,7 @@ def backward_text(
         name, text, tuple(parameters), outputs, wrt, saved, tuple(a.name for a in reverse.exchanged),
         len(re.findall(r"atomicAdd|warp_add", inner)), units, kernel.block, assigned, sets,
         shared_mem, tuple((each.of, types.size(each.inner)) for each in sums),
-        tuple((n, of) for n, (of, _) in passed.items()), length,
+        tuple((n, of) for n, (of, _) in passed.items()), lengths,
         more.most if more else 1, _records(kernel),
         tuple(reverse.assumed or ()), kernel.before, rest, kernel.variables,
     )  # fmt: skip
@@ -206,11 +209,10 @@ def _aligned(parameter: str, each: str) -> str:
     return f"{name} = ({kind}*)__builtin_assume_aligned({name}, {each} > 1 ? {ALIGNED} : 1);"
 
 
-def _bounds(block: Shape, length: Fixed | None) -> str:
-    """What the compiler may count on: blocks of this size, and no more registers than without it; more for rows."""
+def _bounds(block: Shape, room: str) -> str:
+    """What the compiler may count on: blocks of this size, and as many of them with the registers of a processor."""
     threads = math.prod(block)
-    at_least = str(min(1024 // threads, 16))
-    return f"__launch_bounds__({threads}, {f'{length.name} ? 0 : {at_least}' if length else at_least})"
+    return f"__launch_bounds__({threads}, {room or resident(threads, (), ())})"
 
 
 def _records(kernel: Kernel) -> dict[str, str]:

@@ -21,7 +21,7 @@ import torch
 import rawkern
 from rawkern.gradients.analysis.coverage import at_most, begin
 from rawkern.gradients.derive import derive, forward
-from rawkern.gradients.launching import length_of
+from rawkern.gradients.launching import times_of
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from tests.gradients.random_programs import program_of
@@ -100,11 +100,11 @@ def _calls(text, program, seed: int) -> str:
     cases = []
     numbers, grid = _numbers(text, program, seed)
     flags = [(seed // 2 + k) % 4 > 0 and numbers[f"size_{n}"] <= ROOM for k, (n, _) in enumerate(text.sums)]
-    fixed = length_of(text, dict(zip(TYPES, program.arguments(), strict=True)), program.grid)
+    times = times_of(text, dict(zip(TYPES, program.arguments(), strict=True)), program.grid)
     called = (
         "original::program",
         "understood::program_forward",
-        f"backward::{text.instance(flags, (True,) * len(text.handed), elements(text, seed), fixed)}",
+        f"backward::{text.instance(flags, (True,) * len(text.handed), elements(text, seed), times)}",
     )
     for k, name in enumerate(called):
         given = [*TYPES, *text.before][: None if k else len(TYPES)]

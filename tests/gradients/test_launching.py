@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -67,7 +69,7 @@ def test_sums_of_blocks(module, name, at_a_time, room, device, monkeypatch) -> N
     named = derived.named(args)
     weights = torch.rand(named["y"].shape, generator=draw).to(device)
     run, total = derived.launch(named, grid), torch.Size(grid).numel()
-    flags = run.kernel.name.partition("<")[2].rstrip(">").removesuffix(", 0").split(", ")
+    flags = re.findall("true|false", run.kernel.name)
     assert len(flags) == len(wrt) - 1  # all but x
     if total < 2 * at_a_time or not room:  # no block would do the work of two, or there is no room
         assert run.grid == (total, 1, 1) and set(flags) == {"false"}
@@ -88,7 +90,7 @@ def test_shared_memory_that_is_taken_leaves_no_sums(device) -> None:
     derived = rawkern.RawKernel(source, "scaled_rows").derive(block=64, grid=64, wrt=("w",))
     x, w, b, y = (torch.rand(shape).to(device) for shape in ((64, 1000), 1000, 1000, (64, 1000)))
     args = (x, w, b, y, 1.0, 1000)
-    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name == "scaled_rows_backward<false, 0>"
+    assert derived.launch(derived.named(args), (64, 1, 1)).kernel.name.startswith("scaled_rows_backward<false, 16, ")
     torch.testing.assert_close(derived(64, args, {"y": torch.ones_like(y)})["w"], (2 * w * x * x).sum(0))
 
 
@@ -100,14 +102,84 @@ def test_rows_that_all_threads_go_through_equally_often(device: str) -> None:
         for (int c = threadIdx.x; c < n; c += 32) y[blockIdx.x * n + c] = sum * x[blockIdx.x * n + c];
     }"""
     derived = rawkern.RawKernel(source, "powered").derive(block=32, grid=3, wrt=("x",))
-    assert "fixed_n: n if that makes n a multiple of 32, up to 16 times that; else 0" in derived.source
-    for n, fixed in ((32, 32), (96, 96), (512, 512), (544, 0), (100, 0), (20, 0)):
-        x, w, weights = (torch.rand(shape, device=device) for shape in ((3, n), (n,), (3, n)))
+    assert (
+        "steps: how often a thread goes through a row of n: that by 32, rounded up, if it is at most 53"
+        in derived.source
+    )
+    times = {1: 1, 20: 1, 32: 1, 33: 2, 96: 3, 100: 4, 500: 16, 1695: 53, 1696: 53, 1697: 0, 5000: 0}
+    for n, steps in times.items():
+        x, w, weights = (torch.rand(shape, device=device) - 0.4 for shape in ((3, n), (n,), (3, n)))
         args = (x, w, torch.empty_like(x), n)
         run = derived.launch(derived.named(args), (3, 1, 1))
-        assert run.kernel.name == f"powered_backward<{fixed}>"
+        assert run.kernel.name.startswith(f"powered_backward<{steps}, ")
         right = torch.func.grad(lambda x: ((x @ w)[:, None] * x * weights).sum())(x)  # noqa: B023
         torch.testing.assert_close(derived(3, args, {"y": weights})["x"], right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("block", [(32, 2, 1), (16, 16, 1), (8, 8, 6), (1024, 1, 1)], ids=str)
+def test_sums_and_maxima_of_blocks_of_all_shapes(device: str, block: tuple[int, int, int]) -> None:
+    threads = torch.Size(block).numel()
+    source = """extern "C" __global__ void softmax(const float* x, float* y, int n) {
+        __shared__ float part[THREADS];
+        int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+        float largest = -INFINITY, sum = 0;
+        for (int c = thread; c < n; c += THREADS) largest = fmaxf(largest, x[blockIdx.x * n + c]);
+        part[thread] = largest;
+        __syncthreads();
+        for (int k = POWER / 2; k > 0; k /= 2) {
+            if (thread < k && thread + k < THREADS) part[thread] = fmaxf(part[thread], part[thread + k]);
+            __syncthreads();
+        }
+        largest = part[0];
+        __syncthreads();
+        for (int c = thread; c < n; c += THREADS) sum += expf(x[blockIdx.x * n + c] - largest);
+        part[thread] = sum;
+        __syncthreads();
+        for (int k = POWER / 2; k > 0; k /= 2) {
+            if (thread < k && thread + k < THREADS) part[thread] += part[thread + k];
+            __syncthreads();
+        }
+        for (int c = thread; c < n; c += THREADS)
+            y[blockIdx.x * n + c] = expf(x[blockIdx.x * n + c] - largest) / part[0];
+    }"""
+    source = source.replace("THREADS", str(threads)).replace("POWER", str(1 << (threads - 1).bit_length()))
+    derived = rawkern.RawKernel(source, "softmax").derive(block=block, grid=3)
+    assert all(f" = block_{name}(" in derived.source for name in ("sum", "max"))
+    for n in (1, threads - 1, threads, 2 * threads + 5):
+        x, weights = (torch.rand((3, n), device=device) for _ in range(2))
+        x[0] = 0.5  # all of them are the largest
+        right = torch.func.grad(lambda x: (x.softmax(1) * weights).sum())(x)  # noqa: B023
+        grad = derived(3, (x, torch.empty_like(x), n), {"y": weights})["x"]
+        torch.testing.assert_close(grad, right, rtol=1e-4, atol=1e-6)
+
+
+def test_rows_of_several_lengths(device: str) -> None:
+    source = """extern "C" __global__ void outer(
+        const float4* x, const float* w, float* y, unsigned int n, long long m) {
+        float sum = 0;
+        for (unsigned int c = threadIdx.x; c < n / 4; c += blockDim.x) {
+            float4 v = x[blockIdx.x * (n / 4) + c];
+            sum += v.x * v.y + v.z * v.w;
+        }
+        for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffff, sum, o);
+        for (int c = threadIdx.x; m > c; c += blockDim.x) y[blockIdx.x * m + c] = sum * w[c] * w[c];
+    }"""
+    derived = rawkern.RawKernel(source, "outer").derive(block=32, grid=3)
+    assert all(f"// steps{k}: how often" in derived.source for k in ("", "_2")) and "steps_3" not in derived.source
+    for n, m, steps in ((128, 32, "1, 1"), (4, 5, "1, 1"), (500, 70, "4, 3"), (5000, 100, "0, 4"), (36, 9000, "1, 0")):
+        x, w, weights = (torch.rand(shape, device=device) - 0.4 for shape in ((3, n), (m,), (3, m)))
+        args = (x, w, torch.empty_like(weights), n, m)
+        run = derived.launch(derived.named(args), (3, 1, 1))
+        assert f"<{steps}, " in run.kernel.name or f", {steps}, " in run.kernel.name
+
+        def value(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            a, b, c, d = x.reshape(3, -1, 4).unbind(-1)
+            return ((a * b + c * d).sum(1)[:, None] * w * w * weights).sum()  # noqa: B023
+
+        right = torch.func.grad(value, (0, 1))(x, w)
+        grads = derived(3, args, {"y": weights})
+        for name, expected in zip(("x", "w"), right, strict=True):
+            torch.testing.assert_close(grads[name], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_variables_of_the_device(device: str) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Set
+
+from rawkern.gradients.layout import thread_number
 
 HEADERS = {
     "cuda_fp16.h": "__half",
     "cuda_bf16.h": "bfloat16",
     "curand_kernel.h": "curand",
 }  # by what their names have in them
-HELPERS = {
+HELPERS = {  # words in capitals stand for what depends on the block, see `_for_blocks`
     "lane": """\
 // The lane of a thread in its warp.
 __device__ __forceinline__ int lane() {
@@ -22,22 +25,6 @@ __device__ __forceinline__ int lane() {
 template <typename T>
 __device__ __forceinline__ T warp_sum(T value) {
     for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);
-    return value;
-}
-""",
-    "block_sum": """\
-// The sum over the threads of a block, in each of them; all of them call it.
-template <typename T>
-__device__ T block_sum(T value) {
-    __shared__ T sums[32];
-    const int threads = blockDim.x * blockDim.y * blockDim.z;
-    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    value = warp_sum(value);
-    __syncthreads();
-    if (lane() == 0) sums[thread / 32] = value;
-    __syncthreads();
-    value = sums[0];
-    for (int k = 1; k < threads / 32; ++k) value += sums[k];
     return value;
 }
 """,
@@ -55,22 +42,19 @@ __device__ __forceinline__ T warp_{name}(T value) {{
     },
     **{
         f"block_{name}": f"""\
-// The {name}imum over the threads of a block, in each of them; all of them call it.
+// The {what} over the threads of a block, in each of them; all of them call it.
 template <typename T>
 __device__ T block_{name}(T value) {{
-    __shared__ T parts[32];
-    const int threads = blockDim.x * blockDim.y * blockDim.z;
-    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    __shared__ T parts[WARPS];
+    const int thread = THREAD;
     value = warp_{name}(value);
     __syncthreads();
-    if (lane() == 0) parts[thread / 32] = value;
+    if (thread % 32 == 0) parts[thread / 32] = value;
     __syncthreads();
-    value = parts[0];
-    for (int k = 1; k < threads / 32; ++k) value = f{name}(value, parts[k]);
-    return value;
+    OF_PARTS({name})
 }}
 """
-        for name in ("max", "min")
+        for name, what in (("sum", "sum"), ("max", "maximum"), ("min", "minimum"))
     },
     "warp_add": """\
 // Adds to *place; once for a warp whose lanes all mean the same place.
@@ -156,17 +140,34 @@ __device__ double digamma(double x) {
 __device__ __forceinline__ double divided(double a, double b) { return a / b; }
 """,
 }
-NEEDS = {name: ("lane", "warp_sum") for name in ("warp_add", "block_sum")}
-NEEDS |= {"block_max": ("lane", "warp_max"), "block_min": ("lane", "warp_min")}
+NEEDS = {"warp_add": ("lane", "warp_sum"), **{f"block_{name}": (f"warp_{name}",) for name in ("sum", "max", "min")}}
 
 
-def texts(code: str, asked: Set[str] = frozenset()) -> list[str]:
-    """What a text needs before it: headers, helpers and those that they call, in an order that compiles."""
+def texts(code: str, block: tuple[int, int, int], asked: Set[str] = frozenset()) -> list[str]:
+    """What a text for such blocks needs before it: headers, helpers and those that they call, so that it compiles."""
     names = asked | {name for name in HELPERS if re.search(rf"\b{name}\(", code)}
     wanted = names | {inner for name in names for inner in NEEDS.get(name, ())}
-    found = [text for name, text in HELPERS.items() if name in wanted]
+    found = [_for_blocks(text, block) for name, text in HELPERS.items() if name in wanted]
     headers = [h for h, mark in HEADERS.items() if mark in code or any(mark in text for text in found)]
     return [*(f"#include <{h}>" for h in headers), *found]
+
+
+def _for_blocks(text: str, block: tuple[int, int, int]) -> str:
+    """A helper for blocks of this shape."""
+    warps = math.prod(block) // 32
+    text = text.replace("WARPS", str(warps)).replace("THREAD", thread_number(block))
+    return re.sub(r"OF_PARTS\((\w+)\)", lambda m: "\n    ".join(_of_parts(m[1], warps)), text)
+
+
+def _of_parts(name: str, warps: int) -> list[str]:
+    """Lines that return the sum or such of what the warps have: by all lanes of each warp if they are many."""
+    if warps <= 8:
+        next_one = "value += parts[k]" if name == "sum" else f"value = f{name}(value, parts[k])"
+        return ["value = parts[0];", f"for (int k = 1; k < {warps}; ++k) {next_one};", "return value;"]
+    lane, there = "thread % 32", f"thread % 32 < {warps}"
+    part = f"parts[{lane}]" if warps == 32 else f"{there} ? parts[{lane}] : T()"
+    part = part if name == "sum" or warps == 32 else f"parts[{there} ? {lane} : 0]"
+    return [f"return warp_{name}({part});"]
 
 
 def unused(code: str) -> frozenset[str]:

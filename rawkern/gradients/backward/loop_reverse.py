@@ -137,7 +137,11 @@ class LoopReverse:
         if c.phi in inner.needed:
             begins.append(f"const {self.names.type(c.phi.type)} {inner.name(c.phi)} = {self.before_change[c]};")
         if body:
-            out.append(Group(f"if ({at} >= 0) {{", [*begins, *inner.lines(item.body), *body]))
+            condition = f"{at} >= 0"
+            reduced = (i for i in walk(self.kernel.body) if isinstance(i, Value) and i.op == "reduce")
+            if any(c.result in i.args for i in reduced):  # most threads of a block or warp have nothing to add
+                condition += f" && {d} != {number(0.0, self.names.type(c.phi.type))}"
+            out.append(Group(f"if ({condition}) {{", [*begins, *inner.lines(item.body), *body]))
         self._never(c, d, at, out)
 
     def _set_by(self, item: Loop, c: Carried, of: tuple[Value, str, Value], frame: Frame, out: list[Any]) -> str:

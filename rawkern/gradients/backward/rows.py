@@ -1,14 +1,13 @@
-"""A length of rows as a number of the template, where all threads go through a row equally often.
+"""How often threads go through a row, as a number of the template.
 
 The compiler then writes such loops out, so all their loads can be on their way at once, and what several of them read
-or compute alike stays in registers. The text itself stays as it is.
+or compute alike stays in registers. Only the last time a thread has to ask whether it is still in the row.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,70 +17,93 @@ from rawkern.gradients.analysis.ownership import LANE, Poly, grouped, induction,
 from rawkern.gradients.ir import Kernel, Loop, Value
 from rawkern.gradients.layout import Group, Names, rendered, written
 
-MOST = 16  # iterations; more need too many registers
+MOST = 64  # times; more need too many registers
+REGISTERS = 160  # for what is read once and kept: a thread has 255
 LINES = 64  # of all such loops: more is too much code, written out
+WRITTEN = 2048  # of them, written out
+_HEAD = re.compile(r"for \(([^;]*); ([^;]+); ((\w+) \+= [^;]+)\) \{")
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """A parameter that is a number of the template if each of these lengths is a multiple of the step behind it."""
+class Row:
+    """Loops that all threads run from their number to a length, a step of all of them at a time."""
 
-    parameter: str
-    name: str  # in the template; 0: the parameter is as it is given
-    kind: str
-    rows: tuple[tuple[Poly, int], ...]
-    before: tuple[str, ...]  # lines that the body begins with
+    name: str  # of the template's number: how often; 0: as often as it has to be
+    length: Poly
+    step: int
+    most: int
+    kept: int  # registers, for each time
 
     @property
-    def comments(self) -> list[str]:
+    def comment(self) -> str:
         """What a launch is to know."""
-        given = " and ".join(f"{written(length)} a multiple of {step}" for length, step in self.rows)
-        return [f"// {self.name}: {self.parameter} if that makes {given}, up to {MOST} times that; else 0."]
+        return (
+            f"// {self.name}: how often a thread goes through a row of {written(self.length)}: that by {self.step}, "
+            f"rounded up, if it is at most {self.most}; else 0."
+        )
 
 
-def fixed(kernel: Kernel, lines: list[Any], names: Names) -> tuple[Fixed | None, list[Any]]:
-    """The parameter that decides how often loops over rows run, and the lines with those written out.
+def rows(kernel: Kernel, lines: list[Any], names: Names) -> tuple[tuple[Row, ...], list[Any]]:
+    """The rows that a kernel's threads go through, and the lines with their loops as they may be written out.
 
     None where there are none, or it does not pay.
     """
     known = {head: row for head, loop in names.loops.items() if (row := _row(loop, kernel)) is not None}
-    bodies = [(known[g.head][0], g) for g in _groups(lines) if g.head in known]
-    if not bodies:
-        return None, lines
-    parameter = Counter(n for n, _ in bodies).most_common(1)[0][0]
-    heads = {head: row for head, (n, row) in known.items() if n == parameter}
-    inner = [line for n, g in bodies if n == parameter for line in rendered(g.body, 0)]
-    if len(inner) > LINES or re.search(r"\b(for|while) \(|__sync|__shfl|\b(block|warp)_\w+\(", "\n".join(inner)):
-        return None, lines
-    kind = next(kind for n, kind, _ in kernel.params if n == parameter)
-    name = names.fresh(f"fixed_{parameter}")
+    groups = [(known[g.head], g) for g in _groups(lines) if g.head in known and _HEAD.fullmatch(g.head)]
+    inner = [line for _, g in groups for line in rendered(g.body, 0)]
+    if not groups or len(inner) > LINES:
+        return (), lines
+    if re.search(r"\b(for|while) \(|__sync|__shfl|\b(block|warp)_\w+\(", "\n".join(inner)):
+        return (), lines
+    bodies: dict[tuple[str, int], list[str]] = {}
+    for (length, step), g in groups:
+        bodies.setdefault((written(length), step), []).extend(rendered(g.body, 0))
+    found = {}
+    for (length, step), _ in groups:
+        key = (written(length), step)
+        if key not in found:
+            kept = _registers(kernel, bodies[key])
+            most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // len(inner))
+            found[key] = Row(names.fresh("steps"), length, step, most, kept)
+    rows_of = {head: found.get((written(length), step)) for head, (length, step) in known.items()}
+    return tuple(found.values()), _written_out(lines, {head: row for head, row in rows_of.items() if row})
+
+
+def resident(threads: int, rows: Sequence[Row], times: Sequence[int]) -> int:
+    """How many blocks a processor of a GPU is to have registers for: as fast as it gets, and none is spilled."""
+    if not any(times):
+        return min(1024 // threads, 16)  # no fewer registers than without that number
+    kept = sum(row.kept * max(n - 4, 0) for row, n in zip(rows, times, strict=True))
+    return max(min(2048 // threads, (1 << 16) // (threads * (32 + kept)), 32), 1)
+
+
+def assumption(kernel: Kernel) -> str:
+    """What the compiler has to know of a block to see how often its threads go through a row."""
     threads = kernel.block[0]
-    before = (
-        f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads});",
-        f"if ({name}) {parameter} = {name};",
-    )
-    rows = {(written(length), step): (length, step) for length, step in heads.values()}
-    return Fixed(parameter, name, str(kind), tuple(rows.values()), before), _written_out(lines, set(heads))
+    return f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads});"
 
 
-def _row(loop: Loop, kernel: Kernel) -> tuple[str, tuple[Poly, int]] | None:
-    """The parameter that decides how often a loop runs, if it goes from a thread's number in steps of all of them.
+def _registers(kernel: Kernel, body: Sequence[str]) -> int:
+    """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
+    text = "\n".join(re.sub(r"^(if \(\w+\) |else )?\w+\[[^=]*\] [-+]?= ", "", line) for line in body)
+    read = set(re.findall(r"(?<!&)\b\w+", text))  # &: of atomicAdd
+    kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
+    together = max((types.count(kind) for n, kind in types.VECTORS.items() if re.search(rf"\b{n}\b", text)), default=1)
+    return sum(max(types.size(kind) // 4, together) for kind in kinds) + any("] += " in line for line in body)
 
-    With it the length of the row, and the step.
-    """
+
+def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
+    """The length that a loop goes to from a thread's number in steps of all of them, and the step."""
     found = loops.bounds(loop)
     if found is None or found[2] or not settled(found[1]):
         return None
     start, by = map(poly, induction(loop)[found[0].phi])
     step = _step(start, ("threadIdx.x",), kernel.block[0]) or _step(grouped(start, kernel.group), (LANE,), kernel.group)
     length = poly(found[1])
-    used = set(_parameters(length))
-    if not step or by != {(): step} or len(used) != 1:
-        return None
-    name = used.pop()
-    kind = next((kind for n, kind, pointer in kernel.params if n == name and not pointer), "float")
-    whole = isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) >= 32
-    return (name, (length, step)) if whole else None
+    kinds = {n: kind for n, kind, pointer in kernel.params if not pointer}
+    used = [kinds.get(n, "float") for n in _parameters(length)]
+    whole = all(isinstance(kind, str) and not types.is_float(kind) and types.bits(kind) >= 32 for kind in used)
+    return (length, step) if step and by == {(): step} and used and whole else None
 
 
 def _step(start: Poly, digit: tuple[str], threads: int) -> int:
@@ -105,11 +127,24 @@ def _groups(lines: Sequence[Any]) -> Iterator[Group]:
             yield from _groups([*line.body, *line.other])
 
 
-def _written_out(lines: list[Any], heads: set[str]) -> list[Any]:
+def _written_out(lines: list[Any], heads: Mapping[str, Row]) -> list[Any]:
+    """Lines with the loops that have these heads as loops that the compiler can write out."""
     out: list[Any] = []
     for line in lines:
         if isinstance(line, Group):
-            out += ["#pragma unroll"] if line.head in heads else []
-            line = Group(line.head, *(_written_out(each, heads) for each in (line.body, line.other)))
+            head, body = line.head, _written_out(line.body, heads)
+            row, parts = heads.get(head), _HEAD.fullmatch(head)
+            if row and parts:
+                start, condition, step, c = parts.groups()
+                out.append("#pragma unroll")
+                head = f"for ({start}; {row.name} ? {c} < {row.name} * {row.step} : {condition}; {step}) {{"
+                body = [f"if ({c} >= ({row.name} - 1) * {row.step} && {_no(condition)}) continue;", *body]
+            line = Group(head, body, _written_out(line.other, heads))
         out.append(line)
     return out
+
+
+def _no(condition: str) -> str:
+    """The opposite of a comparison."""
+    parts = re.fullmatch(r"(\w+) < (.*)", condition)
+    return f"{parts[1]} >= {parts[2]}" if parts else f"!({condition})"
