@@ -22,6 +22,7 @@ from rawkern.gradients.analysis.pruned import pruned
 from rawkern.gradients.analysis.reductions import with_reductions
 from rawkern.gradients.analysis.regions import with_regions
 from rawkern.gradients.analysis.strided import flattened
+from rawkern.gradients.analysis.versions import with_versions
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -61,8 +62,8 @@ def derive(
     if headers:
         raise where.refuse(1, f"it includes {', '.join(headers)}", "put what it needs into one file")
 
-    def attempt(reader: Reader, shared: bool = False) -> Text:
-        prepared = partial(_prepared, assume=assume, shared=shared)
+    def attempt(reader: Reader, shared: bool = False, versions: bool = False) -> Text:
+        prepared = partial(_prepared, assume=assume, shared=shared, versions=versions)
         made = reader.settle(
             lambda kernel: _derived(reader, prepared, kernel, where, wrt, max_iterations, double, assume)
         )
@@ -75,22 +76,27 @@ def derive(
         reason: Exception = error
     updated = reader.added_and_read()
     others = [
-        (keep, shared, each)
-        for shared in ((False, True) if "__shared__" in text else (False,))
+        (keep, memory, each)
+        for memory in (((), ("shared",), ("versions",)) if "__shared__" in text else ((),))
         for each in ((frozenset(), updated) if updated else (frozenset(),))
         for keep in ((True, False) if reader.kept else (True,))
     ]
-    for keep, shared, each in others[1:]:
+    for keep, memory, each in others[1:]:
+        again = Reader(text, name, where, options, launched, keep=keep, updated=each)
         try:
-            return attempt(Reader(text, name, where, options, launched, keep=keep, updated=each), shared)
+            return attempt(again, **dict.fromkeys(memory, True))
         except (NotDifferentiable, ValueError) as error:
-            reason = reason if shared or each else error
+            reason = reason if memory or each else error
     raise reason
 
 
-def _prepared(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
-    """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too."""
-    kernel = with_reductions(with_regions(evened(kernel)))
+def _prepared(kernel: Kernel, assume: bool, shared: bool = False, versions: bool = False) -> Kernel:
+    """A kernel that reads nothing which it has written, as far as that can be; with `shared`, in shared memory too.
+
+    With `versions`, shared memory that is set several times is several arrays.
+    """
+    kernel = with_regions(evened(kernel))
+    kernel = with_reductions(with_versions(kernel) if versions else kernel)
     kernel.group = group_of(kernel.body, kernel.block[0])
     return forwarded(split(kernel, assume), assume, shared)
 

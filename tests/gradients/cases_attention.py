@@ -272,7 +272,7 @@ def flash_scores(Q, K, V, O, N, nh, scale):  # noqa: E741
     return {"O": attended(Q, K, V, scale, True)}
 
 
-# All in parts of dynamic shared memory, each thread with a row of scores.
+# All in parts of dynamic shared memory, each thread with a row of scores that it overwrites.
 @case(r"""
 #define D 8
 #define BR 16
@@ -283,7 +283,6 @@ extern "C" __global__ void flash_sram(const float* Q, const float* K, const floa
     float* Kj = &sram[BR * D];
     float* Vj = Kj + BC * D;
     float* S = &Vj[BC * D];
-    float* P = S + BR * BC;
     int tx = threadIdx.x, q0 = blockIdx.x * BR;
     Q += blockIdx.y * N * D; K += blockIdx.y * N * D; V += blockIdx.y * N * D; O += blockIdx.y * N * D;
     float m = -INFINITY, l = 0.f, acc[D];
@@ -305,20 +304,20 @@ extern "C" __global__ void flash_sram(const float* Q, const float* K, const floa
         }
         float m_new = fmaxf(m, row_m), row_l = 0.f;
         for (int y = 0; y < BC; y++) {
-            P[tx * BC + y] = __expf(S[tx * BC + y] - m_new);
-            row_l += P[tx * BC + y];
+            S[tx * BC + y] = __expf(S[tx * BC + y] - m_new);
+            row_l += S[tx * BC + y];
         }
         float corr = __expf(m - m_new);
         l = corr * l + row_l;
         for (int x = 0; x < D; x++) {
             float pv = 0.f;
-            for (int y = 0; y < BC; y++) pv += P[tx * BC + y] * Vj[y * D + x];
+            for (int y = 0; y < BC; y++) pv += S[tx * BC + y] * Vj[y * D + x];
             acc[x] = corr * acc[x] + pv;
         }
         m = m_new;
         __syncthreads();
     }
     for (int x = 0; x < D; x++) O[(q0 + tx) * D + x] = acc[x] / l;
-}""", 16, (2, 2), lambda r: (r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), 32, 0.35), shared_mem=4 * (128 + 64 + 64 + 128 + 128), max_iterations=8)  # fmt: skip
+}""", 16, (2, 2), lambda r: (r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), r(2, 32, 8), 32, 0.35), shared_mem=4 * (128 + 64 + 64 + 128), max_iterations=8)  # fmt: skip
 def flash_sram(Q, K, V, O, N, scale):  # noqa: E741
     return {"O": attended(Q, K, V, scale)}

@@ -27,6 +27,7 @@ from tests.gradients.random_rows import Rows
 from tests.gradients.random_stencils import Stencil
 from tests.gradients.random_tiles import Tiles
 from tests.gradients.random_trees import Trees
+from tests.gradients.random_versions import Versions
 
 KINDS = {
     kind.__name__: kind
@@ -47,6 +48,7 @@ KINDS = {
         Corners,
         Flat,
         Maps,
+        Versions,
     )
 }
 #: Seeds that failed once, by kind; the suite runs them.
@@ -64,7 +66,7 @@ def program_of(seed: int) -> Any:
     """A program of each kind in turn."""
     others = {5: Maxima, 7: InPlace, 9: Offsets, 11: Blocks, 13: Groups, 14: Buffers, 15: Trees}
     if seed % 16 == 8:
-        return (Corners, Maps, Flat, Maps)[seed // 16 % 4](seed)
+        return (Corners, Maps, Flat, Versions)[seed // 16 % 4](seed)
     if seed % 16 in others:
         return others[seed % 16](seed)
     return (Program, Places, Tiles, Stencil, Objects, Places, Rows, Stencil)[seed % 8](seed)

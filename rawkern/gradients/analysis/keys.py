@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients.analysis.ownership import Poly, induction, plain, poly
-from rawkern.gradients.ir import If, Loop, Value
+from rawkern.gradients.ir import Block, If, Loop, Store, Value
 
 
 def key(value: Value, loop: Loop | None = None) -> Any:
@@ -33,11 +33,12 @@ def key_of_loop(inner: Loop, loop: Loop | None, phi: Value | None = None) -> Any
     return None if None in parts else ("phi", test.attr, args.index(phi), *parts)
 
 
-def reach(load: Value) -> Any:
-    """What decides which elements a load reads in a thread: equal keys mean equal elements; None if not followed."""
-    parts: list[Any] = [_keyed(poly(index)) for index in load.args]
-    block = load.block
-    while block.parent is not None:
+def reach(access: Value | Store) -> Any:
+    """What decides which elements a thread accesses: equal keys mean equal elements; None if not followed."""
+    indices = access.index if isinstance(access, Store) else access.args
+    parts: list[Any] = [_keyed(poly(index)) for index in indices]
+    block: Block | None = access.block
+    while block is not None and block.parent is not None:
         parent = block.parent
         side = (
             (block is parent.then, key(parent.condition)) if isinstance(parent, If) else (0, key_of_loop(parent, None))

@@ -29,7 +29,7 @@ def with_regions(kernel: Kernel) -> Kernel:
         if place is not None and place.array.shared and len(place.array.sizes) == 1:
             found.setdefault(place.array, []).append(item)
     for array, accesses in found.items():
-        ranges = [_of_access(kernel, each) for each in accesses]
+        ranges = [of_access(kernel, each) for each in accesses]
         starts = _starts(ranges)
         for item, (low, _) in zip(accesses, ranges, strict=True):
             part = replace(array, region=sum(start <= low for start in starts))
@@ -50,7 +50,8 @@ def _starts(ranges: Iterable[Range]) -> list[float]:
     return found
 
 
-def _of_access(kernel: Kernel, item: Value | Store) -> Range:
+def of_access(kernel: Kernel, item: Value | Store) -> Range:
+    """The least and the most index of an access to an array of one dimension."""
     index = item.index[0] if isinstance(item, Store) else item.args[0]
     return _Bounds(kernel, facts(item.block, item.order).above).of(poly(index))
 

@@ -106,7 +106,9 @@ class Gathering:
             return []
         pairs = zip(self.gather.axes, step, strict=True)
         tests = [self._inside(axis.name, -by) for axis, by in pairs if by > 0 or (by and not self.strided)]
-        return [Group(f"if ({' && '.join(tests)}) {{", lines)] if tests else [Group("{", lines)]
+        if tests:
+            return [Group(f"if ({' && '.join(tests)}) {{", lines)]
+        return lines if len(lines) == 1 else [Group("{", lines)]
 
     def _left(self) -> list[Any]:
         """What this thread gives to elements whose owner the grid does not have."""
@@ -140,9 +142,12 @@ class Gathering:
         kernel = self.again()
         reads = {i for i in walk(kernel.body) if isinstance(i, Value) and i.order in chosen}
         by = {axis.name: s for axis, s in zip(self.gather.axes, step, strict=True)}
+        kind = "long long" if self.gather.wide else "int"
         for item in list(walk(kernel.body)):
             if isinstance(item, Value) and item.order in self.gather.coordinates:
                 _shift(item, self.here[self.gather.coordinates[item.order]], by[self.gather.coordinates[item.order]])
+            elif isinstance(item, Value) and item.op == "cast" and item.type == kind and _is_place(item.args[0]):
+                item.op, item.args, item.attr, item.name = "special", (), item.args[0].attr, None
         _enclosed(kernel.body)
         found = activity(kernel, (self.gather.array.name,), reads)
         copy = _Copy(kernel, found, self.names, self.where, None)
@@ -160,6 +165,11 @@ def _shift(v: Value, here: str, by: int) -> None:
         return
     amount = Value(v.line, v.block, type="int", op="const", attr=str(abs(by)), const=abs(by))
     v.op, v.args, v.attr, v.const = "binary", (own, amount), "-" if by > 0 else "+", None
+
+
+def _is_place(v: Value) -> bool:
+    """Whether a value is a coordinate of this thread itself, after `_shift`."""
+    return v.op == "special" and "." not in v.attr
 
 
 def _enclosed(body: Block) -> None:
