@@ -206,7 +206,12 @@ class LoopReverse:
             count, kind = self.trips(item, found, frame, out)
         else:
             count, kind = self._tape(item, taped, frame, first, k, out), "int"
-        group = Group(f"for ({kind} {k} = {count} - 1; {k} >= 0; --{k}) {{", [*first, *inner.lines(item.body), *body])
+        own = next((m[1] for line in first if (m := re.fullmatch(rf"const {kind} (\w+) = {k};", line))), None)
+        if own is not None:  # the loop's own variable counts from 0
+            first = [re.sub(rf"\b{k}\b", own, line) for line in first if line != f"const {kind} {own} = {k};"]
+            k = own
+        last = str(int(count) - 1) if count.isdigit() else f"{count} - 1"
+        group = Group(f"for ({kind} {k} = {last}; {k} >= 0; --{k}) {{", [*first, *inner.lines(item.body), *body])
         out.append(group)
 
     @staticmethod
@@ -228,7 +233,7 @@ class LoopReverse:
         return first
 
     def trips(self, item: Loop, found: Any, frame: Frame, out: list[Any]) -> tuple[str, str]:
-        """How many iterations there are, as an expression and its type."""
+        """How many iterations there are, as an expression and its type; none if it is below 0."""
         known = loops.iterations(item)
         if known is not None:
             return str(known), "int"
@@ -239,6 +244,8 @@ class LoopReverse:
         name = self.names.fresh("iterations")
         start, end = (self._as(kind, v, frame.outside(v, item)) for v in (c.init, high))
         end += " + 1" if equal else ""
+        if start == "0" and step == "1" and kind == whole and not equal:
+            return end, whole  # below 0 there are none, either
         length = end if start == "0" else f"{end} - {start}"
         if step != "1":
             by = self._as(kind, ownership.induction(item)[c.phi][1], step)
