@@ -49,7 +49,8 @@ class Copy:
     syncs: bool = False
     loop: Loop | None = None  # the loop of which this is an iteration
     hoisted: set[Value] = field(default_factory=set)
-    watched: dict[Loop, tuple[str, list[str]]] = field(default_factory=dict)  # lines before it, at an iteration's end
+    #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
+    watched: dict[Loop, tuple[list[str], list[str]]] = field(default_factory=dict)
 
     def owner(self, value: Value) -> Copy:
         frame: Copy | None = self
@@ -71,6 +72,11 @@ class Copy:
         owner.needed[value] = None
         owner.named.add(value)
         return self.name(value)
+
+    def watch(self, loop: Loop, before: list[str], last: list[str]) -> None:
+        """Let a loop of this block be printed with these lines; a result of it has to be used."""
+        given = self.watched.get(loop, ([], []))
+        self.watched[loop] = [*given[0], *before], [*given[1], *last]
 
     def name(self, value: Value) -> str:
         if value.op == "result" and isinstance(value.attr, Loop):  # one variable before, in and after the loop

@@ -179,8 +179,8 @@ class Frame(Copy):
         return [*out, group] if then or other else out
 
     def _watched(self, item: Loop) -> list[Any]:
-        before, last = self.watched.get(item, ("", []))
-        return [*([before] if before else []), *self.loop_lines(item, last=last)]
+        before, last = self.watched.get(item, ([], []))
+        return [*before, *self.loop_lines(item, last=last)]
 
     def loop_lines(self, item: Loop, first: list[Any] | None = None, last: list[Any] | None = None) -> list[Any]:
         """A loop as it was, with what is kept of its body, and lines before and after that in each iteration."""

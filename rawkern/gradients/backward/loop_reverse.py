@@ -158,8 +158,7 @@ class LoopReverse:
             last[0] = f"if ({sets}) {at} = {k}, {was} = {again.use(c.phi)};"
         self.maximum_of[c.next] = item
         if here:
-            before, others = frame.watched.get(item, ("", []))
-            frame.watched[item] = f"{before} {start}".strip(), [*others, *last]
+            frame.watch(item, [start], last)
             frame.use(c.result)
             return at
         again.settle_loop(item)
@@ -258,7 +257,7 @@ class LoopReverse:
         return text if v.type == kind and re.fullmatch(r"\w+", text) else f"({kind})({text})"
 
     def _tape(self, item: Loop, taped: list[Carried], frame: Frame, first: list[Any], k: str, out: list[Any]) -> str:
-        """Run the loop forwards and keep what its iterations begin with; returns the name of their number."""
+        """Keep what iterations begin with, where the loop runs anyway or in a run for it; returns their number."""
         known = loops.iterations(item)
         most = known if known is not None and known <= loops.LONGEST_TAPE else loops.at_most(item)
         trap = known is None or most is None
@@ -273,21 +272,27 @@ class LoopReverse:
                 "make the number of iterations a constant, or give rawkern.op or derive their most as max_iterations",
             )  # fmt: skip
             raise NeedsUnrolling((item.node,), error)
-        again = Frame(item.body, frame, self.names, loop=item)
+        here = item.block is frame.block and bool(taped)
+        again = frame if here else Frame(item.body, frame, self.names, loop=item)
         count = self.names.fresh("iterations")
-        save: list[Any] = []
+        start, save = [], []
         if trap:
             save.append(f"if ({count} == {most}) __trap();")
         for c in taped:
             tape = self.names.fresh(f"{c.phi.name or 't'}_tape")
-            out.append(f"{self.names.type(c.phi.type)} {tape}[{max(most, 1)}];")
+            start.append(f"{self.names.type(c.phi.type)} {tape}[{max(most, 1)}];")
             save.append(f"{tape}[{count}] = {again.use(c.phi)};")
             first.insert(0, f"const {self.names.type(c.phi.type)} {again.name(c.phi)} = {tape}[{k}];")
-        out.append(f"int {count} = 0;")
-        again.settle_loop(item)
-        self.check_late(item, again)
-        self.finished(again)
-        out.append(Group("{", again.loop_lines(item, [*save, f"++{count};"])))
+        start.append(f"int {count} = 0;")
+        save.append(f"++{count};")
+        if here:
+            frame.watch(item, start, save)
+            frame.use(taped[0].result)
+        else:
+            again.settle_loop(item)
+            self.check_late(item, again)
+            self.finished(again)
+            out += [*start, Group("{", again.loop_lines(item, save))]
         return count if trap else str(known)
 
     def check_late(self, item: Loop, frame: Frame) -> None:
