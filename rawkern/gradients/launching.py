@@ -96,13 +96,13 @@ class Backward:
             "handed": handed,
             "fits": all(at_most(low, high, named, grid) for low, high in text.assumed),
         }
-        times = times_of(text, named, grid)
+        rows = times_of(text, named, grid), _specification(device)
         if not text.sums:
-            single = Launch(self.kernel((), set_too, 1, times), grid, text.shared_mem, **known)
+            single = Launch(self.kernel((), set_too, 1, *rows), grid, text.shared_mem, **known)
             each = _elements(device, math.prod(grid), text.each)
             if each == 1:
                 return single
-            chosen = self.kernel((), set_too, each, times)
+            chosen = self.kernel((), set_too, each, *rows)
             return Launch(chosen, (-(-grid[0] // each), *grid[1:]), text.shared_mem, **known, single=single)
         taken, flags = 0, []
         for name, size in text.sums:
@@ -111,11 +111,11 @@ class Backward:
             taken += needed if flags[-1] else 0
         total = math.prod(grid)
         if any(flags) and total >= 2 * _processors(device):  # else a block would give what it has of one alone
-            chosen = self.kernel(tuple(flags), set_too, 1, times)
+            chosen = self.kernel(tuple(flags), set_too, 1, *rows)
             most = _at_a_time(device, math.prod(text.block), chosen.attributes, text.shared_mem + taken)
             if total >= 2 * most > 0:
                 return Launch(chosen, (most, 1, 1), text.shared_mem + taken, **known)
-        plain = self.kernel((False,) * len(flags), set_too, 1, times)
+        plain = self.kernel((False,) * len(flags), set_too, 1, *rows)
         return Launch(plain, (min(total, 2**31 - 1), 1, 1), text.shared_mem, **known)
 
 
@@ -144,6 +144,14 @@ def _processors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def _specification(device: torch.device) -> gpus.Specification:
+    """What a device's processors have; the CPU counts as a usual GPU."""
+    if device.type != "cuda":
+        return gpus.DEFAULT
+    major, minor = torch.cuda.get_device_capability(device)
+    return gpus.specification(f"sm_{major}{minor}") or gpus.DEFAULT
+
+
 def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int], dynamic: int) -> int:
     """How many blocks of a kernel a device runs at a time; 0 if none without leave for more shared memory."""
     shared = attributes["shared_size_bytes"] + dynamic
@@ -151,7 +159,5 @@ def _at_a_time(device: torch.device, threads: int, attributes: Mapping[str, int]
         return 0
     if device.type != "cuda":
         return _processors(device)
-    major, minor = torch.cuda.get_device_capability(device)
-    spec = gpus.specification(f"sm_{major}{minor}") or gpus.DEFAULT
-    found = occupancy(spec, threads, registers=attributes["num_regs"], shared=shared)
+    found = occupancy(_specification(device), threads, registers=attributes["num_regs"], shared=shared)
     return found.blocks * _processors(device)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
 from rawkern.gradients.analysis.inplace import mixed
@@ -72,11 +73,14 @@ class Text:
     variables: Mapping[str, str] = field(default_factory=dict)  # of the device, which it reads: with namespaces
     updated: frozenset[str] = frozenset()  # arrays of which += was read as setting the sum
 
-    def instance(self, sums: Sequence[bool], set_too: Sequence[bool], each: int, times: Sequence[int]) -> str:
+    def instance(
+        self, sums: Sequence[bool], set_too: Sequence[bool], each: int, times: Sequence[int],
+        gpu: gpus.Specification = gpus.DEFAULT,
+    ) -> str:  # fmt: skip
         """The name of the kernel of these choices: flags of `sums` and `handed`, how many elements, times of `rows`."""
         given = [str(flag).lower() for flag in (*sums, *set_too)] + ([str(each)] if self.each > 1 else [])
         if self.rows:
-            given += map(str, (*times, resident(math.prod(self.block), self.rows, times)))
+            given += map(str, (*times, resident(math.prod(self.block), self.rows, times, gpu)))
         return f"{self.name}<{', '.join(given)}>" if given else self.name
 
 
@@ -103,7 +107,7 @@ def backward_text(
     scalars = {n: a for n, a in kernel.arrays.items() if isinstance(a.type, str) and a not in reverse.exchanged}
     body, passed = handed(body, sets, {n: a for n, a in scalars.items() if n not in kernel.before}, names.fresh)
     more = None if sums or arrays else several(kernel, body, {g.size for g in gathered.values()}, names.fresh)
-    lengths, body = rows(kernel, body, names)
+    lengths, body = rows(kernel, body, names) if more is None else ((), body)
     room = names.fresh("resident") if lengths else ""
     lines = [*checks, *_zeroed(kernel, reverse, names), *(more.lines if more else body)]
     while lines and lines[-1] in ("__syncthreads();", "__syncwarp();"):
@@ -212,7 +216,7 @@ def _aligned(parameter: str, each: str) -> str:
 def _bounds(block: Shape, room: str) -> str:
     """What the compiler may count on: blocks of this size, and as many of them with the registers of a processor."""
     threads = math.prod(block)
-    return f"__launch_bounds__({threads}, {room or resident(threads, (), ())})"
+    return f"__launch_bounds__({threads}, {room or resident(threads)})"
 
 
 def _records(kernel: Kernel) -> dict[str, str]:

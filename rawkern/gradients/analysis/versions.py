@@ -115,7 +115,7 @@ def _room(kernel: Kernel, array: Array, accesses: Sequence[Access], alone: bool)
 
 def _moved(kernel: Kernel, array: Array, chosen: Sequence[Access], start: int, size: int) -> None:
     """Let these accesses mean an array of their own."""
-    taken = {a.name for a in kernel.shared} | {n for n, *_ in kernel.params}
+    taken = {a.name for a in kernel.shared} | {n for n, *_ in kernel.params} | {*kernel.functions, *kernel.structs}
     names = (f"{array.name}_before{f'_{k}' if k else ''}" for k in itertools.chain((0,), itertools.count(2)))
     name = next(n for n in names if n not in taken)
     apart = size > 0

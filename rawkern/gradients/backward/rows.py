@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.ownership import LANE, Poly, grouped, induction, poly, settled
@@ -69,12 +70,17 @@ def rows(kernel: Kernel, lines: list[Any], names: Names) -> tuple[tuple[Row, ...
     return tuple(found.values()), _written_out(lines, {head: row for head, row in rows_of.items() if row})
 
 
-def resident(threads: int, rows: Sequence[Row], times: Sequence[int]) -> int:
-    """How many blocks a processor of a GPU is to have registers for: as fast as it gets, and none is spilled."""
-    if not any(times):
+def resident(
+    threads: int, rows: Sequence[Row] = (), times: Sequence[int] = (), gpu: gpus.Specification | None = None
+) -> int:
+    """How many blocks a processor of a GPU is to have registers for, with threads that go so often through rows.
+
+    Of a thread 32 registers are for anything, and one for each number that it keeps, of more than four times.
+    """
+    if gpu is None or not any(times):
         return min(1024 // threads, 16)  # no fewer registers than without that number
     kept = sum(row.kept * max(n - 4, 0) for row, n in zip(rows, times, strict=True))
-    return max(min(2048 // threads, (1 << 16) // (threads * (32 + kept)), 32), 1)
+    return max(min(gpu.warps * 32 // threads, gpus.REGISTERS // (threads * (32 + kept)), gpu.blocks), 1)
 
 
 def assumption(kernel: Kernel) -> str:
