@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -37,6 +38,11 @@ def wrapped(line: str) -> list[str]:
         found.append(line[:at])
         line = indent + line[at + 1 :]
     return [*found, line]
+
+
+def commented(lines: Sequence[str]) -> list[str]:
+    """Comments in as many lines as the width asks for."""
+    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="//   ")]
 
 
 def rendered(lines: list[Any], depth: int = 1) -> list[str]:
@@ -300,11 +306,13 @@ def bare(text: str) -> str:
 
 def written(p: Mapping[tuple[Any, ...], int]) -> str:
     """A polynomial of parameters and digits as C."""
-    terms = []
+    text = ""
     for key, value in p.items():
         parts = [s if isinstance(s, str) else _settled(s) for s in key]
-        terms.append(" * ".join([*parts, *([str(value)] if value != 1 or not parts else [])]))
-    return " + ".join(terms).replace("+ -", "- ") or "0"
+        times = abs(value) if text else value  # no minus before the first, which may be unsigned and is then converted
+        term = " * ".join([*parts, *([str(times)] if times != 1 or not parts else [])])
+        text = f"{text} {'-' if value < 0 else '+'} {term}" if text else term
+    return text or "0"
 
 
 def _settled(v: Any) -> str:

@@ -23,6 +23,7 @@ from rawkern.gradients.backward.several import Several, several
 from rawkern.gradients.ir import Array, Kernel, Store, walk
 from rawkern.gradients.layout import (
     Names,
+    commented,
     finished,
     rendered,
     set_at_once,
@@ -184,7 +185,7 @@ def backward_text(
         lines = [*(_aligned(each, more.each) for each in pointers), *lines]
     free = helpers.unused("\n".join([*before, *called, inner]))
     inner = "\n".join(rendered(finished(lines, names, head, free)))
-    text = "\n".join([*structs(kernel, names), *before, *called, *comment, head, inner, "}", ""])
+    text = "\n".join([*structs(kernel, names), *before, *called, *commented(comment), head, inner, "}", ""])
     assigned = tuple(
         a.name
         for a in active

@@ -102,10 +102,7 @@ def test_rows_that_all_threads_go_through_equally_often(device: str) -> None:
         for (int c = threadIdx.x; c < n; c += 32) y[blockIdx.x * n + c] = sum * x[blockIdx.x * n + c];
     }"""
     derived = rawkern.RawKernel(source, "powered").derive(block=32, grid=3, wrt=("x",))
-    assert (
-        "steps: how often a thread goes through a row of n: that by 32, rounded up, if it is at most 53"
-        in derived.source
-    )
+    assert "// steps: n / 32 rounded up, or 0; how often a thread goes through a row." in derived.source
     times = {1: 1, 20: 1, 32: 1, 33: 2, 96: 3, 100: 4, 500: 16, 1695: 53, 1696: 53, 1697: 0, 5000: 0}
     for n, steps in times.items():
         x, w, weights = (torch.rand(shape, device=device) - 0.4 for shape in ((3, n), (n,), (3, n)))
@@ -165,7 +162,7 @@ def test_rows_of_several_lengths(device: str) -> None:
         for (int c = threadIdx.x; m > c; c += blockDim.x) y[blockIdx.x * m + c] = sum * w[c] * w[c];
     }"""
     derived = rawkern.RawKernel(source, "outer").derive(block=32, grid=3)
-    assert all(f"// steps{k}: how often" in derived.source for k in ("", "_2")) and "steps_3" not in derived.source
+    assert all(f"// steps{k}: " in derived.source for k in ("", "_2")) and "steps_3" not in derived.source
     for n, m, steps in ((128, 32, "1, 1"), (4, 5, "1, 1"), (500, 70, "4, 3"), (5000, 100, "0, 4"), (36, 9000, "1, 0")):
         x, w, weights = (torch.rand(shape, device=device) - 0.4 for shape in ((3, n), (m,), (3, m)))
         args = (x, w, torch.empty_like(weights), n, m)

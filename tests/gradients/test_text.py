@@ -103,3 +103,18 @@ def test_no_line_is_too_long_however_deep() -> None:
         "a[k] = v * w[k]; s += a[k] * a[(k + 1) / 2]; } y[i] = s;"
     )
     assert max(map(len, found.splitlines())) <= 120
+
+
+def test_no_line_is_too_long() -> None:
+    length = "number_of_columns_of_the_matrix * 3 - number_of_columns_that_are_left"
+    loop = f"for (int c = threadIdx.x; c < {length}; c += 32)"
+    source = f"""extern "C" __global__ void scaled(
+        const float* x, float* y, int number_of_columns_of_the_matrix, int number_of_columns_that_are_left) {{
+        float sum = 0;
+        {loop} sum += x[blockIdx.x * 100 + c];
+        for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffff, sum, o);
+        {loop} y[blockIdx.x * 100 + c] = sum * x[blockIdx.x * 100 + c];
+    }}"""
+    text = rawkern.RawKernel(source, "scaled").derive(block=32).source
+    assert max(map(len, text.splitlines())) <= 120
+    assert f", {length} <= 100." in text.replace("\n//  ", "") and f"// steps: ({length}) / 32" in text

@@ -16,7 +16,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.ownership import LANE, Poly, grouped, induction, poly, settled
 from rawkern.gradients.ir import Kernel, Loop, Value
-from rawkern.gradients.layout import Group, Names, rendered, written
+from rawkern.gradients.layout import Group, Names, operand, rendered, written
 
 MOST = 64  # times; more need too many registers
 REGISTERS = 160  # for what is read once and kept: a thread has 255
@@ -38,10 +38,8 @@ class Row:
     @property
     def comment(self) -> str:
         """What a launch is to know."""
-        return (
-            f"// {self.name}: how often a thread goes through a row of {written(self.length)}: that by {self.step}, "
-            f"rounded up, if it is at most {self.most}; else 0."
-        )
+        times = f"{operand(written(self.length), '+', '/')} / {self.step}"
+        return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
 
 
 def rows(kernel: Kernel, lines: list[Any], names: Names) -> tuple[tuple[Row, ...], list[Any]]:
