@@ -101,6 +101,19 @@ class Store(Item):
     begun: bool = False  # adds to what the thread itself has set before
 
 
+Access = Value | Store  # of memory: a load or a store
+
+
+def place_of(item: Any) -> Place | None:
+    """What an item loads or stores; None for any other."""
+    return item.place if isinstance(item, Store) else item.attr if getattr(item, "op", "") == "load" else None
+
+
+def index_of(access: Access) -> tuple[Value, ...]:
+    """The indices of a load or store."""
+    return access.index if isinstance(access, Store) else access.args
+
+
 @dataclass(eq=False, repr=False)
 class Barrier(Item):
     text: str = "__syncthreads()"

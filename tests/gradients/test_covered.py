@@ -47,18 +47,22 @@ STALE = {
 }  # fmt: skip
 
 
+def programs(sources):
+    """As random programs are."""
+    return {
+        k: SimpleNamespace(
+            source=each, block=(64, 1, 1), grid=(2, 1, 1), shared_mem=0, arguments=lambda k=k: arguments(k)
+        )
+        for k, each in enumerate(sources)
+    }
+
+
 def source(load, read):
     return f"{HEAD}{load}\n__syncthreads();\n{read}{TAIL}"
 
 
 def test_what_an_iteration_has_set_is_read_in_any_order() -> None:
-    given = {
-        k: SimpleNamespace(
-            source=source(*each), block=(64, 1, 1), grid=(2, 1, 1), shared_mem=0, arguments=lambda k=k: arguments(k)
-        )
-        for k, each in enumerate(LOADS.values())
-    }
-    assert outcomes(given) == (len(LOADS), {}, {})
+    assert outcomes(programs([source(*each) for each in LOADS.values()])) == (len(LOADS), {}, {})
 
 
 @pytest.mark.parametrize("what", STALE)
@@ -92,13 +96,7 @@ def rows(load, read):
 
 
 def test_rows_that_an_iteration_has_set_are_read_in_any_order() -> None:
-    given = {
-        k: SimpleNamespace(
-            source=rows(*each), block=(64, 1, 1), grid=(2, 1, 1), shared_mem=0, arguments=lambda k=k: arguments(k)
-        )
-        for k, each in enumerate(LOADED.values())
-    }
-    assert outcomes(given) == (len(LOADED), {}, {})
+    assert outcomes(programs([rows(*each) for each in LOADED.values()])) == (len(LOADED), {}, {})
 
 
 @pytest.mark.parametrize("what", NOT_LOADED)

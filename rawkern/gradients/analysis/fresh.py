@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rawkern.gradients.analysis import keys, offsets
 from rawkern.gradients.analysis.covered import covered
 from rawkern.gradients.analysis.loops import reads, stores
-from rawkern.gradients.ir import Array, Barrier, Block, If, Kernel, Loop, Store, Value, inside, walk
+from rawkern.gradients.ir import Access, Array, Barrier, Block, If, Kernel, Loop, Store, Value, index_of, inside, walk
 
 
 def _written(store: Store, loop: Loop | None) -> Any:
@@ -47,9 +48,9 @@ def fresh(array: Array, loop: Loop, kernel: Kernel) -> bool:
     return last < min(read) and own(kernel, [*inner, *later])
 
 
-def own(kernel: Kernel, accesses: list[Value | Store]) -> bool:
+def own(kernel: Kernel, accesses: Sequence[Access]) -> bool:
     """Whether of a shared array's elements each is read and written by one thread of a block alone."""
-    indices = [i.index if isinstance(i, Store) else i.args for i in accesses]
+    indices = [index_of(i) for i in accesses]
     extents = min(map(len, indices)) if len(set(map(len, indices))) == 1 else 0
     return any(offsets.which(kernel, accesses, within_block=True, along=k) is not None for k in range(extents))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawkern.gradients.analysis.ownership import Poly, induction, plain, poly
-from rawkern.gradients.ir import Block, If, Loop, Store, Value
+from rawkern.gradients.ir import Access, Block, If, Loop, Value, index_of
 
 
 def key(value: Value, loop: Loop | None = None) -> Any:
@@ -33,10 +33,9 @@ def key_of_loop(inner: Loop, loop: Loop | None, phi: Value | None = None) -> Any
     return None if None in parts else ("phi", test.attr, args.index(phi), *parts)
 
 
-def reach(access: Value | Store) -> Any:
+def reach(access: Access) -> Any:
     """What decides which elements a thread accesses: equal keys mean equal elements; None if not followed."""
-    indices = access.index if isinstance(access, Store) else access.args
-    parts: list[Any] = [_keyed(poly(index)) for index in indices]
+    parts: list[Any] = [_keyed(poly(index)) for index in index_of(access)]
     block: Block | None = access.block
     while block is not None and block.parent is not None:
         parent = block.parent

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from rawkern.gradients.analysis import digits, ownership
 from rawkern.gradients.analysis.digits import Beside
 from rawkern.gradients.analysis.ownership import Poly, add
-from rawkern.gradients.ir import Kernel, Store, Value
+from rawkern.gradients.ir import Access, Kernel, Value, index_of
 
 
 def which(
-    kernel: Kernel, reads: Sequence[Value | Store], *, within_block: bool = False, iterations: bool = False,
+    kernel: Kernel, reads: Sequence[Access], *, within_block: bool = False, iterations: bool = False,
     assumed: list[tuple[Poly, Poly]] | None = None, along: int = 0,
-) -> dict[Value | Store, int] | None:  # fmt: skip
+) -> dict[Access, int] | None:  # fmt: skip
     """A number for the offset of each read (or store); None unless an element says which thread made it, by which.
 
     With `iterations`, it also says in which iterations of the loops around; `assumed` as for `digits.signature`. Of
     several indices, `along` is the one that is asked.
     """
-    if any(not (r.index if isinstance(r, Store) else r.args) for r in reads):  # a variable, which all threads mean
+    if not all(map(index_of, reads)):  # a variable, which all threads mean
         return None
     found = [digits.parts(_index(r, along), within_block, group=kernel.group) for r in reads]
     spread = None if None in found else _spread([offset for _, offset in found])
@@ -45,8 +45,8 @@ def which(
     return dict(zip(reads, numbers, strict=True))
 
 
-def _index(access: Value | Store, along: int) -> Value:
-    return access.index[along] if isinstance(access, Store) else access.args[along]
+def _index(access: Access, along: int) -> Value:
+    return index_of(access)[along]
 
 
 def _spread(offsets: list[Poly]) -> tuple[Beside, list[int]] | None:

@@ -35,6 +35,7 @@ from rawkern.gradients.ir import (
     children,
     made_of,
     operands,
+    place_of,
     walk,
 )
 from rawkern.gradients.reading.lower import count
@@ -107,7 +108,7 @@ def _within(item: Any) -> list[Any]:
 
 def _array(item: Any) -> Array | None:
     """The shared array that an item reads or sets."""
-    place = item.place if isinstance(item, Store) else item.attr if getattr(item, "op", "") == "load" else None
+    place = place_of(item)
     return place.array if place is not None and place.array.shared else None
 
 

@@ -15,7 +15,7 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.facts import facts
 from rawkern.gradients.analysis.ownership import Poly, add, poly
-from rawkern.gradients.ir import Array, Kernel, Loop, Place, Store, Value, walk
+from rawkern.gradients.ir import Access, Array, Kernel, Loop, Place, Store, Value, index_of, place_of, walk
 
 Range = tuple[float, float]
 ANY: Range = (-math.inf, math.inf)
@@ -23,21 +23,32 @@ ANY: Range = (-math.inf, math.inf)
 
 def with_regions(kernel: Kernel) -> Kernel:
     """The kernel with such parts as arrays; it is changed in place."""
-    found: dict[Array, list[Value | Store]] = {}
-    for item in walk(kernel.body):
-        place = item.place if isinstance(item, Store) else item.attr if getattr(item, "op", "") == "load" else None
-        if place is not None and place.array.shared and len(place.array.sizes) == 1:
-            found.setdefault(place.array, []).append(item)
-    for array, accesses in found.items():
+    for array, accesses in shared_accesses(kernel).items():
+        if len(array.sizes) != 1:
+            continue
         ranges = [of_access(kernel, each) for each in accesses]
         starts = _starts(ranges)
         for item, (low, _) in zip(accesses, ranges, strict=True):
-            part = replace(array, region=sum(start <= low for start in starts))
-            if isinstance(item, Store):
-                item.place = Place(part, item.place.fields)
-            else:
-                item.attr = Place(part, item.attr.fields)
+            move(item, replace(array, region=sum(start <= low for start in starts)))
     return kernel
+
+
+def shared_accesses(kernel: Kernel) -> dict[Array, list[Access]]:
+    """All loads and stores of each shared array."""
+    found: dict[Array, list[Access]] = {}
+    for item in walk(kernel.body):
+        place = place_of(item)
+        if place is not None and place.array.shared:
+            found.setdefault(place.array, []).append(item)
+    return found
+
+
+def move(access: Access, array: Array, index: tuple[Value, ...] | None = None) -> None:
+    """Let an access mean the same element of another array, or that with another index."""
+    if isinstance(access, Store):
+        access.place, access.index = Place(array, access.place.fields), access.index if index is None else index
+    else:
+        access.attr, access.args = Place(array, access.attr.fields), access.args if index is None else index
 
 
 def _starts(ranges: Iterable[Range]) -> list[float]:
@@ -50,10 +61,9 @@ def _starts(ranges: Iterable[Range]) -> list[float]:
     return found
 
 
-def of_access(kernel: Kernel, item: Value | Store) -> Range:
+def of_access(kernel: Kernel, item: Access) -> Range:
     """The least and the most index of an access to an array of one dimension."""
-    index = item.index[0] if isinstance(item, Store) else item.args[0]
-    return _Bounds(kernel, facts(item.block, item.order).above).of(poly(index))
+    return _Bounds(kernel, facts(item.block, item.order).above).of(poly(index_of(item)[0]))
 
 
 class _Bounds:

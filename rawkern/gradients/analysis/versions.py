@@ -16,20 +16,14 @@ from typing import Any
 from rawkern.gradients.analysis.fresh import own
 from rawkern.gradients.analysis.keys import reach
 from rawkern.gradients.analysis.ownership import poly
-from rawkern.gradients.analysis.regions import of_access
-from rawkern.gradients.ir import Array, Block, Kernel, Loop, Place, Store, Value, inside, walk
+from rawkern.gradients.analysis.regions import move, of_access, shared_accesses
+from rawkern.gradients.ir import Access, Array, Block, Kernel, Loop, Store, Value, index_of, inside, place_of
 from rawkern.gradients.reading.lower import count
-
-Access = Value | Store
 
 
 def with_versions(kernel: Kernel) -> Kernel:
     """The kernel with an array for each time that such elements are set; it is changed in place."""
-    found: dict[Array, list[Access]] = {}
-    for item in walk(kernel.body):
-        place = item.place if isinstance(item, Store) else item.attr if getattr(item, "op", "") == "load" else None
-        if place is not None and place.array.shared:
-            found.setdefault(place.array, []).append(item)
+    found = shared_accesses(kernel)
     for array, accesses in found.items():
         stores = [i for i in accesses if isinstance(i, Store)]
         versions = _versions(kernel, accesses, stores) if len(stores) > 1 else None
@@ -47,7 +41,7 @@ def _versions(kernel: Kernel, accesses: Sequence[Access], stores: Sequence[Store
     places = {reach(s) for s in stores}
     if len(places) != 1 or None in places or any(s.adds for s in stores):
         return None
-    if len({_place(i).fields for i in accesses}) != 1:
+    if len({place.fields for i in accesses if (place := place_of(i)) is not None}) != 1:
         return None
     sweeps = [_within(s, block) for s in stores]
     if any(s is not t and not (isinstance(t, Loop) and s.block is t.body) for s, t in zip(stores, sweeps, strict=True)):
@@ -76,16 +70,11 @@ def _common(stores: Sequence[Store]) -> Block:
     """The innermost block around all of them."""
     block = stores[0].block
     while not all(inside(s.block, block) for s in stores) or (
-        isinstance(block.parent, Loop) and all(s.block is block for s in stores) and _each_own(block.parent, stores)
+        isinstance(block.parent, Loop) and all(s.block is block and _once(s, block.parent) for s in stores)
     ):
         assert block.parent is not None
         block = block.parent.block
     return block
-
-
-def _each_own(loop: Loop, stores: Sequence[Store]) -> bool:
-    """Whether each iteration stores to elements of its own."""
-    return all(_once(s, loop) for s in stores)
 
 
 def _once(store: Store, loop: Loop) -> bool:
@@ -98,10 +87,6 @@ def _within(item: Any, block: Block) -> Any:
     while item.block is not block:
         item = item.block.parent
     return item
-
-
-def _place(access: Access) -> Place:
-    return access.place if isinstance(access, Store) else access.attr
 
 
 def _room(kernel: Kernel, array: Array, accesses: Sequence[Access], alone: bool) -> tuple[int, int] | None:
@@ -122,11 +107,7 @@ def _moved(kernel: Kernel, array: Array, chosen: Sequence[Access], start: int, s
     new = replace(array, name=name, region=0, **({"sizes": (size,), "dynamic": False} if apart else {}))
     kernel.shared.append(new)
     for item in chosen:
-        place = Place(new, _place(item).fields)
-        if isinstance(item, Store):
-            item.place, item.index = place, (_behind(item, item.index[0], start),) if apart else item.index
-        else:
-            item.attr, item.args = place, (_behind(item, item.args[0], start),) if apart else item.args
+        move(item, new, (_behind(item, index_of(item)[0], start),) if apart else None)
 
 
 def _behind(item: Access, index: Value, start: int) -> Value:

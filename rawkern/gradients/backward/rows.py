@@ -48,24 +48,23 @@ def rows(kernel: Kernel, lines: list[Any], names: Names) -> tuple[tuple[Row, ...
     None where there are none, or it does not pay.
     """
     known = {head: row for head, loop in names.loops.items() if (row := _row(loop, kernel)) is not None}
-    groups = [(known[g.head], g) for g in _groups(lines) if g.head in known and _HEAD.fullmatch(g.head)]
-    inner = [line for _, g in groups for line in rendered(g.body, 0)]
-    if not groups or len(inner) > LINES:
+    keys = {head: (written(length), step) for head, (length, step) in known.items() if _HEAD.fullmatch(head)}
+    lengths = {keys[head]: length for head, (length, _) in known.items() if head in keys}
+    bodies: dict[tuple[str, int], list[str]] = {}
+    for g in _groups(lines):
+        if g.head in keys:
+            bodies.setdefault(keys[g.head], []).extend(rendered(g.body, 0))
+    inner = [line for body in bodies.values() for line in body]
+    if not bodies or len(inner) > LINES:
         return (), lines
     if re.search(r"\b(for|while) \(|__sync|__shfl|\b(block|warp)_\w+\(", "\n".join(inner)):
         return (), lines
-    bodies: dict[tuple[str, int], list[str]] = {}
-    for (length, step), g in groups:
-        bodies.setdefault((written(length), step), []).extend(rendered(g.body, 0))
     found = {}
-    for (length, step), _ in groups:
-        key = (written(length), step)
-        if key not in found:
-            kept = _registers(kernel, bodies[key])
-            most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // len(inner))
-            found[key] = Row(names.fresh("steps"), length, step, most, kept)
-    rows_of = {head: found.get((written(length), step)) for head, (length, step) in known.items()}
-    return tuple(found.values()), _written_out(lines, {head: row for head, row in rows_of.items() if row})
+    for key, body in bodies.items():
+        kept = _registers(kernel, body)
+        most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // len(inner))
+        found[key] = Row(names.fresh("steps"), lengths[key], key[1], most, kept)
+    return tuple(found.values()), _written_out(lines, {head: found[key] for head, key in keys.items() if key in found})
 
 
 def resident(
