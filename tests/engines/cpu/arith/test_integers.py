@@ -223,7 +223,7 @@ def test_random_carry_chains(device):
             d, a, b = "xyz" if "32" in t else "uvw"
             lines.append(f"{'@p ' * guarded}{op}.{t} {d}, {a}, {b}{', ' + a if op[0] == 'm' else ''};")
             lines.append(
-                f"mad.lo.u64 %0, %0, 31, u; cvt.u64.u32 v, x; xor.b64 %0, %0, v; xor.b64 v, %1, %0; mov.b64 {{z, y}}, v;"
+                "mad.lo.u64 %0, %0, 31, u; cvt.u64.u32 v, x; xor.b64 %0, %0, v; xor.b64 v, %1, %0; mov.b64 {z, y}, v;"
             )
         texts.append(
             f'asm("{{ {" ".join(lines)} }}" : "=&l"(r) : "l"(a), "l"(b), "r"(t & 1)); o[{number} * {lanes} + t] = r;'
