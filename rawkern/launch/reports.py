@@ -182,17 +182,21 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
 
 
 def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
+    """A number of 64 bits, whether it has been read with its sign or without."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _misaligned(it: _Case, f: Finding) -> str:
-    need = f.place.site["size"]
-    if f.piece is None:
-        return f"{it.does} {need} bytes at {it.what}, which is no multiple of {need}"
-    return (
-        f"{it.does} {need} bytes at {it.what}, {f.offset} bytes behind the start of {it.name}; "
-        f"the address is no multiple of {need}"
-    )
+    size, need = f.place.site["size"], f.place.site["align"]
+    if f.piece is not None:
+        there = f"{it.what}, {f.offset} bytes behind the start of {it.name}"
+    elif it.space in ("local", "shared"):
+        array = f.place.site["array"]
+        of = "a local array" if array else "its local variables" if it.space == "local" else "shared memory"
+        there = f"byte {_signed(f.offset) - (array[0] if array else 0)} of {of}"
+    else:
+        return f"{it.does} {size} bytes at {it.what}, which is no multiple of {need}"
+    return f"{it.does} {size} bytes at {there}; the address is no multiple of {need}"
 
 
 def _uninitialized(it: _Case, f: Finding) -> str:
