@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,8 @@ def report_of(finding: Finding, kernel: str, source: Source, own: frozenset[str]
     """Put a finding into words; `own` are the user's files."""
     access = _access(finding.place, source, own)
     other = _access(finding.other, source, own) if finding.other is not None else None
-    case = _Case(finding, other)
+    lines = finding.place.site["lines"]
+    case = _Case(finding, other, ["\n".join(text_of(f, source).split("\n")[:n]) for f, n in lines])
     error, words = KINDS[finding.kind]
     does = words.format(it=case) if isinstance(words, str) else words(case, finding)
     name, index, size = case.name, case.index, case.size
@@ -127,7 +129,8 @@ def _access(place: Place, source: Source, own: frozenset[str]) -> Access:
 class _Case:
     """What the words for a finding are made of."""
 
-    def __init__(self, finding: Finding, other: Access | None) -> None:
+    def __init__(self, finding: Finding, other: Access | None, texts: Sequence[str]) -> None:
+        """`texts`: the source up to where the access stands."""
         site, piece = finding.place.site, finding.piece
         self.does: str = site["what"]
         self.space: str = site["space"]
@@ -138,13 +141,18 @@ class _Case:
         self.size: int | None = None
         #: The memory as the source writes it: ``x[3]``, ``x[4..7]``, or its address.
         self.what = f"address {finding.offset:#x}"
+        self.itemsize = self.element or 1
         if piece is not None:
-            itemsize = piece.itemsize or self.element or 1
             # A variable's name without the function it is declared in.
             self.name = demangle(piece.name).rpartition("::")[2] if piece.name.startswith("_Z") else piece.name
-            self.index, self.size = finding.offset // itemsize, piece.size // itemsize
-            count = -(-site["size"] // itemsize)
+            declared = next(filter(None, (_element(self.name, piece.size, text) for text in texts)), 0)
+            self.itemsize = piece.itemsize or declared or self.itemsize
+            self.index, inside = divmod(finding.offset, self.itemsize)
+            self.size, count = piece.size // self.itemsize, -(-site["size"] // self.itemsize)
             self.what = f"{self.name}[{self.index}{f'..{self.index + count - 1}' if count > 1 else ''}]"
+            if not piece.itemsize and inside + site["size"] <= self.itemsize and 0 < site["size"] < self.itemsize:
+                last = inside + site["size"] - 1
+                self.what = f"byte{f's {inside}..{last}' if last > inside else f' {inside}'} of {self.what}"
 
     @property
     def instruction(self) -> str:
@@ -153,6 +161,17 @@ class _Case:
         mode = parts[2] if len(parts) > 2 and parts[1] == "sync" else parts[1] if len(parts) > 1 else ""
         mode = {"idx": "", "bfly": "_xor", "ballot": "__ballot", "all": "__all", "any": "__any"}.get(mode, f"_{mode}")
         return _CUDA.get(parts[0], self.does).format(mode)
+
+
+def _element(name: str, size: int, text: str) -> int:
+    """Bytes of an element of an array of `size` bytes, by its last declaration in a text; 0 where that does not tell."""
+    pattern = rf"__(?:shared|device|constant|managed)__[^;{{}}]*?\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+)"
+    declared = re.findall(pattern, text)
+    count = 1 if declared else 0
+    for length in re.findall(r"\[\s*([^\]]*?)\s*\]", declared[-1]) if declared else ():
+        named = re.findall(rf"\b{re.escape(length)}(?:\s*=\s*|[ \t]+)(\d+)\s*(?:;|$)", text, re.MULTILINE)
+        count *= int(length if length.isdigit() else named[-1] if length.isidentifier() and named else 0)
+    return size // count if count and size % count == 0 else 0
 
 
 def _dim(x: Dim3) -> str:
@@ -169,7 +188,7 @@ def _out_of_bounds(it: _Case, f: Finding) -> str:
         if f.piece.address == 0 and f.piece.itemsize == 0 and f.piece.parameter is not None:
             return f"{it.does} {it.what}; {it.name} is None"
         unit = "element" if it.size == 1 else "elements"
-        of = "" if f.piece.itemsize else f" of {it.element} bytes"
+        of = "" if f.piece.itemsize else f" of {it.itemsize} bytes"
         return f"{it.does} {it.what}; {it.name} has {it.size} {unit}{of}"
     if it.space == "shared":
         return f"{it.does} byte {_signed(f.offset)} of shared memory, outside of what the block has"

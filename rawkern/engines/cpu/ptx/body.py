@@ -99,6 +99,8 @@ class Body:
             at = end + 3 + 2 * (stream[end + 3] == "+")
             end = at + 5
             numbers += stream[at + 2 : end]
+        if stream[pos + 2] == "0":  # no line: what the compiler has made of what stands before, as loops for memset
+            return end
         key = tuple(stream[pos + 1 : end])
         if key not in self.loc_ids:
             file, line, column, *outer = (int(x) for x in numbers)

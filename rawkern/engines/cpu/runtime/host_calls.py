@@ -50,7 +50,10 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
         message = text_at(argument(workers, k, "request_a", lane))
         return f"{place}: assertion `{message}` failed"
     if reason == "TILE":
-        address, (pitch, align) = argument(workers, k, "request_a", 0), divmod(argument(workers, k, "request_b", 0), 256)
+        address, (pitch, align) = (
+            argument(workers, k, "request_a", 0),
+            divmod(argument(workers, k, "request_b", 0), 256),
+        )
         if address % align:
             return (
                 f"{place} loads or stores a matrix (wmma) at an address that is not a multiple of {align} bytes, "
