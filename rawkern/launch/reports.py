@@ -164,7 +164,7 @@ class _Case:
 
 
 def _element(name: str, size: int, text: str) -> int:
-    """Bytes of an element of an array of `size` bytes, by its last declaration in a text; 0 where that does not tell."""
+    """Bytes of an element of an array of `size` bytes, by its last declaration in a text; 0 if that does not tell."""
     pattern = rf"__(?:shared|device|constant|managed)__[^;{{}}]*?\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+)"
     declared = re.findall(pattern, text)
     count = 1 if declared else 0

@@ -99,14 +99,14 @@ class Body:
             at = end + 3 + 2 * (stream[end + 3] == "+")
             end = at + 5
             numbers += stream[at + 2 : end]
-        if stream[pos + 2] == "0":  # no line: what the compiler has made of what stands before, as loops for memset
-            return end
-        key = tuple(stream[pos + 1 : end])
+        before = self.ptx.locs[self.loc]
+        if before is not None and not before.line:
+            before = before.inlined_at
+        key = (*stream[pos + 1 : end], before if stream[pos + 2] == "0" else None)
         if key not in self.loc_ids:
             file, line, column, *outer = (int(x) for x in numbers)
-            self.ptx.locs.append(
-                Loc(self.files.get(file, "?"), line, column, self._inlined_at(*outer) if outer else None)
-            )
+            place = self._inlined_at(*outer) if outer else None if line else before
+            self.ptx.locs.append(Loc(self.files.get(file, "?"), line, column, place))
             self.loc_ids[key] = len(self.ptx.locs) - 1
         self.loc = self.loc_ids[key]
         return end

@@ -198,7 +198,7 @@ class Target:
             self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
             self.record_address + LAUNCH.size, self.tids.ctypes.data,
-            ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null is what no grid group is valid with
+            ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), self.session.address, order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
 
