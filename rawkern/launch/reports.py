@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rawkern import errors
@@ -110,7 +110,9 @@ def report_of(finding: Finding, kernel: str, source: Source, own: frozenset[str]
     """Put a finding into words; `own` are the user's files."""
     access = _access(finding.place, source, own)
     other = _access(finding.other, source, own) if finding.other is not None else None
-    lines = finding.place.site["lines"]
+    lines, offset = finding.place.site["lines"], finding.offset
+    if finding.place.site["space"] == "shared" and (1 << 32) - (1 << 20) <= offset < 1 << 32:  # an address of 32 bits
+        finding = replace(finding, offset=offset - (1 << 32))
     case = _Case(finding, other, ["\n".join(text_of(f, source).split("\n")[:n]) for f, n in lines])
     error, words = KINDS[finding.kind]
     does = words.format(it=case) if isinstance(words, str) else words(case, finding)
