@@ -195,6 +195,13 @@ def _number(ctype: CType, value: Any, where: Where) -> float:
         raise _out_of_range(ctype, number, where, _LARGEST) from None
 
 
+def _nearest(ctype: CType, value: Any, where: Where) -> float:
+    """A real number as the nearest double, for messages."""
+    number = _scalar(ctype, value, where)
+    assert not isinstance(number, complex)
+    return float(number)
+
+
 def _float(ctype: CType, value: Any) -> float:
     """A real number as a double that is still to be rounded to `ctype`.
 
@@ -206,7 +213,7 @@ def _float(ctype: CType, value: Any) -> float:
     if ctype.name == "double" or not exact or not math.isfinite(near) or near == value:
         return near
     if math.frexp(near)[0] * 2**53 % 2 == 0:  # to odd: the neighbor on the other side of the number
-        return math.nextafter(near, math.inf if near < value else -math.inf)
+        return math.nextafter(near, math.inf if value > near else -math.inf)  # pyright: ignore[reportOperatorIssue]
     return near
 
 
@@ -216,7 +223,7 @@ def _real(ctype: CType, value: Any, where: Where) -> float:
         struct.pack("<" + ctype.code, number)  # rounds to nearest even; inf and nan pass
     except OverflowError:
         largest = f"the largest is {FLOAT_LIMITS[ctype.name]!r}"
-        raise _out_of_range(ctype, float(_scalar(ctype, value, where)), where, largest) from None
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, largest) from None
     return number
 
 
@@ -237,7 +244,7 @@ def _bfloat16(ctype: CType, value: Any, where: Where) -> int:
     bits = steps if unit == -133 else ((unit + 133) << 7) + steps
     if bits >= 0x7F80:
         largest = "the largest is 3.3895313892515355e+38"
-        raise _out_of_range(ctype, float(_scalar(ctype, value, where)), where, largest)
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, largest)
     return sign | bits
 
 
@@ -247,9 +254,9 @@ def _float8(ctype: CType, value: Any, where: Where) -> int:
     most = torch.finfo(dtype).max
     if most < abs(number) < math.inf or (number < 0 and ctype.name == "__nv_fp8_e8m0"):
         limits = "no negative numbers; " * (ctype.name == "__nv_fp8_e8m0") + f"the largest is {most!r}"
-        raise _out_of_range(ctype, float(_scalar(ctype, value, where)), where, limits)
+        raise _out_of_range(ctype, _nearest(ctype, value, where), where, limits)
     near = torch.tensor(number, dtype=torch.float32, device="cpu")
-    if number == number and near.item() != number and not near.view(torch.int32).item() & 1:  # to odd, as in `_float`
+    if number == number and near.item() != number and not int(near.view(torch.int32)) & 1:  # to odd, as in `_float`
         near = near.nextafter(torch.tensor(math.copysign(math.inf, number - near.item())))
     rounded = near.to(dtype)
     return rounded.view(torch.uint8).item()  # type: ignore[return-value]
