@@ -197,7 +197,8 @@ class Target:
             self.record, _CONSTANTS, *self.block, self.nwarps,
             self.last_mask, self.workers.order.index(self.nwarps - 1), self.shared_dynamic, self.shared_total,
             ctypes.addressof(limits.SLICE), self.workers.stack_room, self.workers.address, self.globals_address,
-            self.record_address + LAUNCH.size, self.tids.ctypes.data, ctypes.addressof(self.grid_sync),
+            self.record_address + LAUNCH.size, self.tids.ctypes.data,
+            ctypes.addressof(self.grid_sync) if self.owner.cooperative else 0,  # null: no group is valid
             ctypes.addressof(limits.HEAP), self.session.address, order.address if order else 0, self._code, openmp(),
         )  # fmt: skip
 
@@ -315,5 +316,5 @@ class Target:
             if why is not None:
                 raise LaunchError(f"{self.name}: {why}")
         else:
-            why = host_calls.failure(self.workers, k, reason, self.block, self.code.sites)
+            why = host_calls.failure(self.workers, k, reason, self.block, self.code.sites, self.owner.cooperative)
             raise LaunchError(f"{self.name}: {why}")

@@ -32,7 +32,7 @@ def print_lines(workers: Workers, k: int, readable: Callable[[int], int]) -> Non
         sys.stdout.write(formatted(template, argument(workers, k, "request_b", lane), readable))
 
 
-def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...]) -> str:
+def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str, ...], cooperative: bool) -> str:
     """Why and where a kernel failed; `block` is the shape of its blocks, `sites` the source lines it can name."""
     if reason == "DEADLOCK":
         x, y, z = _block_index(workers, k)
@@ -49,6 +49,25 @@ def failure(workers: Workers, k: int, reason: str, block: Dim3, sites: tuple[str
         lane = (lanes(workers, k) or [0])[0]
         message = text_at(argument(workers, k, "request_a", lane))
         return f"{place}: assertion `{message}` failed"
+    if reason == "TILE":
+        address, (pitch, align) = (
+            argument(workers, k, "request_a", 0),
+            divmod(argument(workers, k, "request_b", 0), 256),
+        )
+        if address % align:
+            return (
+                f"{place} loads or stores a matrix (wmma) at an address that is not a multiple of {align} bytes, "
+                f"{address % align} bytes behind one"
+            )
+        return (
+            f"{place} loads or stores a matrix (wmma) with a leading dimension of {pitch} bytes, which is not a "
+            f"multiple of {min(align, 16)}"
+        )
+    if reason == "TRAP" and site < len(sites) and "cooperative_groups.h:" in sites[site] and not cooperative:
+        return (
+            f"{place} synchronizes a grid group, which is not valid in this launch; grid.sync() needs a kernel made "
+            "with enable_cooperative_groups=True"
+        )
     return f"{place} {_FAILURES[reason]}"
 
 
