@@ -135,6 +135,7 @@ REASONS = {
     "UNMET": 10,
     "BOUNDS": 11,
     "BAD_FREE": 12,
+    "OTHER_TYPE": 13,
 }
 
 # From the stack whose return address was pushed last to another one, on x86-64.

@@ -18,6 +18,8 @@ Dim3 = tuple[int, int, int]
 _FAILURES = {
     "TRAP": "executed a trap: __trap(), or what is undefined for sure, as a write through a constant null pointer is",
     "POINTER": "calls through a pointer that holds no function the kernel can reach",
+    "OTHER_TYPE": "calls a function through a pointer to functions of another type, whose parameters or result have other "
+    "sizes",
     "PART_OF_WARP": "executes a matrix instruction (mma, wmma, ldmatrix, ...) that other lanes of its warp do not",
     "UNMET": "waits for lanes of its warp that never come: deadlock",
     "UNSUPPORTED": "waits for other threads in a function that calls itself, and the rest of its warp is elsewhere; "
