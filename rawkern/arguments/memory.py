@@ -85,6 +85,11 @@ class Piece:
     def end(self) -> int:
         return self.address + self.size
 
+    @property
+    def given_as(self) -> str:
+        """The parameter that it stands in, if it is an argument's."""
+        return self.name.split(".")[0].split("[")[0]
+
 
 def describe(value: Any, where: Where, need: str, writes: bool) -> Memory:
     """The memory of any accepted container; `need` is the pointer type in CUDA's spelling, for the errors."""

@@ -104,9 +104,9 @@ class Memory(Session):
         self._fixed = (*self._variables.values(), *own)
         if self.table["heap"]:
             _open_heap()
-        self._rows, self._tables = _words(rows), {}
+        self._tables = {"pointers": _words(rows)}
         self.record = Filled(
-            self.layout, pointers=ctypes.addressof(self._rows), npointers=len(rows), heap=_heap().address
+            self.layout, pointers=ctypes.addressof(self._tables["pointers"]), npointers=len(rows), heap=_heap().address
         )
         readable, writable = ([(p.address, p.size) for p in self._fixed if not p.read_only or all_] for all_ in (1, 0))
         self.record.set(nvariables=self._put("variables", readable, writable))
@@ -198,7 +198,7 @@ class Memory(Session):
         found += [(p.address, p.size) for p in self._pieces(pieces) if not (writes and p.read_only)]
         found += host.given() if host is not None else []
         if host is not None and not any(start <= address < start + size for start, size in found):
-            found += host.behind(address, self._holders(pieces))
+            found += host.behind(address, self._holders(pieces, writes))
         locked = [p for p in pieces if writes and p.locked]
         return [
             (start, size)
@@ -206,16 +206,20 @@ class Memory(Session):
             if start and size and not any(p.address < start + size and start < p.end for p in locked)
         ]
 
-    def _holders(self, pieces: Sequence[Piece]) -> list[int | bytes]:
-        """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory."""
+    def _holders(self, pieces: Sequence[Piece], writes: bool) -> list[int | bytes]:
+        """What may be addresses: numbers, variables, and arguments of types for that; not those of known memory.
+
+        Of memory that may only be read a number may be another address, through which somebody `writes`.
+        """
         start = self._target.record_address + LAUNCH.size
-        names = {p.name.partition("[")[0] for p in pieces if "[" in p.name}
-        known, found = {p.address for p in pieces}, []
+        names = {p.given_as for p in pieces if "[" in p.name}
+        known = {(p.address, p.given_as if writes and p.read_only else "") for p in pieces}
+        found: list[int | bytes] = []
         for param, offset in zip(self._owner.signature.params, self._owner.signature.offsets, strict=True):
             of = param.ctype.target
             if of is None:
                 words = (_word(start + at) for at in range(offset, offset + param.ctype.size - 7, 8))
-                found += [word for word in words if word not in known]
+                found += [word for word in words if (word, "") not in known and (word, param.name) not in known]
             elif param.name not in names and (of.kind in _HOLDS or (of.kind == "int" and of.size in (1, 8))):
                 found.append(_bytes(self._argument(offset)))
         return [*found, *map(_bytes, self._variables.values())]
@@ -229,8 +233,11 @@ class Memory(Session):
                 whole = next((p for p in pieces if p.name == found.name), found)
                 return whole, whole.address == found.address
             word = _word(self._target.record_address + LAUNCH.size + name)  # a member of a struct, or a number
-            same = [p for p in pieces if p.address == word]
-            return min(same, key=lambda p: p.read_only and site["what"] != READ, default=None), False
+            signature, writes = self._owner.signature, site["what"] != READ
+            given = max(k for k, at in enumerate(signature.offsets) if at <= name)
+            own = [p for p in pieces if p.address == word and p.given_as == signature.params[given].name]
+            same = own or [p for p in pieces if p.address == word and not (writes and p.read_only)]
+            return min(same, key=lambda p: p.read_only, default=None), False
         if kind in ("global", "const") and name is not None:
             return self._variables[name], True
         if kind == "shared" and name is not None:
