@@ -89,6 +89,7 @@ class CheckedLaunch(Session):
         return None
 
     def readable(self, worker: int, lane: int, address: int, pieces: Sequence[Piece]) -> int:
+        heap().count = self._get("heap_count")
         if (piece := self._near(address)) is not None:
             return max(piece.end - address, 0)
         assert self.workers is not None
@@ -298,7 +299,7 @@ def run(
     target = Target(kernel, block, shared_mem)
     grid_sync = Piece("the grid's barrier", ctypes.addressof(target.grid_sync), 64, 1, False, followed=False)
     start = target.record_address + LAUNCH.size
-    parameters = Piece("the parameters", start, kernel.params_size, 1, True, followed=False)
+    parameters = Piece("the parameters", start, kernel.signature.size, 1, True, followed=False)
     pieces = [*pieces, grid_sync, parameters]
     checked = CheckedLaunch(code.table, pieces, kernel.globals_address, code.shared_static + shared_mem)
     checked.start(grid, target.nwarps, loaded.address("rk_stack_range"))
