@@ -97,7 +97,8 @@ class Arguments:
         memory = pointer.memory
         first, end = memory.reach()
         address, reads = memory.pointer + first, not pointer.writes
-        self.pieces.append(Piece(pointer.where.expr, address, end - first, memory.itemsize, reads))
+        piece = Piece(pointer.where.expr, address, end - first, memory.itemsize, reads, locked=not memory.writable)
+        self.pieces.append(piece)
 
     def extents(self, param: Param, address: Any) -> tuple[int, int]:
         """How much of the memory that was found last, for a parameter, lies behind its address."""

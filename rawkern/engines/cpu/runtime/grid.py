@@ -307,8 +307,6 @@ class Target:
         reason = _REASON_NAME[self.workers.get(k, "reason", "=i")]
         if reason == "NEED_BLOCK":
             self.workers.add_block(k)
-        elif reason == "PRINTF":
-            host_calls.print_lines(self.workers, k, lambda at: self.session.readable(k, at, pieces))
         elif reason in ("BOUNDS", "BAD_FREE"):
             self.session.ask(k, reason, pieces)
         elif reason == "SLICE":
@@ -316,5 +314,20 @@ class Target:
             if why is not None:
                 raise LaunchError(f"{self.name}: {why}")
         else:
-            why = host_calls.failure(self.workers, k, reason, self.block, self.code.sites, self.owner.cooperative)
-            raise LaunchError(f"{self.name}: {why}")
+            self._say(k, reason, pieces)
+
+    def _say(self, k: int, reason: str, pieces: Sequence[Piece]) -> None:
+        """Print what worker `k` asks for, or raise what it has done."""
+        session, ways = self.session, (self.block, self.code.sites)
+
+        def readable(lane: int, address: int) -> int:
+            return session.readable(k, lane, address, pieces)
+
+        try:
+            if reason == "PRINTF":
+                host_calls.print_lines(self.workers, k, *ways, readable)
+                return
+            cooperative = self.owner.cooperative
+            raise LaunchError(host_calls.failure(self.workers, k, reason, *ways, readable, cooperative))
+        except LaunchError as error:
+            raise type(error)(f"{self.name}: {error}") from None

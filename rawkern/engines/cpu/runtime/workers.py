@@ -77,6 +77,7 @@ class Workers:
     def clear(self) -> None:
         """Give all memory back."""
         self.memory: list[Mapping] = []
+        self.stacks: list[tuple[int, int]] = []  # where each begins, and its bytes
         self.records = memoryview(bytearray())
         self.address = 0
         self.count = 0
@@ -92,6 +93,7 @@ class Workers:
             stack = Mapping(self.worker_stack)
             stack.guard(0)
             self.memory.append(stack)
+            self.stacks.append((stack.address + PAGE, stack.size - PAGE))
             self.set(k, "launch", self.launch)
             self.set(k, "index", k, "=i")
             self.set(k, "stack_top", stack.address + stack.size)
@@ -125,6 +127,7 @@ class Workers:
         for w in range(warps):
             base = head + w * stack
             mapping.guard(base)
+            self.stacks.append((at + base + PAGE, stack - PAGE))
             top = at + base + stack - w * STAGGER % PAGE
             ctypes.c_uint64.from_address(at + BLOCK.size + w * WARP.size + WARP.offset("stack_top")).value = top
         self.set(k, "free_blocks", at)
