@@ -22,6 +22,7 @@ from rawkern.operators.forward_mode import elementwise_jvp
 from rawkern.operators.recorded import make_function
 from rawkern.operators.reverse import Reverse, composed
 from rawkern.operators.sharding import register_shardings
+from rawkern.operators.traced import Traced
 
 
 class Operator:
@@ -35,6 +36,7 @@ class Operator:
         self.function = function
         if decl.boxed:
             self.function = functools.wraps(function)(lambda *args, **kw: unboxed(decl, function(*args, **kw)))
+        self.traced = Traced(decl, self.function) if decl.derived else None
         self.direct: Callable[..., Any]  # the implementation, without the dispatcher; set with the public function
         self.reverse = Reverse(decl)
         self.tangent: Callable[..., Any] | None = None
