@@ -129,8 +129,8 @@ class _Run:
         if k in self.trace.addressed - self.trace.given:
             what = self.settings.traced.declaration.params[k].name
             raise NotDifferentiable(
-                f"{self.name}: no launch is given {what}, and its address is asked for, through which its gradient would "
-                "be lost; pass the tensor itself to a launch"
+                f"{self.name}: no launch is given {what}, and its address is asked for, through which its gradient "
+                "would be lost; pass the tensor itself to a launch"
             )
 
     def _given_out(self, memory: Memory, a: torch.Tensor) -> torch.Tensor:
@@ -157,7 +157,8 @@ class _Run:
             pointers |= launch.numbers
             memories = {n: self.recording.memory_of(t) for n, t in pointers.items()}
             const = set(launch.numbers)
-            const |= {p.name for p in launch.kernel.state().signature.params if p.is_pointer and p.const}
+            state = launch.kernel.state()
+            const |= {p.name for p in state.signature.params if p.is_pointer and state.may_write(p) is False}
             wrt = tuple(n for n, m in memories.items() if m in active and m.tensor.is_floating_point())
             found = self._wanted(launch, wrt, const) if wrt else None
             outputs = found.outputs if found is not None else ()
@@ -190,8 +191,8 @@ class _Run:
     ) -> None:
         if kind != "read" and memory.input is not None:
             raise NotDifferentiable(
-                f"{self.name}: {launch.kernel.name} may write to {name}, an argument of the operator; declare it const, or "
-                "give the launch memory of its own"
+                f"{self.name}: {launch.kernel.name} may write to {name}, an argument of the operator; declare it "
+                "const, or give the launch memory of its own"
             )
         for other, before in events:
             clash = kind == "set" or (kind in ("add", "change") and before == "read")

@@ -105,17 +105,18 @@ class Trace:
         """Whether it may be that of a call with these arguments."""
         inputs = {m.input: m for m in self.memories if m.input is not None}
         return all(
-            a.numel() == 0 if k not in inputs else (tuple(a.shape), a.dtype, a.device) == inputs[k][1:2] + inputs[k][3:5]
-            for k, a in enumerate(args) if isinstance(a, torch.Tensor)
-        )  # fmt: skip
+            (tuple(a.shape), a.dtype, a.device) == (inputs[k].shape, inputs[k].dtype, inputs[k].device)
+            if k in inputs
+            else a.numel() == 0
+            for k, a in enumerate(args)
+            if isinstance(a, torch.Tensor)
+        )
 
 
 # A run that is seen through ------------------------------------------------------------------------------------------
 
 
-def trace(
-    decl: Declaration, function: Callable[..., Any], args: Sequence[Any], launching: bool
-) -> tuple[Any, Trace]:
+def trace(decl: Declaration, function: Callable[..., Any], args: Sequence[Any], launching: bool) -> tuple[Any, Trace]:
     """Call an operator's function; what it returns, and what it did. Without `launching` its launches do nothing."""
     args = _apart(args)
     run = _Run(decl, args, launching)
@@ -131,7 +132,9 @@ def _apart(args: Sequence[Any]) -> list[Any]:
     found = list(args)
     tensors = [k for k, a in enumerate(args) if isinstance(a, torch.Tensor) and a.numel()]
     for n, k in enumerate(tensors):
-        if any(_span(found[k])[0] < _span(found[j])[1] and _span(found[j])[0] < _span(found[k])[1] for j in tensors[:n]):
+        if any(
+            _span(found[k])[0] < _span(found[j])[1] and _span(found[j])[0] < _span(found[k])[1] for j in tensors[:n]
+        ):
             found[k] = args[k].clone()
     return found
 
@@ -245,10 +248,14 @@ class _Run:
             if isinstance(part, Part):
                 numbers[param.name] = part
             else:
-                self.refuse(f"{what} is a tensor from elsewhere; pass it as an argument of the operator, or its .item()")
+                self.refuse(
+                    f"{what} is a tensor from elsewhere; pass it as an argument of the operator, or its .item()"
+                )
                 return None, None
             value = value.item()
-        if type(value) not in (int, float, bool) and _has_memory(value) or (param.ctype.layout is not None and _points(param.ctype)):
+        if (type(value) not in (int, float, bool) and _has_memory(value)) or (
+            param.ctype.layout is not None and _points(param.ctype)
+        ):
             self.refuse(
                 f"{what} is a {type(value).__name__} with memory in it, through which gradients would be lost; "
                 "pass each tensor itself, to a parameter of its own"
@@ -274,7 +281,7 @@ def _has_memory(value: Any) -> bool:
         return any(map(_has_memory, value.values()))
     if isinstance(value, (list, tuple)):
         return any(map(_has_memory, value))
-    return hasattr(value, "__dlpack__") and getattr(value, "ndim", 0) != 0 or isinstance(value, torch.Tensor)
+    return (hasattr(value, "__dlpack__") and getattr(value, "ndim", 0) != 0) or isinstance(value, torch.Tensor)
 
 
 def _points(ctype: Any) -> bool:
@@ -320,10 +327,10 @@ class _Reads(TorchFunctionMode):
             if k is not None and func in _ADDRESSES:
                 self.run.trace.addressed.add(k)
             elif k is not None:
-                name = getattr(func, "__name__", "")
+                name = getattr(func, "__name__", "").replace("__get__", "its address")
                 self.run.refuse(
-                    f"its function reads {self.run.decl.params[k].name} by {name if name != '__get__' else 'its address'}, "
-                    "through which gradients would be lost; pass the tensor itself to a launch"
+                    f"its function reads {self.run.decl.params[k].name} by {name}, through which gradients would be "
+                    "lost; pass the tensor itself to a launch"
                 )
         return func(*args, **(kwargs or {}))
 

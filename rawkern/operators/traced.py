@@ -1,5 +1,5 @@
-"""What a derived backward knows of its forward: the trace that autograd's node keeps, or else that the function does the
-same again."""
+"""What a derived backward knows of its forward: the trace that autograd's node keeps, or else what the function does
+when it is asked again, if that is certainly the same."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Traced:
         way_out = "draw or read it outside, and pass it as an argument of the operator"
         if self._changes or (before is not None and before != found.same()):
             raise LaunchError(
-                f"{name}: its function does not launch the same each time for the same arguments (a seed that it draws, "
-                f"or something that it reads and that changes), and in a compiled graph, or under a transform, its "
-                f"backward has the arguments alone; {way_out}"
+                f"{name}: its function does not launch the same each time for the same arguments (it draws a seed, or "
+                "reads what changes), and in a compiled graph, or under a transform, its backward has the arguments "
+                f"alone; {way_out}"
             )
         if before is None:
             raise LaunchError(
-                f"{name}: no forward has run with arguments of these shapes and values, so what it launched is not known; "
-                "call it with tensors as the backward gets them"
+                f"{name}: no forward has run with arguments of these shapes and values, so what it launched is not "
+                "known; call it with tensors as the backward gets them"
             )
         return found
 
