@@ -20,7 +20,7 @@ from rawkern.gradients.verify import overlap
 from rawkern.kernel import RawKernel
 from rawkern.launch.builds import last_edit
 from rawkern.operators.declaration import Declaration
-from rawkern.operators.recording import Memory, Recorded, Recording, replayed
+from rawkern.operators.recording import Memory, Recorded, Recording, Trace, replayed
 from rawkern.operators.traced import Traced, carried
 
 VERIFY = "RAWKERN_VERIFY"  # "1": derived backwards are verified at their first use; set by the plugin for pytest
@@ -82,10 +82,9 @@ class _Run:
         for k, a in enumerate(self.args):
             if isinstance(a, torch.Tensor):
                 self.args[k] = self._apart(a.detach(), self.args[:k])
-        self.trace = node.trace if node is not None and node.trace is not None else carried.fitting(self.args)
-        self.edit = self.trace.edit if self.trace is not None else None  # None: which the forward knew is not known
-        if self.trace is None:
-            self.trace = settings.traced.again(self.args)
+        known: Trace | None = node.trace if node is not None and node.trace is not None else carried.fitting(self.args)
+        self.edit = known.edit if known is not None else None  # None: which the forward knew is not known
+        self.trace = known if known is not None else settings.traced.again(self.args)
         if self.trace.refusal:
             raise NotDifferentiable(self.trace.refusal)
         self.recording: Recording = replayed(self.trace, self.args)
@@ -107,7 +106,7 @@ class _Run:
         self._recompute(plans)
         self._same_texts()  # still
         for output, grad in zip(self.recording.outputs, grads, strict=True):
-            if grad is not None and output.numel():
+            if grad is not None and grad.numel():
                 self._start(output, grad)
         for launch, found in reversed(plans):
             if found is not None:
@@ -155,7 +154,7 @@ class _Run:
         for launch in self.recording.launches:
             pointers = {n: t for n, t in launch.arguments.items() if isinstance(t, torch.Tensor) and t.numel()}
             pointers |= launch.numbers
-            memories = {n: self.recording.memory_of(t) for n, t in pointers.items()}
+            memories = {n: m for n, t in pointers.items() if (m := self.recording.memory_of(t)) is not None}
             const = set(launch.numbers)
             state = launch.kernel.state()
             const |= {p.name for p in state.signature.params if p.is_pointer and state.may_write(p) is False}
@@ -267,11 +266,11 @@ class _Run:
 
     # The run --------------------------------------------------------------------------------------------------------
 
-    def _start(self, output: torch.Tensor, grad: torch.Tensor) -> None:
-        memory = self.recording.memory_of(output)
-        if memory is None or not output.is_contiguous() or output.dtype != memory.tensor.dtype:
+    def _start(self, output: torch.Tensor | None, grad: torch.Tensor) -> None:
+        memory = self.recording.memory_of(output) if output is not None else None
+        if output is None or memory is None:
             raise NotDifferentiable(
-                f"{self.name}: a result is no contiguous view of memory that the function allocates"
+                f"{self.name}: a result is not a contiguous view of memory that the function allocates; return one"
             )
         fits = output.numel() == memory.tensor.numel() and grad.is_contiguous() and summed(grad.dtype) is grad.dtype
         if memory not in self.buffers and fits and grad.data_ptr() % 16 == 0:

@@ -43,7 +43,7 @@ _VIEWS = frozenset(
 )  # fmt: skip
 _T: Any = torch.Tensor
 #: Methods through which Python gets at the numbers of a tensor, and past torch's calls.
-_READERS = {_T.numpy, _T.tolist, _T.__array__, _T.__dlpack__, _T.__cuda_array_interface__.__get__}
+_READERS = {_T.numpy, _T.tolist, _T.__array__, _T.__dlpack__, _T.__dlpack_device__, _T.__cuda_array_interface__.__get__}
 _ADDRESSES = {_T.data_ptr, _T.untyped_storage, _T.storage}
 
 
@@ -239,7 +239,7 @@ class _Run:
             part = self.part(value)
             if part is None:
                 self.refuse(
-                    f"{what} is no contiguous view of an argument or of memory that the function allocates; "
+                    f"{what} is not a contiguous view of an argument or of memory that the function allocates; "
                     "pass it as an argument of the operator"
                 )
             return part, part

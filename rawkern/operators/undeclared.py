@@ -40,22 +40,28 @@ class Declared:
         given = self._given(args)
         before = _versions(given)
         result = self.function(*args, **kwargs)
-        if _versions(given) != before:
-            self._looks = True
-            with self.looked_through(args, launching=False) as look, operator_state.inside_op():
-                self.function(*args, **kwargs)  # which launch that was
-            if not look.only_read:
-                raise look.refusal_of_all()
+        now = _versions(given)
+        if now != before:
+            changed = [t for t, a, b in zip(given, before, now, strict=True) if a != b]
+            kept = [name for name, t in self._named(args) if any(t is c for c in changed)]
+            if kept:
+                self._find(args, kwargs, kept)
         return result
+
+    def _find(self, args: Sequence[Any], kwargs: Any, changed: Sequence[str]) -> None:
+        """Refuse what has changed arguments, unless it has only read them through pointers that are not const."""
+        self._looks = True
+        with self.looked_through(args, launching=False) as look, operator_state.inside_op():
+            self.function(*args, **kwargs)
+        look.compare(changed)
 
     def _given(self, args: Sequence[Any]) -> list[Any]:
         if self._lists:
             return [t for k in self._kept for t in (args[k] if isinstance(args[k], (list, tuple)) else (args[k],))]
         return [args[k] for k in self._kept]
 
-    @contextmanager
-    def looked_through(self, args: Sequence[Any], launching: bool = True) -> Iterator[_Look]:
-        """Refuse launches in the block that may write to arguments which are not declared to be changed."""
+    def _named(self, args: Sequence[Any]) -> list[tuple[str, torch.Tensor]]:
+        """The tensors that are not to be changed, with what messages call them."""
         kept: list[tuple[str, torch.Tensor]] = []
         changed: list[torch.Tensor] = []
         for p, value in zip(self.declaration.params, args, strict=False):
@@ -64,8 +70,12 @@ class Declared:
                 named = [(p.name if p.kind != "list" else f"{p.name}[{i}]", t) for i, t in enumerate(each)]
                 kept += [(n, t) for n, t in named if t is not None and not p.mutated]
                 changed += [t for _, t in named if t is not None and p.mutated]
-        kept = [(n, t) for n, t in kept if not any(private.same_memory(t, c) for c in changed)]
-        look = _Look(self.declaration.qualified, kept, launching)
+        return [(n, t) for n, t in kept if not any(private.same_memory(t, c) for c in changed)]
+
+    @contextmanager
+    def looked_through(self, args: Sequence[Any], launching: bool = True) -> Iterator[_Look]:
+        """Refuse launches in the block that may write to arguments which are not declared to be changed."""
+        look = _Look(self.declaration.qualified, self._named(args), launching)
         with intercept.intercepted(look):
             yield look
 
@@ -84,7 +94,7 @@ class _Look:
     def __init__(self, name: str, kept: Sequence[tuple[str, torch.Tensor]], launching: bool) -> None:
         self.name, self.kept, self.launching, self.thread = name, kept, launching, threading.get_ident()
         self.only_read: set[str] = set()  # arguments behind pointers that are not const
-        self.before = _versions([t for _, t in kept]) if launching else []
+        self.before = _versions([t for _, t in kept])
 
     def __call__(self, launch: intercept.Launch) -> None:
         if threading.get_ident() != self.thread:
@@ -110,19 +120,16 @@ class _Look:
 
     def finished(self) -> bool:
         """Whether pointers that are not const were only read; raises if anything else has changed an argument."""
-        after = _versions([t for _, t in self.kept]) if self.launching else []
-        for (name, _), now, before in zip(self.kept, after, self.before, strict=False):
-            if now != before and name not in self.only_read:
-                const = ", or reach it through pointers to const"
-                raise self._refusal(
-                    "its function changes, or a launch may change, the operator's argument", name, const
-                )
+        after = _versions([t for _, t in self.kept])
+        self.compare([n for (n, _), a, b in zip(self.kept, self.before, after, strict=True) if a != b])
         return bool(self.only_read)
 
-    def refusal_of_all(self) -> LaunchError:
-        """The error where something that is no launch has changed an argument."""
-        names = ", ".join(n for n, _ in self.kept)
-        return self._refusal("its function changes one of the operator's arguments", names, "")
+    def compare(self, changed: Sequence[str]) -> None:
+        """Raise if arguments were changed otherwise than by such pointers."""
+        for name in changed:
+            if name not in self.only_read:
+                rest = ", or reach it through pointers to const"
+                raise self._refusal("its function, or what it launches, may change the operator's argument", name, rest)
 
     def _refusal(self, what: str, argument: str, rest: str) -> LaunchError:
         plain = argument.partition("[")[0]
