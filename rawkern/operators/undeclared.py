@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from rawkern.arguments.careful import arrange
 from rawkern.base import operator_state
 from rawkern.base import torch_private as private
+from rawkern.base.ctype import CType
 from rawkern.errors import LaunchError
 from rawkern.launch import intercept
 from rawkern.operators.declaration import Declaration
@@ -43,17 +45,16 @@ class Declared:
         now = _versions(given)
         if now != before:
             changed = [t for t, a, b in zip(given, before, now, strict=True) if a != b]
-            kept = [name for name, t in self._named(args) if any(t is c for c in changed)]
-            if kept:
-                self._find(args, kwargs, kept)
+            if any(t is c for _, t in self._named(args) for c in changed):
+                self._find(args, kwargs)
         return result
 
-    def _find(self, args: Sequence[Any], kwargs: Any, changed: Sequence[str]) -> None:
+    def _find(self, args: Sequence[Any], kwargs: Any) -> None:
         """Refuse what has changed arguments, unless it has only read them through pointers that are not const."""
         self._looks = True
         with self.looked_through(args, launching=False) as look, operator_state.inside_op():
             self.function(*args, **kwargs)
-        look.compare(changed)
+        look.finished()
 
     def _given(self, args: Sequence[Any]) -> list[Any]:
         if self._lists:
@@ -88,6 +89,16 @@ def _versions(tensors: Sequence[Any]) -> list[int]:
         return [0 if t is None or t.is_inference() else t._version for t in tensors]
 
 
+def _within(ctype: CType, value: Any) -> Iterator[torch.Tensor]:
+    """The tensors that a kernel may write to through a list of pointers or a struct."""
+    if isinstance(value, (list, tuple)) and ctype.target is not None and ctype.target.target is not None:
+        if not ctype.target.const:
+            yield from (t for t in value if isinstance(t, torch.Tensor))
+    elif isinstance(value, Mapping) and ctype.layout is not None:
+        const = {m.name for m in ctype.layout.members if re.match(r"const\b[^*]*\*$", m.type.strip())}
+        yield from (t for name, t in value.items() if isinstance(t, torch.Tensor) and name not in const)
+
+
 class _Look:
     """A hook that sees an operator's launches."""
 
@@ -103,10 +114,12 @@ class _Look:
         state = kernel.current(launch.args, launch.kwargs)
         given = arrange(state.signature, launch.args, launch.kwargs)
         for param, value in zip(state.signature.params, given, strict=True):
-            if not param.is_pointer or param.const or not isinstance(value, torch.Tensor):
-                continue
-            names = [n for n, t in self.kept if private.same_memory(t, value)]
-            writes = state.may_write(param) if names else False
+            found = (
+                [value] if isinstance(value, torch.Tensor) and not param.const else list(_within(param.ctype, value))
+            )
+            names = [n for n, t in self.kept if any(private.same_memory(t, each) for each in found)]
+            plain = param.is_pointer and isinstance(value, torch.Tensor)
+            writes = (state.may_write(param) if plain else None) if names else False
             if writes is not False:
                 does = "writes to" if writes else "may write to"
                 const = "" if writes else f", or declare {param.name} const in the kernel"
@@ -121,15 +134,11 @@ class _Look:
     def finished(self) -> bool:
         """Whether pointers that are not const were only read; raises if anything else has changed an argument."""
         after = _versions([t for _, t in self.kept])
-        self.compare([n for (n, _), a, b in zip(self.kept, self.before, after, strict=True) if a != b])
-        return bool(self.only_read)
-
-    def compare(self, changed: Sequence[str]) -> None:
-        """Raise if arguments were changed otherwise than by such pointers."""
-        for name in changed:
-            if name not in self.only_read:
+        for (name, _), was, now in zip(self.kept, self.before, after, strict=True):
+            if was != now and name not in self.only_read:
                 rest = ", or reach it through pointers to const"
                 raise self._refusal("its function, or what it launches, may change the operator's argument", name, rest)
+        return bool(self.only_read)
 
     def _refusal(self, what: str, argument: str, rest: str) -> LaunchError:
         plain = argument.partition("[")[0]

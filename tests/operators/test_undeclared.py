@@ -13,6 +13,8 @@ extern "C" __global__ void add1(float* x, int n) { int i = threadIdx.x; if (i < 
 extern "C" __global__ void copy(float* x, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = 2 * x[i]; }
 extern "C" __global__ void either(float* x, float* y, int n) { float* p = n > 1000 ? x : y; p[threadIdx.x] = 1; }
 extern "C" __global__ void listed(float* const* xs, const float* y, int n) { int i = threadIdx.x; if (i < n) xs[0][i] = y[i]; }
+struct Both { const float* from; float* to; };
+extern "C" __global__ void both(Both b, float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = b.to[i] = b.from[i]; }
 """)
 MODES = {"eager": lambda f: f, "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True)}
 
@@ -100,8 +102,21 @@ def test_torch_itself_and_lists_of_pointers(x) -> None:
 
     with pytest.raises(rawkern.LaunchError, match=r"may change the operator's argument x; name it"):
         operator("torch", changes)(x)
-    with pytest.raises(rawkern.LaunchError, match=r"argument xs\[0\]; name it, mutates_args=\('xs',\)"):
+    with pytest.raises(
+        rawkern.LaunchError, match=r"listed may write to xs, .* argument xs\[0\]; name it, mutates_args=\('xs',\)"
+    ):
         operator("listed", listed)([x], torch.zeros_like(x))
+
+
+def test_structs_of_pointers(x) -> None:
+    def function(x: Tensor, other: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        K.both[1, 32]({"from": x, "to": other}, y, x.numel())
+        return y
+
+    with pytest.raises(rawkern.LaunchError, match=r"both may write to b, .* argument other; name it"):
+        operator("struct", function)(x, x + 1)
+    assert (operator("of_struct", function, mutates_args=("other",))(x, x + 1) == 1).all()
 
 
 def test_what_is_declared_may_be_changed_through_any_view_of_it(x) -> None:
