@@ -171,7 +171,9 @@ extern "C" __global__ void k(int* x) {
     for level in ("off", "bounds", "full"):
         with (
             rawkern.check(level=level),
-            pytest.raises(rawkern.LaunchError, match=r"line 7: thread \(20,0,0\) .* a pointer to functions of another type"),
+            pytest.raises(
+                rawkern.LaunchError, match=r"line 7: thread \(20,0,0\) .* a pointer to functions of another type"
+            ),
         ):
             kernel[1, 32](x)
     kernel[1, 16](x)

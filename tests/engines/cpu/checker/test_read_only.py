@@ -145,7 +145,9 @@ class _Locked:
 
 
 def test_an_address_of_what_its_owner_locks() -> None:
-    kernel = rawkern.RawKernel('extern "C" __global__ void k(const int* c, long long a) { ((int*)a)[threadIdx.x] = 1; }')
+    kernel = rawkern.RawKernel(
+        'extern "C" __global__ void k(const int* c, long long a) { ((int*)a)[threadIdx.x] = 1; }'
+    )
     x = np.zeros(64, np.int32)
     for level in ("bounds", "full"):
         with rawkern.check(level=level), pytest.raises(rawkern.CheckError):

@@ -91,7 +91,9 @@ def test_strings_without_an_end(module, capsys, level: str) -> None:
         for where, letters in enumerate(("aaa", "bbb", "abc", "ccc", "xxx")):
             if where == 1:
                 continue  # a thread's local variables are one piece of memory
-            with pytest.raises(rawkern.OutOfBoundsError, match=r"open_ended: .*thread \(0,0,0\).*has no end in the [48] bytes"):
+            with pytest.raises(
+                rawkern.OutOfBoundsError, match=r"open_ended: .*thread \(0,0,0\).*has no end in the [48] bytes"
+            ):
                 module.get_function("open_ended")[1, 1](x, where)
             assert capsys.readouterr().out == f"{letters}|"
 
