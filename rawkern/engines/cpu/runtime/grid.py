@@ -289,7 +289,7 @@ class Target:
             self._spare.append(spare)
 
     def abandon(self, token: int) -> None:
-        """Give back the stacks if a launch with this token has them: they hold half-run kernels, the next has others."""
+        """Give back the stacks if a launch with this token has them: they hold half-run kernels."""
         if self._native["busy"] == token:
             self._native.set(room=0)
             self._native.set(busy=0)
