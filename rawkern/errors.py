@@ -99,7 +99,8 @@ class FreedMemoryError(CheckError):
 
 
 class ReadOnlyError(CheckError):
-    """A thread writes to what the kernel may only read: a const parameter's tensor, a ``__constant__`` variable."""
+    """A thread writes to what the kernel may only read: a const parameter's tensor, a ``__constant__`` variable, its own
+    parameters."""
 
 
 class UninitializedReadError(CheckError):
