@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import sys
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from rawkern.compile.libnvrtc import Compiled, Nvrtc, NvrtcError
 
@@ -143,12 +143,12 @@ def serve(library: str) -> None:
     _send(to, None)
 
 
-def _send(file: BinaryIO, value: Any) -> None:
+def _send(file: IO[Any], value: Any) -> None:
     marshal.dump(value, file)
     file.flush()
 
 
-def _received(file: BinaryIO) -> Any:
+def _received(file: IO[Any]) -> Any:
     try:
         return marshal.load(file)
     except (ValueError, TypeError):  # part of it
