@@ -82,7 +82,7 @@ def derive(
         for keep in ((True, False) if reader.kept else (True,))
     ]
     for keep, memory, each in others[1:]:
-        again = Reader(text, name, where, options, launched, keep=keep, updated=each)
+        again = reader.variant(keep, each)
         try:
             return attempt(again, **dict.fromkeys(memory, True))
         except (NotDifferentiable, ValueError) as error:
