@@ -10,8 +10,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops, ownership
-from rawkern.gradients.ir import Carried, Kernel, Loop, Value, walk
-from rawkern.gradients.reading.lower import count
+from rawkern.gradients.ir import Carried, Kernel, Loop, Value, renumber, walk
 
 
 def evened(kernel: Kernel) -> Kernel:
@@ -23,7 +22,7 @@ def evened(kernel: Kernel) -> Kernel:
             for c in outer.carried:
                 changed = _even(c, outer, inner) or changed
     if changed:
-        count(kernel.body)
+        renumber(kernel.body)
     return kernel
 
 

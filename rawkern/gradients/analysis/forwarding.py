@@ -29,10 +29,10 @@ from rawkern.gradients.ir import (
     Value,
     inside,
     operands,
+    renumber,
+    substitute,
     walk,
 )
-from rawkern.gradients.reading.lower import count
-from rawkern.gradients.reading.repeats import substitute
 
 PURE = ("cast", "unary", "binary", "select", "call")
 
@@ -62,7 +62,7 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
             found = _set_before(kernel, stores, item, item.place, item.index, item.block, item.order, assumed)
             item.begun = found is not None
     if changed:
-        count(kernel.body)
+        renumber(kernel.body)
         while shared and (spare := next((s for s in stores if _stored_again(kernel, s)), None)) is not None:
             stores.remove(spare)
             spare.block.items[:] = [i for i in spare.block.items if i is not spare]

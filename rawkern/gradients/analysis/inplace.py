@@ -10,8 +10,7 @@ from typing import Any
 
 from rawkern.gradients.analysis import offsets
 from rawkern.gradients.analysis.ownership import loops_around
-from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, walk
-from rawkern.gradients.reading.repeats import substitute
+from rawkern.gradients.ir import Array, Kernel, Place, Store, Value, substitute, walk
 
 
 def split(kernel: Kernel, assume: bool) -> Kernel:

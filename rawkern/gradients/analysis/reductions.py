@@ -36,10 +36,10 @@ from rawkern.gradients.ir import (
     made_of,
     operands,
     place_of,
+    renumber,
+    substitute,
     walk,
 )
-from rawkern.gradients.reading.lower import count
-from rawkern.gradients.reading.repeats import substitute
 
 MOST_STEPS = 64  # iterations of a loop that is run here
 MOST = 200  # values of each thread
@@ -88,7 +88,7 @@ def with_reductions(kernel: Kernel) -> Kernel:
     accessed = {a.whole for i in walk(kernel.body) if (a := _array(i)) is not None}
     reduced = {a.whole for r in found for a in _arrays(r)}
     kernel.shared[:] = [a for a in kernel.shared if a in accessed or a not in reduced]
-    count(kernel.body)
+    renumber(kernel.body)
     return kernel
 
 

@@ -17,8 +17,19 @@ from rawkern.gradients.analysis.fresh import own
 from rawkern.gradients.analysis.keys import reach
 from rawkern.gradients.analysis.ownership import poly
 from rawkern.gradients.analysis.regions import move, of_access, shared_accesses
-from rawkern.gradients.ir import Access, Array, Block, Kernel, Loop, Store, Value, index_of, inside, place_of
-from rawkern.gradients.reading.lower import count
+from rawkern.gradients.ir import (
+    Access,
+    Array,
+    Block,
+    Kernel,
+    Loop,
+    Store,
+    Value,
+    index_of,
+    inside,
+    place_of,
+    renumber,
+)
 
 
 def with_versions(kernel: Kernel) -> Kernel:
@@ -31,7 +42,7 @@ def with_versions(kernel: Kernel) -> Kernel:
         if versions is not None and room is not None:
             for k in range(len(stores) - 1):  # the last stays as it is, for reads behind
                 _moved(kernel, array, [i for i in accesses if versions[i] == k], *room)
-    count(kernel.body)
+    renumber(kernel.body)
     return kernel
 
 

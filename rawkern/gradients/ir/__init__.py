@@ -18,7 +18,6 @@ from rawkern.gradients.ir.nodes import (
     Store,
     Value,
     children,
-    clone,
     index_of,
     inside,
     made_of,
@@ -27,6 +26,7 @@ from rawkern.gradients.ir.nodes import (
     suffix,
     walk,
 )
+from rawkern.gradients.ir.rewriting import clone, renumber, substitute
 
 __all__ = [
     "COLLECTIVE",
@@ -52,6 +52,8 @@ __all__ = [
     "made_of",
     "operands",
     "place_of",
+    "renumber",
+    "substitute",
     "suffix",
     "walk",
 ]

@@ -253,25 +253,3 @@ def inside(block: Block | None, outer: Block) -> bool:
     while block is not None and block is not outer:
         block = block.parent.block if block.parent is not None else None
     return block is outer
-
-
-def clone(kernel: Kernel) -> Kernel:
-    """A deep copy, which passes may change; what is frozen (types, arrays, places) is shared."""
-    copies: dict[Any, Any] = {}
-    left: list[Any] = []
-
-    def copied(x: Any) -> Any:
-        if isinstance(x, Item | Block | Carried | Function):
-            if x not in copies:
-                copies[x] = object.__new__(type(x))
-                left.append(x)
-            return copies[x]
-        if isinstance(x, tuple | list):
-            return type(x)(map(copied, x))
-        return {copied(k): copied(v) for k, v in x.items()} if isinstance(x, dict) else x
-
-    made = replace(kernel, **{name: copied(x) for name, x in vars(kernel).items()})
-    while left:  # not by recursion: values may be made of one another thousands of times over
-        x = left.pop()
-        vars(copies[x]).update((name, copied(v)) for name, v in vars(x).items())
-    return made
