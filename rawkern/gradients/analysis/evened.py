@@ -10,7 +10,7 @@ from typing import Any
 
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops, ownership
-from rawkern.gradients.ir import Carried, Kernel, Loop, Value, renumber, walk
+from rawkern.gradients.ir import Carried, Kernel, Loop, Value, children, inside, renumber, walk
 
 
 def evened(kernel: Kernel) -> Kernel:
@@ -75,7 +75,14 @@ class _New:
     def integer(self, n: int, kind: str = "int") -> Value:
         return self.value(kind, "const", attr=str(n), const=n)
 
+    def outside(self, v: Value) -> Value:
+        """A value that the inner loop does not change, computed behind it where it was computed in it."""
+        if v.op in ("const", "param", "special") or not any(inside(v.block, b) for b in children(self.inner)):
+            return v
+        return self.value(v.type, v.op, tuple(map(self.outside, v.args)), attr=v.attr, name=v.name, const=v.const)
+
     def cast(self, kind: str, v: Value) -> Value:
+        v = self.outside(v)
         return v if v.type == kind else self.value(kind, "cast", (v,), const=v.const)
 
     def binary(self, sign: str, kind: str, a: Value, b: Value) -> Value:

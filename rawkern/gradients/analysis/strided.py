@@ -5,7 +5,7 @@ from __future__ import annotations
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.gather import places
 from rawkern.gradients.analysis.ownership import induction, multiply, poly, settled
-from rawkern.gradients.ir import Block, If, Kernel, Loop, Value, operands, walk
+from rawkern.gradients.ir import Block, If, Kernel, Loop, Value, operands, renumber, walk
 
 
 def flattened(kernel: Kernel) -> bool:
@@ -34,6 +34,7 @@ def flattened(kernel: Kernel) -> bool:
     at = kernel.body.items.index(loop)
     kernel.body.items[at : at + 1] = [c.phi, *loop.test.items, branch]
     kernel.body.items.remove(c.result)
+    renumber(kernel.body)
     return True
 
 

@@ -26,7 +26,9 @@ from rawkern.gradients.ir.nodes import (
     suffix,
     walk,
 )
+from rawkern.gradients.ir.printing import printed
 from rawkern.gradients.ir.rewriting import clone, renumber, substitute
+from rawkern.gradients.ir.verifier import MalformedError, verify
 
 __all__ = [
     "COLLECTIVE",
@@ -42,6 +44,7 @@ __all__ = [
     "Item",
     "Kernel",
     "Loop",
+    "MalformedError",
     "Place",
     "Store",
     "Value",
@@ -52,8 +55,10 @@ __all__ = [
     "made_of",
     "operands",
     "place_of",
+    "printed",
     "renumber",
     "substitute",
     "suffix",
+    "verify",
     "walk",
 ]
