@@ -13,16 +13,8 @@ from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.activity import activity, check_memory
 from rawkern.gradients.analysis.blocks import deals
-from rawkern.gradients.analysis.evened import evened
-from rawkern.gradients.analysis.forwarding import forwarded
 from rawkern.gradients.analysis.gather import gathers, short_loops
-from rawkern.gradients.analysis.inplace import split
 from rawkern.gradients.analysis.ownership import group_of
-from rawkern.gradients.analysis.pruned import pruned
-from rawkern.gradients.analysis.reductions import with_reductions
-from rawkern.gradients.analysis.regions import with_regions
-from rawkern.gradients.analysis.strided import flattened
-from rawkern.gradients.analysis.versions import with_versions
 from rawkern.gradients.backward import helpers
 from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
@@ -30,6 +22,14 @@ from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
 from rawkern.gradients.layout import Names, rendered, spelling
+from rawkern.gradients.passes.array_renaming import with_versions
+from rawkern.gradients.passes.dce import pruned
+from rawkern.gradients.passes.grid_stride import flattened
+from rawkern.gradients.passes.in_place import split
+from rawkern.gradients.passes.induction import evened
+from rawkern.gradients.passes.memory_partition import with_regions
+from rawkern.gradients.passes.reductions import with_reductions
+from rawkern.gradients.passes.store_forwarding import forwarded
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.reader import Launched, Reader
 from rawkern.gradients.reading.syntax import Where

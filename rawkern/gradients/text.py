@@ -11,7 +11,6 @@ from typing import Any
 from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis.coverage import Sets, set_by
-from rawkern.gradients.analysis.inplace import mixed
 from rawkern.gradients.analysis.ownership import Poly
 from rawkern.gradients.backward import functions, helpers
 from rawkern.gradients.backward.block_sums import BlockSum, looped
@@ -33,6 +32,7 @@ from rawkern.gradients.layout import (
     without_unused,
     written,
 )
+from rawkern.gradients.passes.in_place import mixed
 from rawkern.gradients.reading.reader import Shape
 from rawkern.gradients.rules import number
 from rawkern.gradients.types import Aggregate

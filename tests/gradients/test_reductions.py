@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from rawkern.gradients.analysis import reductions
 from rawkern.gradients.derive import derive
+from rawkern.gradients.passes import reductions
 from rawkern.gradients.reading.reader import Launched
 from rawkern.gradients.reading.syntax import Where
 from tests.gradients import host

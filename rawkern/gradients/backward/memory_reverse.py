@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rawkern.gradients import types
-from rawkern.gradients.analysis import digits, inplace, keys, loops, offsets, ownership
+from rawkern.gradients.analysis import digits, keys, loops, offsets, ownership
 from rawkern.gradients.analysis.facts import facts
 from rawkern.gradients.analysis.phases import Phases
 from rawkern.gradients.analysis.uniform import together, uniform
@@ -19,6 +19,7 @@ from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.tile_reverse import TileReverse
 from rawkern.gradients.ir import Array, Block, If, Loop, Store, Value, inside, walk
 from rawkern.gradients.layout import Group, bare, thread_number
+from rawkern.gradients.passes import in_place
 from rawkern.gradients.rules import number
 
 
@@ -62,7 +63,7 @@ class MemoryReverse(TileReverse):
                 text, clear = f"take(&{place})", False
             else:
                 text, clear = place, array not in self.set_whole
-        elif self.injective(s) and not (before is not None and inplace.mixed(self.kernel, before.name)):
+        elif self.injective(s) and not (before is not None and in_place.mixed(self.kernel, before.name)):
             text, clear = place, False
         else:
             self.helpers.add("take")
@@ -90,7 +91,7 @@ class MemoryReverse(TileReverse):
 
     def _lost(self, s: Store, before: Array | None, frame: Frame) -> list[str]:
         """What was in an element before it was set has no part in it."""
-        if before is None or inplace.mixed(self.kernel, before.name):
+        if before is None or in_place.mixed(self.kernel, before.name):
             return []
         return [
             f"{frame.used(s.place, s.index, self.grad(before.name))} = {number(0.0, self.names.type(s.value.type))};"

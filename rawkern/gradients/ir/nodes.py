@@ -190,7 +190,7 @@ class Kernel:
     block: tuple[int, int, int]
     grid: tuple[int | None, int | None, int | None]
     group: int = 0  # threads of the groups that it splits its block into by threadIdx.x / group; 0: into none
-    before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `inplace`
+    before: dict[str, str] = field(default_factory=dict)  # arrays as they were before: of which, see `in_place`
     functions: dict[str, Function] = field(default_factory=dict)  # that stay functions, after those that they call
     variables: dict[str, str] = field(default_factory=dict)  # of the device, parameters here: with namespaces
     assumed: list[Any] = field(default_factory=list)  # numbers of a launch that have to be at most others

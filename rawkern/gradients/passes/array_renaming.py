@@ -16,7 +16,6 @@ from typing import Any
 from rawkern.gradients.analysis.fresh import own
 from rawkern.gradients.analysis.keys import reach
 from rawkern.gradients.analysis.ownership import poly
-from rawkern.gradients.analysis.regions import move, of_access, shared_accesses
 from rawkern.gradients.ir import (
     Access,
     Array,
@@ -30,6 +29,7 @@ from rawkern.gradients.ir import (
     place_of,
     renumber,
 )
+from rawkern.gradients.passes.memory_partition import move, of_access, shared_accesses
 
 
 def with_versions(kernel: Kernel) -> Kernel:
