@@ -51,11 +51,13 @@ def forwarded(kernel: Kernel, assume: bool, shared: bool = False) -> Kernel:
         if isinstance(item, Value) and item.op == "load" and item.attr.array in followed:
             found = _set_before(kernel, stores, item, item.attr, item.args, item.block, item.order, assumed)
             copied = (
-                None if found is None else _Copy(found, item, written, _set_later(found, every)).of(found.store.value)
+                None
+                if found is None
+                else _Copy(found, item, written, _set_later(found, every)).instead(found.store.value)
             )
-            copied = copied or _just_set(items, item)
+            if copied is None and (copied := _just_set(items, item)) is not None:
+                item.block.items.remove(item)
             if copied is not None:
-                item.block.items[:] = [i for i in item.block.items if i is not item]
                 substitute(list(walk(kernel.body)), {item: copied})
                 changed = True
         elif isinstance(item, Store) and item.adds == "plain" and not item.begun and not item.place.array.shared:
@@ -228,6 +230,16 @@ class _Copy:
     written: set[Array]
     later: set[Array]  # shared arrays that may be set again when the second loop runs
     known: dict[Value, Value | None] = field(default_factory=dict)
+    made: list[Any] = field(default_factory=list)
+
+    def instead(self, value: Value) -> Value | None:
+        """The copy, in the place of the read, with all that it is computed from; None leaves everything as it is."""
+        found = self.of(value)
+        if found is not None:
+            items = self.at.block.items
+            at = next(k for k, i in enumerate(items) if i is self.at)
+            items[at : at + 1] = self.made
+        return found
 
     def of(self, value: Value) -> Value | None:
         """The copy; None if the value depends on more than the iteration, or on memory that changes."""
@@ -248,7 +260,7 @@ class _Copy:
         if None in args:
             return None
         made = self._like(value, self.at.block, tuple(a for a in args if a is not None))
-        self._insert(made)
+        self.made.append(made)
         return made
 
     def _again(self, value: Value) -> bool:
@@ -259,11 +271,6 @@ class _Copy:
 
     def _like(self, value: Value, block: Block, args: tuple[Value, ...], attr: Any = None) -> Value:
         return replace(value, line=self.at.line, block=block, args=args, attr=value.attr if attr is None else attr)
-
-    def _insert(self, *made: Any) -> None:
-        items = self.at.block.items
-        place = next(k for k, i in enumerate(items) if i is self.at)
-        items[place:place] = made
 
     def _repeated(self, item: If | Loop) -> bool:
         """Make a loop or a branch again that only computes; whether that can be."""
@@ -279,7 +286,7 @@ class _Copy:
             own = v.op == "phi" and (v.attr is item or v.attr in within)
             if not own and not any(inside(v.block, b) for b in blocks) and self.of(v) is None:
                 return False
-        self._insert(*self._copied(item, self.at.block))
+        self.made += self._copied(item, self.at.block)
         return True
 
     def _copied(self, item: Any, block: Block) -> list[Any]:
