@@ -19,8 +19,9 @@ from rawkern.gradients.backward.dealt import dealt
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.gathered import Gathering
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code import rendered
 from rawkern.gradients.ir import Kernel, Loop, Store, Value, walk
-from rawkern.gradients.layout import Names, rendered, spelling
+from rawkern.gradients.layout import Names, spelling
 from rawkern.gradients.passes.grid_stride import flattened
 from rawkern.gradients.passes.pipeline import Options, prepared, tell, without_dead_code
 from rawkern.gradients.reading.places import NeedsUnrolling

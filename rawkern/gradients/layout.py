@@ -3,111 +3,88 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from rawkern.gradients import types
+from rawkern.gradients.code import (
+    Assign,
+    Compound,
+    Declare,
+    For,
+    Statement,
+    bodies,
+    every,
+    expressions,
+    with_bodies,
+    with_expressions,
+)
 from rawkern.gradients.types import HALVES, Aggregate
 
-
-@dataclass
-class Group:
-    """Lines between a head and the brace that closes it."""
-
-    head: str
-    body: list[Any] = field(default_factory=list)
-    other: list[Any] = field(default_factory=list)  # behind "} else {"
-
-
 Scope = tuple[int, ...]  # a block, by the places of those around it among the lines
-WIDTH, DEEPEST = 120, 15  # of lines, in columns and in steps to the right
-_DECLARES = re.compile(r"(for \()?(const )?(unsigned )?[a-z]\w*( long)?\*? \Z")  # what stands before a name
+_EFFECTS = re.compile(r"\b(take|atomic\w+)\(")
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
-def wrapped(line: str) -> list[str]:
-    """A line of C in as many as the width asks for; broken behind && where there is one, else behind operators."""
-    found, indent = [], " " * (len(line) - len(line.lstrip()) + 4)
-    while len(line) > WIDTH and " " in line[len(indent) + 20 : WIDTH]:
-        at = line.rfind("&& ", WIDTH // 2, WIDTH) + 2
-        behind = [m.end() for m in re.finditer(r"[-+*/&|<>?:=,;](?= )", line[:WIDTH]) if m.end() > len(indent) + 20]
-        at = at if at > 1 else behind[-1] if behind else line.rindex(" ", 0, WIDTH)
-        found.append(line[:at])
-        line = indent + line[at + 1 :]
-    return [*found, line]
-
-
-def commented(lines: Sequence[str]) -> list[str]:
-    """Comments in as many lines as the width asks for."""
-    return [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="//   ")]
-
-
-def rendered(lines: list[Any], depth: int = 1) -> list[str]:
-    """Lines of text, indented."""
-    return [part for line in _indented(lines, depth) for part in wrapped(line)]
-
-
-def _indented(lines: list[Any], depth: int) -> list[str]:
-    found: list[str] = []
-    indent = "    " * min(depth, DEEPEST)  # of a loop with a break that is written out, each iteration is one deeper
-    for line in lines:
-        if isinstance(line, str):
-            text = indent + line
-            if not (line.startswith("__sync") and found and found[-1] == text):  # one barrier does what two do
-                found.append(text)
-            continue
-        found += [indent + line.head, *_indented(line.body, depth + 1)]
-        if line.other:
-            found += [indent + "} else {", *_indented(line.other, depth + 1)]
-        found.append(indent + "}")
-    return found
-
-
-def without_unused(lines: list[Any]) -> list[Any]:
-    """Lines without empty blocks and constants that no other line mentions, if they change nothing."""
-    words = Counter(re.findall(r"\w+", "\n".join(rendered(lines))))
+def without_unused(statements: list[Statement]) -> list[Statement]:
+    """Statements without empty blocks and constants that no other mentions, if they change nothing."""
+    words = Counter(word for s in every(statements) for word in names(s))
     while True:
         before = words.total()
-        lines = _used(lines, words)
+        statements = _used(statements, words)
         if words.total() == before:
-            return lines
+            return statements
 
 
-def _used(lines: list[Any], words: Counter[str]) -> list[Any]:
-    found: list[Any] = []
-    for line in reversed(lines):
-        if isinstance(line, Group):
-            line = Group(line.head, _used(line.body, words), _used(line.other, words))
-            counts = line.head.startswith("for (;")  # a variable that was there before
-            unused = not line.body and not line.other and not counts
+def _used(statements: list[Statement], words: Counter[str]) -> list[Statement]:
+    found: list[Statement] = []
+    for s in reversed(statements):
+        if isinstance(s, Declare):
+            unused = s.const and words[s.name] == 1 and not _EFFECTS.search(s.value)
+        elif isinstance(s, Compound) and not getattr(s, "inline", False):
+            s = with_bodies(s, lambda body, words=words: _used(body, words))
+            counts = isinstance(s, For) and s.start is None  # a variable that was there before
+            unused = not any(bodies(s)) and not counts
         else:
-            constant = re.match(r"const [\w ]+ (\w+) = (?!.*\b(take|atomic\w+)\()", line)
-            unused = constant is not None and words[constant[1]] == 1
+            unused = False
         if unused:
-            words -= Counter(re.findall(r"\w+", line.head if isinstance(line, Group) else line))
+            words -= Counter(names(s))
         else:
-            found.append(line)
+            found.append(s)
     return found[::-1]
 
 
-def set_at_once(lines: list[Any], arrays: Collection[str]) -> list[Any]:
-    """Lines in which what is cleared and then first added to in the same block is set; of arrays that threads own."""
-    found: list[Any] = []
-    for line in lines:
-        if isinstance(line, Group):
-            found.append(Group(line.head, *(set_at_once(each, arrays) for each in (line.body, line.other))))
-            continue
-        added = re.fullmatch(r"(grad_(\w+)\[.*\]\S*) \+= (.*;)", line)
-        own = added is not None and added[2] in arrays
-        array = rf"\bgrad_{added[2]}\b" if added else ""
-        before = [k for k, each in enumerate(found) if own and re.search(array, "\n".join(rendered([each])))]
-        if added and before and re.fullmatch(re.escape(added[1]) + r" = 0\.0f?;", str(found[before[-1]])):
-            del found[before[-1]]
-            line = f"{added[1]} = {added[3]}"
-        found.append(line)
+def names(s: Statement) -> Iterator[str]:
+    """The names in a statement itself, and other words."""
+    yield from declared(s)
+    for text in expressions(s):
+        yield from re.findall(r"\w+", text)
+
+
+def declared(s: Statement) -> list[str]:
+    """The variables that a statement declares."""
+    s = s.start if isinstance(s, For) and s.start else s
+    return [name for name, _ in s.pairs] if isinstance(s, Declare) else []
+
+
+def mentions(s: Statement, name: str) -> bool:
+    """Whether a statement, or one in it, names something."""
+    return any(name in names(each) for each in every([s]))
+
+
+def set_at_once(statements: list[Statement], arrays: Collection[str]) -> list[Statement]:
+    """Statements in which what is cleared and then first added to in the same block is set; where threads own it."""
+    found: list[Statement] = []
+    for s in statements:
+        s = with_bodies(s, lambda body: set_at_once(body, arrays))
+        array = s.target.partition("[")[0] if isinstance(s, Assign) and s.sign == "+=" else ""
+        if isinstance(s, Assign) and array.removeprefix("grad_") in arrays and array.startswith("grad_"):
+            before = [k for k, each in enumerate(found) if mentions(each, array)]
+            if before and found[before[-1]] in (Assign(s.target, "0.0f"), Assign(s.target, "0.0")):
+                del found[before[-1]]
+                s = Assign(s.target, s.value)
+        found.append(s)
     return found
 
 
@@ -125,7 +102,6 @@ class Names:
         self._taken = set(taken)
         self._of: dict[Any, str] = {}
         self.hints: dict[str, str] = {}  # what each was to be called
-        self.loops: dict[str, Any] = {}  # by their heads in the text
         self.double = double  # whether every float is a double
 
     def fresh(self, hint: str) -> str:
@@ -153,22 +129,23 @@ def _numbered(hint: str, k: int) -> str:
     return f"{hint}{k}" if hint.endswith("_") else f"{hint}_{k}"
 
 
-def finished(lines: list[Any], names: Names, head: str, free: Set[str]) -> list[Any]:
-    """Lines of a function that no pass goes through any more, as they are printed; see `renumbered`."""
-    return subtracted(renumbered(lines, names, head, free))
+def finished(statements: list[Statement], names: Names, head: str, free: Set[str]) -> list[Statement]:
+    """Statements of a function that no pass goes through any more, as they are printed; see `renumbered`."""
+    return subtracted(renumbered(statements, names, head, free))
 
 
-def renumbered(lines: list[Any], names: Names, head: str, free: Set[str]) -> list[Any]:
-    """Lines whose variables are numbered in the order of the text, the first of a name in a block without a number.
+def renumbered(statements: list[Statement], names: Names, head: str, free: Set[str]) -> list[Statement]:
+    """Statements whose variables are numbered in the order of the text, the first of a name in a block without one.
 
     Variables whose blocks lie apart may have one name. Words of the head stay. `free`: names that were reserved for
     what the text might have needed.
     """
     words: dict[str, list[tuple[Scope, bool]]] = {}
-    for scope, line in _placed(lines, ()):
-        for m in _WORD.finditer(line):
-            declares = _DECLARES.match(line[: m.start()]) is not None
-            words.setdefault(m[0], []).append((scope, declares))
+    for scope, s in _placed(statements, ()):
+        own = set(declared(s))
+        for text in (*declared(s)[:1], *expressions(s), *declared(s)[1:]):
+            for m in _WORD.finditer(text):
+                words.setdefault(m[0], []).append((scope, m[0] in own))
     kept = set(_WORD.findall(head))
     given = [word for word in words if word in names.hints and word not in kept]
     taken = (kept | words.keys() | (names.reserved - free)) - set(given)
@@ -183,13 +160,28 @@ def renumbered(lines: list[Any], names: Names, head: str, free: Set[str]) -> lis
             used.setdefault(name, []).append(scope)
             new[word][scope] = name
 
-    def change(line: str, scope: Scope) -> str:
+    def change(text: str, scope: Scope) -> str:
         def name(m: re.Match[str]) -> str:
             return next((n for block, n in new.get(m[0], {}).items() if _common(block, scope) == block), m[0])
 
-        return _WORD.sub(name, line)
+        return _WORD.sub(name, text)
 
-    return _each(lines, change)
+    def changed(statements: list[Statement], scope: Scope) -> list[Statement]:
+        found = []
+        for k, s in enumerate(statements):
+            here = _scope(s, scope, k)
+            s = with_expressions(s, lambda text, here=here: change(text, here))
+            apart = here is not scope
+            parts = iter([changed(body, (*here, side) if apart else here) for side, body in enumerate(bodies(s))])
+            found.append(with_bodies(s, lambda _, parts=parts: next(parts)))
+        return found
+
+    return changed(statements, ())
+
+
+def _scope(s: Statement, scope: Scope, k: int) -> Scope:
+    """The block that the names of a statement belong to."""
+    return (*scope, k) if isinstance(s, Compound) and not getattr(s, "inline", False) else scope
 
 
 def _blocks(found: list[tuple[Scope, bool]]) -> list[Scope]:
@@ -204,15 +196,13 @@ def _blocks(found: list[tuple[Scope, bool]]) -> list[Scope]:
     return [around]
 
 
-def _placed(lines: list[Any], scope: Scope) -> Iterator[tuple[Scope, str]]:
-    """All lines with the blocks that they lie in, from the outermost."""
-    for k, line in enumerate(lines):
-        if isinstance(line, Group):
-            yield (*scope, k), line.head
-            yield from _placed(line.body, (*scope, k, 0))
-            yield from _placed(line.other, (*scope, k, 1))
-        else:
-            yield scope, line
+def _placed(statements: list[Statement], scope: Scope) -> Iterator[tuple[Scope, Statement]]:
+    """All statements with the blocks that they lie in, from the outermost."""
+    for k, s in enumerate(statements):
+        here = _scope(s, scope, k)
+        yield here, s
+        for side, body in enumerate(bodies(s)):
+            yield from _placed(body, here if here is scope else (*here, side))
 
 
 def _common(a: Scope, b: Scope) -> Scope:
@@ -229,27 +219,14 @@ def _hint(name: str, hints: Mapping[str, str]) -> str:
     return hint
 
 
-def _each(lines: list[Any], change: Callable[[str, Scope], str], scope: Scope = ()) -> list[Any]:
-    return [
-        Group(
-            change(line.head, (*scope, k)),
-            _each(line.body, change, (*scope, k, 0)),
-            _each(line.other, change, (*scope, k, 1)),
-        )
-        if isinstance(line, Group)
-        else change(line, scope)
-        for k, line in enumerate(lines)
-    ]
-
-
-def subtracted(lines: list[Any]) -> list[Any]:
-    """Lines in which what is added with a minus before it is subtracted, which gives the same."""
-
-    def change(line: str, _: Scope) -> str:
-        found = re.fullmatch(r"(\w+) \+= -(.*);", line)
-        return f"{found[1]} -= {found[2]};" if found and is_product(found[2]) else line
-
-    return _each(lines, change)
+def subtracted(statements: list[Statement]) -> list[Statement]:
+    """Statements in which what is added with a minus before it is subtracted, which gives the same."""
+    found: list[Statement] = []
+    for s in statements:
+        if isinstance(s, Assign) and s.sign == "+=" and re.fullmatch(r"\w+", s.target) and s.value.startswith("-"):
+            s = Assign(s.target, s.value[1:], "-=") if is_product(s.value[1:]) else s
+        found.append(with_bodies(s, subtracted))
+    return found
 
 
 def is_product(text: str) -> bool:
@@ -274,10 +251,6 @@ def total(terms: Sequence[str]) -> str:
         part = term if plain else f"({term})"
         text = part if not text else f"{text} - {part[1:]}" if minus else f"{text} + {part}"
     return text
-
-
-def step_text(name: str, step: str) -> str:
-    return f"++{name}" if step == "1" else f"{name} += {step}"
 
 
 _WHOLE = re.compile(r"\d[\w.]*e[-+]\d+f?|[\w.]+")  # a number, a name, a call, an element, what is converted

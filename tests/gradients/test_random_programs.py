@@ -8,8 +8,9 @@ import shutil
 import pytest
 
 from rawkern.gradients.analysis import digits
-from rawkern.gradients.backward import barriers, block_sums, dealt, tile_reverse
+from rawkern.gradients.backward import block_sums, dealt, tile_reverse
 from rawkern.gradients.backward.memory_reverse import MemoryReverse
+from rawkern.gradients.code import BARRIER
 from tests.conftest import SEED
 from tests.gradients import host
 from tests.gradients.random_programs import kept, outcome
@@ -66,7 +67,7 @@ def test_the_comparison_sees_tiles_of_another_threads_values(monkeypatch) -> Non
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiles for the host with g++")
 def test_the_comparison_sees_missing_barriers(monkeypatch) -> None:
-    monkeypatch.setattr(dealt, "sparse", lambda lines, _: [line for line in lines if line != barriers.BARRIER])
+    monkeypatch.setattr(dealt, "sparse", lambda lines, _: [line for line in lines if line != BARRIER])
     _, _, wrong = host.outcomes(range(11, 100, 16))
     assert len(wrong) >= 2
 

@@ -10,8 +10,8 @@ import torch
 import rawkern
 from rawkern.gradients import launching, text
 from rawkern.gradients.backward.several import several
+from rawkern.gradients.code import Assign, Declare, If, Scope
 from rawkern.gradients.ir import Array, Block, Kernel
-from rawkern.gradients.layout import Group
 
 INDEX = "blockIdx.x * blockDim.x + threadIdx.x"
 PLANE = f"int c = {INDEX}, r = blockIdx.y * blockDim.y + threadIdx.y;"
@@ -188,9 +188,14 @@ def test_pointers_that_are_no_multiples_of_16_bytes(which, device, monkeypatch) 
 
 @pytest.mark.parametrize(
     "again, fits",
-    [("const int t = i + 1;", True), ("const int t = i - 1;", False), ("const int t = at[i];", False),
-     ("float t = x[i];", False), ("float u, t;", False)],
-)  # fmt: skip
+    [
+        (Declare("int", "t", "i + 1", const=True), True),
+        (Declare("int", "t", "i - 1", const=True), False),
+        (Declare("int", "t", "at[i]", const=True), False),
+        (Declare("float", "t", "x[i]"), False),
+        (Declare("float", "u", also=(("t", ""),)), False),
+    ],
+)
 def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
     """What is known of integers goes by their names."""
     inner = Kernel(
@@ -198,7 +203,9 @@ def test_a_name_that_means_something_else_in_another_scope(again, fits) -> None:
         (64, 1, 1), (None, 1, 1),
     )  # fmt: skip
     scopes = [
-        Group("{", [first, Group("if (t < n) {", ["grad_x[i] = x[i];"])]) for first in ("const int t = i + 1;", again)
+        Scope([first, If("t < n", [Assign("grad_x[i]", "x[i]")])])
+        for first in (Declare("int", "t", "i + 1", const=True), again)
     ]
-    found = several(inner, ["const int i = threadIdx.x + blockIdx.x * 64;", *scopes], set(), lambda name: name)
+    place = Declare("int", "i", "threadIdx.x + blockIdx.x * 64", const=True)
+    found = several(inner, [place, *scopes], set(), lambda name: name)
     assert (found is not None) == fits

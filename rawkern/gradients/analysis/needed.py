@@ -50,7 +50,7 @@ class Copy:
     loop: Loop | None = None  # the loop of which this is an iteration
     hoisted: set[Value] = field(default_factory=set)
     #: Lines before a loop, and at the end of its iterations, where its variables are still as they began.
-    watched: dict[Loop, tuple[list[str], list[str]]] = field(default_factory=dict)
+    watched: dict[Loop, tuple[list[Any], list[Any]]] = field(default_factory=dict)
 
     def owner(self, value: Value) -> Copy:
         frame: Copy | None = self
@@ -73,7 +73,7 @@ class Copy:
         owner.named.add(value)
         return self.name(value)
 
-    def watch(self, loop: Loop, before: list[str], last: list[str]) -> None:
+    def watch(self, loop: Loop, before: list[Any], last: list[Any]) -> None:
         """Let a loop of this block be printed with these lines; a result of it has to be used."""
         given = self.watched.get(loop, ([], []))
         self.watched[loop] = [*given[0], *before], [*given[1], *last]

@@ -12,13 +12,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from rawkern.gradients import types
+from rawkern.gradients import ir, types
 from rawkern.gradients.analysis import digits
 from rawkern.gradients.analysis.uniform import uniform
-from rawkern.gradients.ir import Barrier, Exit, Kernel, Value, made_of, walk
-from rawkern.gradients.layout import Group, Names, summed_spelling
+from rawkern.gradients.code import BARRIER, Assign, Declare, For, If, Run, Statement, continued, deep
+from rawkern.gradients.ir import Exit, Kernel, Value, made_of, walk
+from rawkern.gradients.layout import Names, summed_spelling
 from rawkern.gradients.rules import number
 
 
@@ -44,9 +44,9 @@ class BlockSum:
         """An array as one of numbers."""
         return array if self.fields == 1 else f"reinterpret_cast<{self.inner}*>({array})"
 
-    def adding(self, place: str, index: str, suffix: str, line: Callable[[str], str]) -> list[str]:
+    def adding(self, place: str, index: str, suffix: str, line: Callable[[str], Statement]) -> If:
         """Adds, as `line` does it, to the sum of an element if there are sums, else to its place in the gradient."""
-        return [f"if ({self.flag}) {line(f'{self.name}[{index}]{suffix}')}", f"else {line(place)}"]
+        return If(self.flag, [line(f"{self.name}[{index}]{suffix}")], [line(place)], inline=True)
 
 
 def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value], names: Names) -> BlockSum | None:
@@ -72,7 +72,7 @@ def block_sum(kernel: Kernel, name: str, kind: types.Type, reads: Sequence[Value
 def _meets(kernel: Kernel) -> bool:
     """Whether the threads of a block have to do with one another."""
     reduced = any(getattr(i, "op", "") == "reduce" and i.attr.startswith("block_") for i in walk(kernel.body))
-    return reduced or bool(kernel.shared) or any(isinstance(i, Barrier) for i in walk(kernel.body))
+    return reduced or bool(kernel.shared) or any(isinstance(i, ir.Barrier) for i in walk(kernel.body))
 
 
 def _alike(value: Value) -> bool:
@@ -96,56 +96,50 @@ def _one_thread(kernel: Kernel, reads: Sequence[Value]) -> bool:
     return len(found) == 1 and None not in found and "blockIdx" not in repr(found)
 
 
-def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Any], thread: str,
-           fresh: Callable[[str], str]) -> tuple[list[Any], dict[str, str]]:  # fmt: skip
-    """The lines of a backward with sums, and parameters by axes of the grid: how many blocks the forward had there.
+def looped(kernel: Kernel, sums: Sequence[BlockSum], memory: str, body: list[Statement], thread: str,
+           fresh: Callable[[str], str]) -> tuple[list[Statement], dict[str, str]]:  # fmt: skip
+    """A backward's statements with sums, and parameters by axes of the grid: how many blocks the forward had there.
 
     `memory`: the name of where the sums are; `body`: lines for each block of the forward.
     """
     threads = math.prod(kernel.block)
     axes = [a for a, extent in zip("xyz", kernel.grid, strict=True) if extent != 1]
     blocks, here = ({a: fresh(f"{hint}_{a}") for a in axes} for hint in ("blocks", "block"))
-    lines: list[Any] = []
+    lines: list[Statement] = []
     at = memory
     for s in sums:
-        lines.append(f"{s.kind}* {s.name} = reinterpret_cast<{s.kind}*>({at});")
+        lines.append(Declare(f"{s.kind}*", s.name, f"reinterpret_cast<{s.kind}*>({at})"))
         at = f"{s.numbers(s.name)} + ({s.flag} ? {s.count} : 0)"
-    lines += [_each(s, thread, threads, f"{{}}[i] = {number(0.0, s.inner)};") for s in sums]
-    lines.append("__syncthreads();")
+    lines += [_each(s, thread, threads, Assign(f"{s.numbers(s.name)}[i]", number(0.0, s.inner))) for s in sums]
+    lines.append(BARRIER)
     if len(axes) == 1:
-        counter, kind, total, inner = here[axes[0]], "unsigned int", blocks[axes[0]], []
+        counter, kind, total, inner = here[axes[0]], "unsigned int", blocks[axes[0]], list[Statement]()
     else:
         counter, kind, total = fresh("block"), "long long", " * ".join(["1LL", *blocks.values()])
-        inner, rest = [], counter
+        inner: list[Statement] = []
+        rest = counter
         for a in axes:
-            inner.append(f"const unsigned int {here[a]} = {rest if a == axes[-1] else f'{rest} % {blocks[a]}'};")
+            index = rest if a == axes[-1] else f"{rest} % {blocks[a]}"
+            inner.append(Declare("unsigned int", here[a], index, const=True))
             rest = f"{rest} / {blocks[a]}"
     if _meets(kernel):
-        inner.append("__syncthreads();")  # what is left of the block before is read no more
+        inner.append(BARRIER)  # what is left of the block before is read no more
     new = {f"blockIdx.{a}": here.get(a, "0u") for a in "xyz"} | {f"gridDim.{a}": blocks.get(a, "1u") for a in "xyz"}
-    head = f"for ({kind} {counter} = blockIdx.x; {counter} < {total}; {counter} += gridDim.x) {{"
-    lines += [Group(head, [*inner, *_renamed(body, new)]), "__syncthreads();"]
+    renamed = continued(deep(body, lambda text: re.sub(r"\b(blockIdx|gridDim)\.[xyz]", lambda m: new[m[0]], text)))
+    step = Assign(counter, "gridDim.x", "+=")
+    start = Declare(kind, counter, "blockIdx.x")
+    lines += [For(start, f"{counter} < {total}", step, [*inner, *renamed]), BARRIER]
     lines += [_each(s, thread, threads, _given(s)) for s in sums]
     return lines, blocks
 
 
-def _renamed(lines: list[Any], new: dict[str, str]) -> list[Any]:
-    """For the block at hand: its indices by their new names, and its end is not the kernel's."""
-    found: list[Any] = []
-    for line in lines:
-        if isinstance(line, Group):
-            found.append(Group(_renamed([line.head], new)[0], _renamed(line.body, new), _renamed(line.other, new)))
-            continue
-        text = re.sub(r"\b(blockIdx|gridDim)\.[xyz]", lambda m: new[m[0]], line)
-        found.append(re.sub(r"\) return;$", ") continue;", text))
-    return found
+def _each(s: BlockSum, thread: str, threads: int, does: Statement) -> Statement:
+    """For all numbers of the sums, shared out among the threads."""
+    step = Assign("i", str(threads), "+=")
+    return If(s.flag, [For(Declare("int", "i", thread), f"i < {s.count}", step, [does], inline=True)], inline=True)
 
 
-def _each(s: BlockSum, thread: str, threads: int, line: str) -> str:
-    """A line for all numbers of the sums, shared out among the threads."""
-    each = f"for (int i = {thread}; i < {s.count}; i += {threads}) {line.format(s.numbers(s.name))}"
-    return f"if ({s.flag}) {each}"
-
-
-def _given(s: BlockSum) -> str:
-    return f"if ({{0}}[i] != {number(0.0, s.inner)}) atomicAdd({s.numbers(f'grad_{s.of}')} + i, {{0}}[i]);"
+def _given(s: BlockSum) -> Statement:
+    own = f"{s.numbers(s.name)}[i]"
+    adds = Run(f"atomicAdd({s.numbers(f'grad_{s.of}')} + i, {own})")
+    return If(f"{own} != {number(0.0, s.inner)}", [adds], inline=True)

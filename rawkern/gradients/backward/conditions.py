@@ -19,7 +19,7 @@ from rawkern.gradients.ir import Kernel
 from rawkern.gradients.layout import bare
 
 FEW = 1 << 20
-DEFINED = re.compile(r"const ((?:unsigned |long )*(?:int|long|size_t)) (\w+) = (.*);")
+INTEGERS = re.compile(r"(?:unsigned |long )*(?:int|long|size_t)")  # the types of those that are looked at
 _CAST = re.compile(r"\((unsigned int|unsigned long long|size_t|unsigned|long long|int)\)(?=[\w(])")
 _MODULO = re.compile(r"unsigned|size_t|\b\d+[uU]|\(int\)\(|(?<!\(int\))\b(gridDim|blockDim|blockIdx|threadIdx)\.")
 _COMPARED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}

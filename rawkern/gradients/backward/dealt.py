@@ -5,17 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from rawkern.errors import NotDifferentiable
 from rawkern.gradients.analysis import loops, ownership
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.blocks import Deal
-from rawkern.gradients.backward.barriers import BARRIER, sparse
+from rawkern.gradients.backward.barriers import sparse
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
+from rawkern.gradients.code import (
+    BARRIER,
+    Assign,
+    Declare,
+    For,
+    If,
+    Note,
+    Run,
+    Statement,
+    every,
+    expressions,
+)
 from rawkern.gradients.ir import Block, Kernel, Loop, Store, Value, operands, walk
-from rawkern.gradients.layout import Group, Names, rendered
+from rawkern.gradients.layout import Names, declared
 from rawkern.gradients.reading.places import NeedsUnrolling
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
@@ -31,10 +42,10 @@ class _Copy(Reverse):
     def injective(self, s: Store) -> bool:
         return True  # asked of the kernel before
 
-    def load(self, v: Value, d: str, frame: Frame, out: list[Any]) -> None:
+    def load(self, v: Value, d: str, frame: Frame, out: list[Statement]) -> None:
         if v.order not in self.totals:
             return super().load(v, d, frame, out)
-        out.append(f"{self.totals[v.order]} += {d};")
+        out.append(Assign(self.totals[v.order], d, "+="))
         return None
 
 
@@ -47,13 +58,13 @@ class Dealing:
     names: Names
     where: Where
     copy: Reverse = field(init=False)
-    found: list[Any] = field(init=False)
+    found: list[Statement] = field(init=False)
 
-    def lines(self) -> list[Any] | None:
+    def lines(self) -> list[Statement] | None:
         """Lines that add to the gradients of the arrays; None if an iteration needs more than is known of it."""
         names, axis = self.names, self.deal.axis
         at, block, turn, parts = (names.fresh(n) for n in ("iteration", f"b{axis}", "turn", "parts"))
-        out: list[Any] = []
+        out: list[Statement] = []
         kernel = self.again()
         head = Frame(kernel.body, None, names)
         loop = _loop(kernel, self.deal.loop)
@@ -66,44 +77,50 @@ class Dealing:
         blocks = f"({kind})gridDim.{axis}"
         few = f"{blocks} > {count}" if count.isdigit() else f"{count} > 0 && {blocks} > {count}"
         shared = {a.name for a in kernel.shared} | {f"grad_{a.name}" for a in kernel.shared}
-        shared |= set(re.findall(r" (\w+)\[", "\n".join(self.copy.exchanges)))
-        each = f"unsigned int {block} = {turn} / {count}"
-        lines = [
-            "// Blocks that read the same elements deal the iterations out: each adds up what all of them give.",
-            *head.printed(),
-            *out,
-            f"const {kind} {parts} = {few} ? {blocks} / {count} : 1;",
-            Group(
-                f"for ({kind} {turn} = blockIdx.{axis}; {turn} < {count} * {parts}; {turn} += gridDim.{axis}) {{",
-                [
-                    f"const {kind} {at} = {turn} % {count};",
-                    *begin,
-                    Group(f"for ({each}; {block} < gridDim.{axis}; {block} += {parts}) {{", sparse(inner, shared)),
-                    *ends,
-                ],
-            ),
+        shared |= {name for s in self.copy.exchanges for name in declared(s)}
+        before = [*head.printed(), *out]
+        for s in every([*before, *begin, *inner, *ends]):
+            if any(re.search(rf"\bblockIdx\.{axis}\b|\b{UNKNOWN}\b", text) for text in expressions(s)):
+                return None
+        each = For(
+            Declare("unsigned int", block, f"{turn} / {count}"),
+            f"{block} < gridDim.{axis}",
+            Assign(block, parts, "+="),
+            sparse(inner, shared),
+        )
+        turns = For(
+            Declare(kind, turn, f"blockIdx.{axis}"),
+            f"{turn} < {count} * {parts}",
+            Assign(turn, f"gridDim.{axis}", "+="),
+            [Declare(kind, at, f"{turn} % {count}", const=True), *begin, each, *ends],
+        )
+        return [
+            Note("// Blocks that read the same elements deal the iterations out: each adds up what all of them give."),
+            *before,
+            Declare(kind, parts, f"{few} ? {blocks} / {count} : 1", const=True),
+            turns,
             BARRIER,
         ]
-        texts = "\n".join(line for part in (inner, begin, ends, lines[1:-3]) for line in rendered(part))
-        return None if re.search(rf"\bblockIdx\.{axis}\b|\b{UNKNOWN}\b", texts) else lines
 
-    def _elements(self, at: str, kind: str) -> tuple[list[Any], dict[int, str], list[Any]]:
+    def _elements(self, at: str, kind: str) -> tuple[list[Statement], dict[int, str], list[Statement]]:
         """Lines before, the name of the sum for each read, and lines that add the sums to the gradients."""
         kernel = self.again()
         reads = self._alone(kernel, at, kind, UNKNOWN)
         frame = Frame(kernel.body, None, self.names)
-        begin, totals, ends = [], {}, []
+        begin: list[Statement] = []
+        ends: list[Statement] = []
+        totals: dict[int, str] = {}
         for r in reads:
             place = frame.used(r.attr, r.args, f"grad_{r.attr.array.name}")
             total, of = self.names.fresh(f"d_{r.attr.array.name}"), self.names.type(r.type)
             zero = number(0.0, of)
-            begin.append(f"{of} {total} = {zero};")
-            ends.append(f"if ({total} != {zero}) atomicAdd(&{place}, {total});")
+            begin.append(Declare(of, total, zero))
+            ends.append(If(f"{total} != {zero}", [Run(f"atomicAdd(&{place}, {total})")], inline=True))
             totals[r.order] = total
         frame.settle()
         return [*frame.printed(), *begin], totals, ends
 
-    def _iteration(self, at: str, kind: str, block: str, totals: dict[int, str]) -> list[Any]:
+    def _iteration(self, at: str, kind: str, block: str, totals: dict[int, str]) -> list[Statement]:
         kernel = self.again()
         reads = self._alone(kernel, at, kind, block)
         self.copy = copy = _Copy(kernel, activity(kernel, self.deal.arrays, set(reads)), self.names, self.where, None)

@@ -6,16 +6,17 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from rawkern.gradients import ir
 from rawkern.gradients.analysis.activity import activity
 from rawkern.gradients.analysis.coverage import Cover, Sets
 from rawkern.gradients.analysis.facts import Comparison
 from rawkern.gradients.analysis.gather import Gather, places
 from rawkern.gradients.backward.forward import Frame
 from rawkern.gradients.backward.reverse import Reverse
-from rawkern.gradients.ir import Block, Exit, If, Kernel, Store, Value, walk
-from rawkern.gradients.layout import Group, Names, rendered, written
+from rawkern.gradients.code import Assign, Declare, For, If, Run, Scope, Statement, every, expressions
+from rawkern.gradients.ir import Block, Exit, Kernel, Store, Value, walk
+from rawkern.gradients.layout import Names, written
 from rawkern.gradients.reading.syntax import Where
 from rawkern.gradients.rules import number
 
@@ -37,35 +38,37 @@ class Gathering:
     where: Where
     size: str  # the parameter with the number of elements
     helpers: set[str] = field(default_factory=set)
-    made: list[Any] = field(default_factory=list)  # the lines
+    made: list[Statement] = field(default_factory=list)
     strided: bool = False  # whether each thread has many places, a grid apart
 
-    def lines(self, kernel: Kernel, most: float = math.inf) -> list[Any]:
-        """Lines that set the gradient of the array; none if they will load and call more than `most` times."""
+    def lines(self, kernel: Kernel, most: float = math.inf) -> list[Statement]:
+        """Statements that set the gradient of the array; none if they will load and call more than `most` times."""
         g = self.gather
         self.total, self.here = self.names.fresh(f"d_{g.array.name}"), self._places(kernel)
-        found: list[Any] = [
-            f"const {'long long' if g.wide else 'int'} {self.here[a]} = {written(p)};"
-            for a, p in places(kernel).items()
+        wide = "long long" if g.wide else "int"
+        found: list[Statement] = [
+            Declare(wide, self.here[a], written(p), const=True) for a, p in places(kernel).items()
         ]
         kind = self.names.summed(g.array.type)  # type: ignore[arg-type]
         element = self._element()
         owns = [f"{self.here[a.name]} < {written(a.extent)}" for a in g.axes if a.extent is not None]
         owns += [f"{element} >= 0"] if g.offset and (set(g.offset) != {()} or g.offset[()] < 0) else []
-        group = Group(f"if ({' && '.join([*owns, f'{element} < {self.size}'])}) {{")
-        group.body.append(f"{kind} {self.total} = {number(0.0, kind)};")
+        body: list[Statement] = [Declare(kind, self.total, number(0.0, kind))]
         steps = sorted(set(g.steps.values()))
         for k, step in enumerate(steps, 1):
-            group.body += self._gathered(step)
-            if sum(len(re.findall(r"\w[\[(]", line)) for line in rendered(group.body)) * len(steps) > most * k:
+            body += self._gathered(step)
+            if (
+                sum(len(re.findall(r"\w[\[(]", text)) for s in every(body) for text in expressions(s)) * len(steps)
+                > most * k
+            ):
                 return []
-        group.body.append(f"grad_{g.array.name}[{element}] = {self.total};")
+        body.append(Assign(f"grad_{g.array.name}[{element}]", self.total))
         if self.strided:
             here, threads = self.here["x"], kernel.block[0]
-            first = f"long long {here} = blockIdx.x * {threads}LL + threadIdx.x"
-            group.head = f"for ({first}; {element} < {self.size}; {here} += gridDim.x * {threads}LL) {{"
-            return [group]
-        return [*found, group, *self._left()]
+            start = Declare("long long", here, f"blockIdx.x * {threads}LL + threadIdx.x")
+            step = Assign(here, f"gridDim.x * {threads}LL", "+=")
+            return [For(start, f"{element} < {self.size}", step, body)]
+        return [*found, If(" && ".join([*owns, f"{element} < {self.size}"]), body), *self._left()]
 
     def sets(self, kernel: Kernel) -> Sets:
         """What is set: the elements of all owners."""
@@ -98,33 +101,33 @@ class Gathering:
         rest = f" + {written(self.gather.offset)}".replace("+ -", "- ") if self.gather.offset else ""
         return " + ".join(terms) + rest
 
-    def _gathered(self, step: tuple[int, ...]) -> list[Any]:
+    def _gathered(self, step: tuple[int, ...]) -> list[Statement]:
         """What the thread `step` before this one gives to this one's element."""
         chosen = {order for order, s in self.gather.steps.items() if s == step}
-        lines = self._copy(chosen, step, lambda v, d, frame: f"{self.total} += {d};")
+        lines = self._copy(chosen, step, lambda v, d, frame: Assign(self.total, d, "+="))
         if not lines:
             return []
         pairs = zip(self.gather.axes, step, strict=True)
         tests = [self._inside(axis.name, -by) for axis, by in pairs if by > 0 or (by and not self.strided)]
         if tests:
-            return [Group(f"if ({' && '.join(tests)}) {{", lines)]
-        return lines if len(lines) == 1 else [Group("{", lines)]
+            return [If(" && ".join(tests), lines)]
+        return lines if len(lines) == 1 else [Scope(lines)]
 
-    def _left(self) -> list[Any]:
+    def _left(self) -> list[Statement]:
         """What this thread gives to elements whose owner the grid does not have."""
         g = self.gather
         chosen = {order for order, leads in g.outside.items() if leads}
         if not chosen:
             return []
 
-        def give(v: Value, d: str, frame: Frame) -> Any:
+        def give(v: Value, d: str, frame: Frame) -> Statement:
             place = frame.used(v.attr, v.args, f"grad_{g.array.name}")
             tests = [self._out(g.axes[k].name, by) for k, by in g.outside[v.order]]
-            return Group(f"if ({' || '.join(tests)}) {{", [f"atomicAdd(&{place}, {d});"])
+            return If(" || ".join(tests), [Run(f"atomicAdd(&{place}, {d})")])
 
         lines = self._copy(chosen, (0,) * len(g.axes), give)
         tests = sorted({self._out(g.axes[k].name, by) for order in chosen for k, by in g.outside[order]})
-        return [Group(f"if ({' || '.join(tests)}) {{", lines)]
+        return [If(" || ".join(tests), lines)]
 
     def _inside(self, axis: str, by: int) -> str:
         return f"{self.here[axis]} >= {-by}" if by < 0 else f"{self.here[axis]} + {by} < {self._extent(axis)}"
@@ -137,7 +140,9 @@ class Gathering:
         threads, blocks = kernel.block["xyz".index(axis)], kernel.grid["xyz".index(axis)]
         return str(threads) if blocks == 1 else f"(int)gridDim.{axis}" + (f" * {threads}" if threads > 1 else "")
 
-    def _copy(self, chosen: set[int], step: tuple[int, ...], give: Callable[[Value, str, Frame], Any]) -> list[Any]:
+    def _copy(
+        self, chosen: set[int], step: tuple[int, ...], give: Callable[[Value, str, Frame], Statement]
+    ) -> list[Statement]:
         """The reverse of the kernel as the thread some steps before this one has it, for some of the reads."""
         kernel = self.again()
         reads = {i for i in walk(kernel.body) if isinstance(i, Value) and i.order in chosen}
@@ -180,7 +185,7 @@ def _enclosed(body: Block) -> None:
             if item.condition.op != "unary" or item.condition.attr != "!":
                 stays = Value(item.line, body, item.order, type="bool", op="unary", args=(item.condition,), attr="!")
                 more = [stays]
-            branch = If(item.line, body, item.order, condition=stays, last=2**31)
+            branch = ir.If(item.line, body, item.order, condition=stays, last=2**31)
             branch.then, branch.other = Block(body.items[at + 1 :], branch), Block([], branch)
             for inner in branch.then.items:
                 inner.block = branch.then

@@ -8,60 +8,69 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from rawkern.gradients.analysis.coverage import Sets
+from rawkern.gradients.code import (
+    Assign,
+    Declare,
+    If,
+    Statement,
+    bodies,
+    every,
+    expressions,
+    with_bodies,
+)
 from rawkern.gradients.ir import Array
-from rawkern.gradients.layout import Group, rendered
 
-_SET = re.compile(r"grad_(\w+)\[([^=]*)\] = (.*);")
-_READ = re.compile(r"const [\w ]+ (d_\w+) = grad_(\w+)\[(.*)\];")
+_ELEMENT = re.compile(r"grad_(\w+)\[(.*)\]")
 
 
 def handed(
-    lines: list[Any], sets: Mapping[str, Sets], arrays: Mapping[str, Array], fresh: Callable[[str], str]
-) -> tuple[list[Any], dict[str, tuple[str, str]]]:
-    """The lines in which such a gradient is set if a flag says so; by its name the other and the flag.
+    statements: list[Statement], sets: Mapping[str, Sets], arrays: Mapping[str, Array], fresh: Callable[[str], str]
+) -> tuple[list[Statement], dict[str, tuple[str, str]]]:
+    """The statements in which such a gradient is set if a flag says so; by its name the other and the flag.
 
     `sets`: gradients that are set; `arrays`: those of memory whose gradients are one number an element.
     """
-    code = [line.strip() for line in rendered(lines, 0)]
-    reads = {m[1]: (m[2], m[3]) for line in code if (m := _READ.fullmatch(line))}
+    code = list(every(statements))
+    reads = {
+        s.name: (m[1], m[2])
+        for s in code
+        if isinstance(s, Declare) and s.const and s.name.startswith("d_") and (m := _ELEMENT.fullmatch(s.value))
+    }
     found: dict[str, tuple[str, str]] = {}
-    new: dict[str, str] = {}
+    new: dict[Assign, If] = {}
 
     def once(name: str) -> bool:
-        return sum(f"grad_{name}[" in each for each in code) == 1
+        return sum(any(f"grad_{name}[" in each for each in expressions(s)) for s in code) == 1
 
-    for line, name, index, value, same in _set_in(lines, {}):
+    for s, name, index, same in _set_in(statements, {}):
         if name not in sets or not sets[name].covers or name not in arrays:
             continue
-        output, at = reads.get(value, ("", ""))
+        output, at = reads.get(s.value, ("", ""))
         of = output if output and at == index else same if same in sets and once(same) else ""
         if of in arrays and arrays[name].type == arrays[of].type and once(name):
             flag = fresh(f"set_{name}")
             found[name] = of, flag
-            new[line] = f"if ({flag}) {line}"
-    return _with(lines, new), found
+            new[s] = If(flag, [s], inline=True)
+    return _with(statements, new), found
 
 
-def _set_in(lines: list[Any], before: dict[tuple[str, str], str]) -> Iterator[tuple[str, str, str, str, str]]:
-    """Lines that set a gradient: with its name, the index, the value, and another that is set to that there."""
-    for line in lines:
-        m = _SET.fullmatch(line) if isinstance(line, str) else None
-        if m:
-            name, index, value = m.groups()
-            yield line, name, index, value, before.get((index, value), "")
-            before.setdefault((index, value), name)
-        elif isinstance(line, Group) or not line.startswith("const "):
+def _set_in(statements: list[Statement], before: dict[tuple[str, str], str]) -> Iterator[tuple[Assign, str, str, str]]:
+    """Statements that set a gradient: with its name, the index, and another that is set to that value there."""
+    for s in statements:
+        m = _ELEMENT.fullmatch(s.target) if isinstance(s, Assign) and s.sign == "=" else None
+        if m and isinstance(s, Assign):
+            name, index = m.groups()
+            yield s, name, index, before.get((index, s.value), "")
+            before.setdefault((index, s.value), name)
+        elif not (isinstance(s, Declare) and s.const):
             before.clear()
-            for inner in (line.body, line.other) if isinstance(line, Group) else ():
+            for inner in bodies(s) if not getattr(s, "inline", False) else ():
                 yield from _set_in(inner, {})
 
 
-def _with(lines: list[Any], new: Mapping[str, str]) -> list[Any]:
+def _with(statements: list[Statement], new: Mapping[Assign, If]) -> list[Statement]:
     return [
-        Group(line.head, _with(line.body, new), _with(line.other, new)) if isinstance(line, Group)
-        else new.get(line, line)
-        for line in lines
-    ]  # fmt: skip
+        new.get(s, s) if isinstance(s, Assign) else with_bodies(s, lambda body: _with(body, new)) for s in statements
+    ]

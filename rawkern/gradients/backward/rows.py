@@ -8,21 +8,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rawkern.base import gpus
 from rawkern.gradients import types
 from rawkern.gradients.analysis import loops
 from rawkern.gradients.analysis.ownership import LANE, Poly, grouped, induction, poly, settled
+from rawkern.gradients.code import (
+    Assign,
+    Barrier,
+    Declare,
+    For,
+    If,
+    Jump,
+    Note,
+    Run,
+    Statement,
+    While,
+    bodies,
+    every,
+    expressions,
+    rendered,
+    with_bodies,
+)
 from rawkern.gradients.ir import Kernel, Loop, Value
-from rawkern.gradients.layout import Group, Names, operand, rendered, written
+from rawkern.gradients.layout import Names, operand, written
 
 MOST = 64  # times; more need too many registers
 REGISTERS = 160  # for what is read once and kept: a thread has 255
 LINES = 64  # of all such loops: more is too much code, written out
+_TOGETHER = re.compile(r"__sync|__shfl|\b(block|warp)_\w+\(")
 WRITTEN = 2048  # of them, written out
-_HEAD = re.compile(r"for \(([^;]*); ([^;]+); ((\w+) \+= [^;]+)\) \{")
 
 
 @dataclass(frozen=True)
@@ -42,29 +58,38 @@ class Row:
         return f"// {self.name}: {times} rounded up, or 0; how often a thread goes through a row."
 
 
-def rows(kernel: Kernel, lines: list[Any], names: Names) -> tuple[tuple[Row, ...], list[Any]]:
-    """The rows that a kernel's threads go through, and the lines with their loops as they may be written out.
+def rows(kernel: Kernel, statements: list[Statement], names: Names) -> tuple[tuple[Row, ...], list[Statement]]:
+    """The rows that a kernel's threads go through, and the statements with their loops as they may be written out.
 
     None where there are none, or it does not pay.
     """
-    known = {head: row for head, loop in names.loops.items() if (row := _row(loop, kernel)) is not None}
-    keys = {head: (written(length), step) for head, (length, step) in known.items() if _HEAD.fullmatch(head)}
-    lengths = {keys[head]: length for head, (length, _) in known.items() if head in keys}
-    bodies: dict[tuple[str, int], list[str]] = {}
-    for g in _groups(lines):
-        if g.head in keys:
-            bodies.setdefault(keys[g.head], []).extend(rendered(g.body, 0))
-    inner = [line for body in bodies.values() for line in body]
-    if not bodies or len(inner) > LINES:
-        return (), lines
-    if re.search(r"\b(for|while) \(|__sync|__shfl|\b(block|warp)_\w+\(", "\n".join(inner)):
-        return (), lines
+    keys: dict[Loop, tuple[str, int]] = {}
+    lengths: dict[tuple[str, int], Poly] = {}
+    inner: dict[tuple[str, int], list[Statement]] = {}
+    for s in every(statements):
+        loop = s.loop if isinstance(s, For) and _steps(s) else None
+        row = None if loop is None else _row(loop, kernel)
+        if loop is not None and row is not None:
+            key = keys[loop] = written(row[0]), row[1]
+            lengths[key] = row[0]
+            inner.setdefault(key, []).extend(bodies(s)[0])
+    lines = sum(len(rendered(body, 0)) for body in inner.values())
+    if not inner or lines > LINES:
+        return (), statements
+    for s in every([s for body in inner.values() for s in body]):
+        if isinstance(s, For | While | Barrier) or any(_TOGETHER.search(each) for each in expressions(s)):
+            return (), statements
     found = {}
-    for key, body in bodies.items():
+    for key, body in inner.items():
         kept = _registers(kernel, body)
-        most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // len(inner))
+        most = min(MOST, REGISTERS // max(kept, 1), WRITTEN // lines)
         found[key] = Row(names.fresh("steps"), lengths[key], key[1], most, kept)
-    return tuple(found.values()), _written_out(lines, {head: found[key] for head, key in keys.items() if key in found})
+    return tuple(found.values()), _written_out(statements, {loop: found[key] for loop, key in keys.items()})
+
+
+def _steps(s: For) -> bool:
+    """Whether a loop's variable grows by more than 1."""
+    return isinstance(s.step, Assign) and s.step.sign == "+=" and s.step.value != "1"
 
 
 def resident(
@@ -80,19 +105,22 @@ def resident(
     return max(min(gpu.warps * 32 // threads, gpus.REGISTERS // (threads * (32 + kept)), gpu.blocks), 1)
 
 
-def assumption(kernel: Kernel) -> str:
+def assumption(kernel: Kernel) -> Statement:
     """What the compiler has to know of a block to see how often its threads go through a row."""
     threads = kernel.block[0]
-    return f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads});"
+    return Run(f"__builtin_assume(blockDim.x == {threads} && threadIdx.x < {threads})")
 
 
-def _registers(kernel: Kernel, body: Sequence[str]) -> int:
+def _registers(kernel: Kernel, body: Sequence[Statement]) -> int:
     """How many registers hold what a thread reads of memory at a time: of arrays, and of sums of its block."""
-    text = "\n".join(re.sub(r"^(if \(\w+\) |else )?\w+\[[^=]*\] [-+]?= ", "", line) for line in body)
-    read = set(re.findall(r"(?<!&)\b\w+", text))  # &: of atomicAdd
+    inner = list(every(body))
+    code = "\n".join(each for s in inner for each in expressions(s) if each != getattr(s, "target", None))
+    read = set(re.findall(r"(?<!&)\b\w+", code))  # &: of atomicAdd
     kinds = [kind for n, kind, pointer in kernel.params for each in (n, f"grad_{n}") if pointer and each in read]
-    together = max((types.count(kind) for n, kind in types.VECTORS.items() if re.search(rf"\b{n}\b", text)), default=1)
-    return sum(max(types.size(kind) // 4, together) for kind in kinds) + any("] += " in line for line in body)
+    declares = {s.type for s in inner if isinstance(s, Declare)}
+    together = max((types.count(types.VECTORS[n]) for n in declares & types.VECTORS.keys()), default=1)
+    adds = any(isinstance(s, Assign) and s.sign == "+=" and s.target.endswith("]") for s in inner)
+    return sum(max(types.size(kind) // 4, together) for kind in kinds) + adds
 
 
 def _row(loop: Loop, kernel: Kernel) -> tuple[Poly, int] | None:
@@ -123,27 +151,19 @@ def _parameters(p: Poly) -> Iterator[str]:
             yield str(s)
 
 
-def _groups(lines: Sequence[Any]) -> Iterator[Group]:
-    for line in lines:
-        if isinstance(line, Group):
-            yield line
-            yield from _groups([*line.body, *line.other])
-
-
-def _written_out(lines: list[Any], heads: Mapping[str, Row]) -> list[Any]:
-    """Lines with the loops that have these heads as loops that the compiler can write out."""
-    out: list[Any] = []
-    for line in lines:
-        if isinstance(line, Group):
-            head, body = line.head, _written_out(line.body, heads)
-            row, parts = heads.get(head), _HEAD.fullmatch(head)
-            if row and parts:
-                start, condition, step, c = parts.groups()
-                out.append("#pragma unroll")
-                head = f"for ({start}; {row.name} ? {c} < {row.name} * {row.step} : {condition}; {step}) {{"
-                body = [f"if ({c} >= ({row.name} - 1) * {row.step} && {_no(condition)}) continue;", *body]
-            line = Group(head, body, _written_out(line.other, heads))
-        out.append(line)
+def _written_out(statements: list[Statement], rows: Mapping[Loop, Row]) -> list[Statement]:
+    """Statements with these loops as loops that the compiler can write out."""
+    out: list[Statement] = []
+    for s in statements:
+        s = with_bodies(s, lambda body: _written_out(body, rows))
+        row = rows.get(s.loop) if isinstance(s, For) and _steps(s) else None
+        if row is not None and isinstance(s, For) and isinstance(s.step, Assign):
+            c = s.step.target
+            out.append(Note("#pragma unroll"))
+            over = f"{c} >= ({row.name} - 1) * {row.step} && {_no(s.condition)}"
+            condition = f"{row.name} ? {c} < {row.name} * {row.step} : {s.condition}"
+            s = replace(s, condition=condition, body=[If(over, [Jump("continue")], inline=True), *s.body])
+        out.append(s)
     return out
 
 
