@@ -202,7 +202,7 @@ def derivative(
     return f"{given} / {found.removeprefix(one + ' / ')}" if found.startswith(f"{one} / ") else f"{given} * {found}"
 
 
-_LITERAL = re.compile(r"-?(\d[\w.+-]*|\.\d+f?|INFINITY)")
+_LITERAL = re.compile(r"(\((float|double)\))?-?(\d[\w.+-]*|\.\d+f?|INFINITY)")
 
 
 def number(value: float | str, kind: str) -> str:

@@ -129,7 +129,7 @@ class Expressions(Arithmetic):
             return self.logical(node, sign, left, right)
         if sign in ("==", "!=") and "null" in (left.type, right.type):
             return self.null(node, self.expression(right if left.type == "null" else left), sign)
-        args = [self.given(left), self.given(right)]
+        args = self.apart(node, (left, right), self.given)
         own = self.operated(node, sign, args)
         if own is not None:
             return self.valued(node, own[0])
