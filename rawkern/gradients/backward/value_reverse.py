@@ -125,20 +125,10 @@ class ValueReverse(MemoryReverse):
         for k, arg in enumerate(v.args):
             if not active[k] or rule.derivatives[k] is None:
                 continue
-            probe = derivative(rule, k, "double", marks, "{r}", alike) or ""
+            probe = derivative(rule, k, "double", marks, "{r}", "{g}", alike) or ""
             args = [frame.use(a) if mark in probe else "" for a, mark in zip(v.args, marks, strict=False)]
             result = frame.use(v) if "{r}" in probe else ""
-            text = derivative(rule, k, self.names.type(v.type), args, result, alike)
-            one = number(1.0, self.names.type(v.type))
-            self.contribute(
-                arg,
-                d
-                if text == one
-                else f"{d} * {text}"
-                if not (text or "").startswith(f"{one} / ")
-                else f"{d} / {(text or '').removeprefix(one + ' / ')}",
-                out,
-            )
+            self.contribute(arg, derivative(rule, k, self.names.type(v.type), args, result, d, alike) or "", out)
 
     def _called(self, v: Value, function: Function, d: str, frame: Frame, out: list[Statement]) -> None:
         """Of a device function, whose backward is one, too."""

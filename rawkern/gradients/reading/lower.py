@@ -8,7 +8,7 @@ from typing import Any
 from rawkern.base.tree import named
 from rawkern.gradients import types
 from rawkern.gradients.ir import Array, Block, Kernel, Loop, Value, renumber, substitute, walk
-from rawkern.gradients.reading.accesses import Stored
+from rawkern.gradients.reading.accesses import Noted, Stored
 from rawkern.gradients.reading.places import Struct, Var
 from rawkern.gradients.reading.repeats import Repeats
 from rawkern.gradients.reading.source import File
@@ -50,6 +50,7 @@ class Lowering(Repeats):
         self.sides: dict[int, Any] = {}
         self.path = ""
         self.asked = self.kind_alone = False
+        self.noted: list[Noted] | None = None
         self.loops: list[int] = []
         self.stored: Stored = {}
         self.begun: dict[Any, Block] = {}
